@@ -1,0 +1,127 @@
+/**
+ * Every failure podnet reports has one of these codes; `docs/errors.md` explains each.
+ * The code is stable and machine-readable, the message is for people.
+ */
+export const errorCodes = [
+  // What the caller asked for is wrong.
+  "INVALID_ARGUMENT",
+  "UNKNOWN_FIELD",
+  "ADDRESS_INVALID",
+  "ADDRESS_OUT_OF_RANGE",
+  "ADDRESS_RESERVED",
+  "ADDRESS_IN_USE",
+  "ADDRESS_NOT_ALLOCATED",
+  "POOL_EXHAUSTED",
+  "NAME_IN_USE",
+  "MAC_INVALID",
+  "MAC_IN_USE",
+  "MTU_OUT_OF_RANGE",
+  "GATEWAY_CONFLICT",
+  "MEMORY_TOO_SMALL",
+  "REQUEST_CONFLICT",
+  "POD_NOT_FOUND",
+  "NETWORK_NOT_FOUND",
+  "WRONG_STATE",
+  "UNSUPPORTED",
+  // The host is not as podnet needs it.
+  "PREFLIGHT_FAILED",
+  "CONFIG_INVALID",
+  "ALREADY_RUNNING",
+  "STATE_CORRUPT",
+  "STATE_NEWER",
+  "STATE_UNWRITABLE",
+  "BRIDGE_CONFLICT",
+  "BRIDGE_FULL",
+  "CHAIN_CONFLICT",
+  "FIREWALL_FAILED",
+  "FIREWALL_AMBIGUOUS",
+  "NETLINK_FAILED",
+  "SYSCALL_FAILED",
+  "COMMAND_FAILED",
+  // The virtual machine or its agent misbehaves.
+  "IMAGE_MISSING",
+  "IMAGE_UNREADABLE",
+  "QEMU_MISSING",
+  "QEMU_EXITED",
+  "QMP_FAILED",
+  "QMP_PROTOCOL",
+  "QMP_TIMEOUT",
+  "NIC_SLOTS_FULL",
+  "NIC_UNPLUG_PENDING",
+  "AGENT_TIMEOUT",
+  "AGENT_PROTOCOL",
+  "AGENT_REFUSED",
+  "AGENT_DISCONNECTED",
+  "HOST_RESTARTED",
+  // General.
+  "CANCELLED",
+  "DEADLINE_EXCEEDED",
+  "DAEMON_UNREACHABLE",
+  "VERIFY_MISMATCH",
+  "INTERNAL",
+] as const;
+
+export type ErrorCode = (typeof errorCodes)[number];
+
+export interface ErrorContext {
+  /** What to do about it, as an instruction. */
+  readonly hint?: string;
+  /** The request field or configuration key at fault, e.g. `interfaces[0].mac`. */
+  readonly field?: string;
+  /** The step of a plan that failed, e.g. `nic.plug`. */
+  readonly step?: string;
+  /** Machine-readable particulars (errno, holder, wanted and found values). */
+  readonly details?: Readonly<Record<string, string | number | boolean>>;
+  readonly cause?: unknown;
+}
+
+/** The one error class: a stable code, a message in sentence case, and what to do. */
+export class PodnetError extends Error {
+  override readonly name = "PodnetError";
+  readonly code: ErrorCode;
+  readonly hint: string | undefined;
+  readonly field: string | undefined;
+  readonly step: string | undefined;
+  readonly details: Readonly<Record<string, string | number | boolean>>;
+
+  constructor(code: ErrorCode, message: string, context: ErrorContext = {}) {
+    super(message, context.cause === undefined ? undefined : { cause: context.cause });
+    this.code = code;
+    this.hint = context.hint;
+    this.field = context.field;
+    this.step = context.step;
+    this.details = context.details ?? {};
+  }
+
+  /** The same error with more context; what is already there wins, so the innermost place speaks. */
+  with(context: ErrorContext): PodnetError {
+    const merged = new PodnetError(this.code, this.message, {
+      ...context,
+      ...(this.hint === undefined ? {} : { hint: this.hint }),
+      ...(this.field === undefined ? {} : { field: this.field }),
+      ...(this.step === undefined ? {} : { step: this.step }),
+      details: { ...context.details, ...this.details },
+      cause: this.cause ?? context.cause,
+    });
+    if (this.stack !== undefined) merged.stack = this.stack;
+    return merged;
+  }
+}
+
+/** Turns anything thrown into a `PodnetError`, keeping the original as its cause. */
+export function toPodnetError(thrown: unknown, fallback: ErrorCode = "INTERNAL"): PodnetError {
+  if (thrown instanceof PodnetError) return thrown;
+  if (thrown instanceof Error) {
+    const code = thrown.name === "AbortError" ? "CANCELLED" : fallback;
+    return new PodnetError(code, thrown.message, { cause: thrown });
+  }
+  return new PodnetError(fallback, String(thrown), { cause: thrown });
+}
+
+/** Narrows to a `PodnetError`, of one of the given codes when any are given. */
+export function isPodnetError(
+  thrown: unknown,
+  ...codes: readonly ErrorCode[]
+): thrown is PodnetError {
+  return thrown instanceof PodnetError && (codes.length === 0 || codes.includes(thrown.code));
+}

@@ -1,0 +1,85 @@
+import type { Brand } from "./brand.ts";
+import { PodnetError } from "./errors.ts";
+
+/** A kernel interface name: 1 to 15 bytes (IFNAMSIZ - 1), no white space, no `/`, no `:`; not `.`/`..`. */
+export type IfName = Brand<string, "IfName">;
+/** A pod's id: 12 lower-case base-32 characters, the stem of every kernel name the pod gets. */
+export type PodId = Brand<string, "PodId">;
+/** A name people give: 1 to 63 characters, a DNS label. */
+export type PodName = Brand<string, "PodName">;
+/** A network's name: a DNS label of at most 63 characters. */
+export type NetworkName = Brand<string, "NetworkName">;
+
+const dnsLabel = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+// Every printable ASCII character the kernel takes but quotes and backslash, which rule files cannot carry.
+const ifName = /^[A-Za-z0-9_.@+=-]{1,15}$/;
+const podId = /^[a-z2-7]{12}$/;
+
+/** Parses an interface name. Throws `INVALID_ARGUMENT`. */
+export function parseIfName(text: string, field = "name"): IfName {
+  if (!ifName.test(text) || text === "." || text === ".." || text.startsWith("-")) {
+    throw new PodnetError("INVALID_ARGUMENT", `Interface name "${printable(text)}" is not usable`, {
+      field,
+      hint: "Use 1 to 15 characters from A-Z a-z 0-9 _ . @ + = - and do not start with -",
+    });
+  }
+  return text as IfName;
+}
+
+export function parsePodId(text: string, field = "id"): PodId {
+  if (!podId.test(text)) {
+    throw new PodnetError("INVALID_ARGUMENT", `"${printable(text)}" is not a pod id`, {
+      field,
+      hint: "A pod id is 12 characters from a-z and 2-7, as `podnet list` shows it",
+    });
+  }
+  return text as PodId;
+}
+
+function parseDnsLabel(text: string, what: string, field: string): string {
+  if (!dnsLabel.test(text)) {
+    throw new PodnetError("INVALID_ARGUMENT", `${what} "${printable(text)}" is not a DNS label`, {
+      field,
+      hint: "Use 1 to 63 characters from a-z, 0-9 and -, and neither start nor end with -",
+    });
+  }
+  return text;
+}
+
+export function parsePodName(text: string, field = "name"): PodName {
+  return parseDnsLabel(text, "Pod name", field) as PodName;
+}
+
+export function parseNetworkName(text: string, field = "network"): NetworkName {
+  return parseDnsLabel(text, "Network name", field) as NetworkName;
+}
+
+/** A hostname for the guest: DNS labels joined by dots, at most 63 characters (hyperd's limit). */
+export function parseHostname(text: string, field = "hostname"): string {
+  if (text.length > 63 || !text.split(".").every((label) => dnsLabel.test(label.toLowerCase()))) {
+    throw new PodnetError("INVALID_ARGUMENT", `Hostname "${printable(text)}" is not usable`, {
+      field,
+      hint: "Use DNS labels (a-z, 0-9, -) joined by dots, at most 63 characters in all",
+    });
+  }
+  return text;
+}
+
+const base32 = "abcdefghijklmnopqrstuvwxyz234567";
+
+/** Makes a pod id of 60 random bits from 12 random bytes. */
+export function podIdFromBytes(random: Uint8Array): PodId {
+  if (random.length < 12) throw new RangeError("A pod id takes 12 random bytes");
+  let id = "";
+  for (let i = 0; i < 12; i++) id += base32[(random[i] as number) & 31];
+  return id as PodId;
+}
+
+/** Text as it may stand in a message or log line: control characters escaped, at most 80 characters. */
+export function printable(text: string): string {
+  const escaped = text.replace(
+    /[\u0000-\u001f"\\\u007f-\u009f\u2028\u2029]/g,
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+  return escaped.length > 80 ? `${escaped.slice(0, 79)}…` : escaped;
+}

@@ -1,0 +1,64 @@
+import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+
+/** Who is at the other end. */
+export interface GuestIdentity {
+  /** hyperstart's API version, 4244. */
+  readonly api: number;
+  /** Agreed version of our extension; undefined when the guest is a plain hyperstart. */
+  readonly extension: number | undefined;
+  /** The agent's own version, when it speaks the extension. */
+  readonly agent: string | undefined;
+}
+
+export type ExecEvent =
+  | { readonly kind: "stdout"; readonly data: Uint8Array }
+  | { readonly kind: "stderr"; readonly data: Uint8Array }
+  /** Exit code; 128 + n for a process ended by signal n. Always the last event. */
+  | { readonly kind: "exit"; readonly code: number };
+
+export interface ExecRequest {
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly workdir: string;
+  readonly terminal: boolean;
+  readonly rows?: number;
+  readonly columns?: number;
+}
+
+export interface ExecSession {
+  /** Output and exit, in order; ends after `exit`. Throws when the guest is lost. */
+  readonly events: AsyncIterable<ExecEvent>;
+  /** Writes to standard input; resolves when the bytes are handed to the channel. */
+  write(data: Uint8Array): Promise<void>;
+  /** End of standard input. */
+  closeInput(): Promise<void>;
+  resize(rows: number, columns: number): Promise<void>;
+  signal(signal: number): Promise<void>;
+}
+
+/**
+ * The host's side of one guest's channels. Every call takes a signal and carries a deadline of its own;
+ * every failure is a `PodnetError` with an AGENT_* code. A guest that breaks the protocol loses its channel only.
+ */
+export interface Guest {
+  /** Resolves once the agent has said READY and who it is. Nothing is sent before. */
+  ready(signal: AbortSignal): Promise<GuestIdentity>;
+  /** Sets up the network and returns what the guest observes afterwards. */
+  configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
+  ping(signal: AbortSignal): Promise<void>;
+  exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession>;
+  /** DESTROYPOD: the guest acknowledges and powers off. */
+  powerOff(signal: AbortSignal): Promise<void>;
+  /** Called on each READY after the first: the guest rebooted or its agent restarted. Returns the unsubscriber. */
+  onReady(listener: (identity: GuestIdentity) => void): () => void;
+  /** Called once when the channel is gone for good, with the reason. */
+  onClose(listener: (reason: Error) => void): () => void;
+  close(): Promise<void>;
+}
+
+export interface OpenGuestOptions {
+  readonly channelPath: string;
+  readonly ttyPath: string;
+  /** The daemon was restarted: the agent is up already and will not say READY; ask for its version instead. */
+  readonly reattach: boolean;
+}

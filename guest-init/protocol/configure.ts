@@ -1,0 +1,89 @@
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+
+/**
+ * podnet's extension of hyperstart's protocol. The host asks with `HELLO` (100), which a hyperstart
+ * answers with ERROR as it does any unknown code; our agent answers ACK with a `HelloReply`.
+ */
+export const extensionCodes = { hello: 100, configure: 101 } as const;
+/** Version of the extension spoken here; a hello offers a list, the agent picks the highest it knows. */
+export const extensionVersion = 1;
+
+export interface HelloRequest {
+  readonly versions: readonly number[];
+}
+export interface HelloReply {
+  readonly version: number;
+  /** Version of the agent program. */
+  readonly agent: string;
+  /** Random per agent start, so that the host sees a restart. */
+  readonly epoch: string;
+}
+
+export interface GuestInterface {
+  /** The interface is found by this address, and waited for when it is not there yet. */
+  readonly mac: Mac;
+  /** Name it gets in the guest. */
+  readonly name: string;
+  /** Undefined leaves the device's own. */
+  readonly mtu?: number;
+  /** Exactly these global addresses are on it afterwards, v4 and v6. */
+  readonly addresses: readonly IpPrefix[];
+}
+
+export interface GuestRoute {
+  readonly destination: Cidr;
+  readonly gateway?: Ip;
+  /** Guest name of the interface. */
+  readonly interface: string;
+  readonly metric?: number;
+}
+
+export interface GuestNeighbour {
+  readonly interface: string;
+  readonly address: Ip;
+  readonly mac: Mac;
+}
+
+export interface GuestDns {
+  readonly servers: readonly Ip[];
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}
+
+/** The `configure` frame: the whole network of a guest at once. */
+export interface GuestConfig {
+  /** Echoed in the reply; a repeated request is applied again, idempotently. */
+  readonly requestId: string;
+  readonly hostname?: string;
+  readonly dns?: GuestDns;
+  readonly interfaces: readonly GuestInterface[];
+  readonly routes: readonly GuestRoute[];
+  readonly neighbours: readonly GuestNeighbour[];
+  /** How long to wait for an interface's MAC to appear, milliseconds. */
+  readonly waitMs: number;
+  /** Wall time to set, milliseconds since 1970. */
+  readonly clockMs?: number;
+  /** Hexadecimal bytes stirred into the kernel's random pool, followed by a reseed. */
+  readonly entropy?: string;
+}
+
+/** What the guest sees after applying a `GuestConfig`: read back from its kernel, not echoed. */
+export interface ObservedGuest {
+  readonly requestId: string;
+  readonly hostname: string;
+  readonly dns: GuestDns;
+  readonly interfaces: readonly ObservedInterface[];
+  readonly routes: readonly GuestRoute[];
+  readonly clockMs: number;
+  /** Resident memory of the agent. */
+  readonly agentRssKib: number;
+}
+
+export interface ObservedInterface {
+  readonly name: string;
+  readonly mac: Mac;
+  readonly index: number;
+  readonly mtu: number;
+  readonly up: boolean;
+  readonly addresses: readonly IpPrefix[];
+}

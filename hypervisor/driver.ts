@@ -1,0 +1,128 @@
+import type { IfName, PodId } from "../core/names.ts";
+import type { Mac } from "../core/address.ts";
+
+/** A disk as the pod asked for it. */
+export interface DiskPlan {
+  readonly path: string;
+  readonly format: "raw" | "qcow2";
+  readonly readOnly: boolean;
+}
+
+/** Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in the pod's plan. */
+export interface VmPlan {
+  readonly podId: PodId;
+  readonly vcpu: number;
+  readonly memoryMib: number;
+  /** An ELF vmlinux (PVH) or a bzImage. */
+  readonly kernel: string;
+  readonly initrd: string;
+  /** Kernel words added to the driver's own. */
+  readonly cmdline: string;
+  readonly disks: readonly DiskPlan[];
+  /** The VM's own directory; every socket of `vmSockets` lives in it. */
+  readonly runDir: string;
+}
+
+/** File names inside `VmPlan.runDir`. */
+export const vmSockets = {
+  /** QMP of the daemon. */
+  qmp: "qmp.sock",
+  /** A second QMP monitor, for witnesses: QEMU serves one client per monitor at a time. */
+  witness: "witness.sock",
+  /** virtserialport `sh.hyper.channel.0`: control frames. */
+  channel: "channel.sock",
+  /** virtserialport `sh.hyper.channel.1`: tty frames. */
+  tty: "tty.sock",
+  /** The serial console. */
+  console: "console.sock",
+} as const;
+
+/** One network card to plug. Ids derive from the pod and the slot, so that recovery finds them again. */
+export interface NicPlan {
+  /** QEMU's front end, `device_add id=`. */
+  readonly nicId: string;
+  /** QEMU's back end, `netdev_add id=`. */
+  readonly netdevId: string;
+  /** Name under which the tap's descriptor is handed over, `getfd fdname=`. */
+  readonly fdName: string;
+  readonly tap: IfName;
+  readonly mac: Mac;
+  /** Slot on the hot-plug bridge, 1 to `Capabilities.nicSlots`; reused after removal. */
+  readonly slot: number;
+}
+
+/** How to find a running VM again; stored as the pod's `runs` row. */
+export interface VmRecord {
+  readonly pid: number;
+  /** Field 22 of /proc/PID/stat (clock ticks since boot): tells a reused pid from ours. */
+  readonly startTime: string;
+  /** /proc/sys/kernel/random/boot_id at start. */
+  readonly bootId: string;
+  readonly uid: number;
+  readonly runDir: string;
+}
+
+export interface Capabilities {
+  /** The driver networks its VMs itself: no bridge, NAT or tap is made for them. */
+  readonly bringsOwnNetwork: boolean;
+  readonly hotplug: boolean;
+  readonly pause: boolean;
+  /** NICs one VM can hold. */
+  readonly nicSlots: number;
+  /** `kvm` only when the processor has vmx or svm and /dev/kvm opens; `tcg` otherwise. */
+  readonly accelerator: "kvm" | "tcg";
+}
+
+export type VmEvent =
+  | { readonly kind: "exited"; readonly detail: string }
+  /** A NIC left without being asked to, or after its unplug timed out. */
+  | { readonly kind: "nic-removed"; readonly nicId: string; readonly expected: boolean }
+  /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
+  | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
+  | { readonly kind: "guest-reset" }
+  | { readonly kind: "guest-shutdown" };
+
+export interface RunningVm {
+  readonly record: VmRecord;
+  /** Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with `linux/unix-socket`. */
+  socketPath(which: keyof typeof vmSockets): string;
+  /**
+   * getfd → netdev_add → device_add. `tapFd` stays the caller's to close.
+   * A failure leaves neither netdev nor descriptor behind.
+   */
+  plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void>;
+  /**
+   * device_del → DEVICE_DELETED → netdev_del. When the guest does not let go within 3 s the netdev is
+   * removed all the same (no traffic passes) and the answer is `pending`; the slot stays taken until
+   * a `nic-removed` event or the VM's end. Absent means `unplugged`.
+   */
+  unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending">;
+  /** NICs QEMU has now, by id (query-pci or qom), for reattach and verification. */
+  nics(signal: AbortSignal): Promise<readonly string[]>;
+  pause(signal: AbortSignal): Promise<void>;
+  resume(signal: AbortSignal): Promise<void>;
+  /** Ends the VM: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and start time. */
+  stop(options: { readonly graceMs: number }): Promise<void>;
+  /** The console's last bytes (bounded ring, 1 MiB) and what follows until the signal aborts. */
+  console(signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /** Console output so far, as the ring holds it. */
+  consoleTail(): Uint8Array;
+  /** Subscribes; the function returned unsubscribes. `exited` is delivered exactly once. */
+  onEvent(listener: (event: VmEvent) => void): () => void;
+  /** Lets go of sockets and timers; the VM runs on. */
+  detach(): Promise<void>;
+}
+
+/** A way to run VMs. */
+export interface Driver {
+  readonly name: string;
+  capabilities(): Capabilities;
+  /** The command line `start` would run, for `--plan`. Pure. */
+  describe(plan: VmPlan): readonly string[];
+  /** Starts a VM. On failure nothing is left: no process, no socket, no file. */
+  start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
+  /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */
+  reattach(record: VmRecord, plan: VmPlan, signal: AbortSignal): Promise<RunningVm | undefined>;
+  /** Ends whatever is left of a run (process, files) without a live connection. Absent means success. */
+  reap(record: VmRecord | undefined, plan: VmPlan): Promise<void>;
+}

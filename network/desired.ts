@@ -1,0 +1,54 @@
+import type { Cidr, IpPrefix, Mac } from "../core/address.ts";
+import type { IfName } from "../core/names.ts";
+
+/** Link group, route protocol and comment that mark what is podnet's. What bears no mark is never touched. */
+export const mark = {
+  linkGroup: 73,
+  /** Links on their way out are gathered here; one RTM_DELLINK ends them all. */
+  graveyardGroup: 74,
+  routeProtocol: 73,
+  /** Start of every `-m comment` in a built-in chain, followed by the fragment's key. */
+  comment: "podnet",
+  /** Start of every link alias, followed by the owner, e.g. `podnet:pod:abcdefghijkl:0`. */
+  alias: "podnet:",
+} as const;
+
+/** A network's own part of the host. */
+export interface NetworkFragment {
+  readonly kind: "network";
+  /** The network's name. */
+  readonly key: string;
+  readonly bridge: IfName;
+  /** The gateway with its length: what the bridge itself holds. */
+  readonly gateways: readonly IpPrefix[];
+  readonly mtu: number;
+  /** Masquerade what leaves the host from these networks. */
+  readonly masquerade: readonly Cidr[];
+  /** False with `disable_iptables`. */
+  readonly firewall: boolean;
+  /** The ancestors' chain, `HYPER` unless configured. */
+  readonly chain: string;
+  /** Set net.ipv4.ip_forward (and remember that we did). */
+  readonly forward: boolean;
+}
+
+/** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
+export interface PodFragment {
+  readonly kind: "pod";
+  /** The pod's id. */
+  readonly key: string;
+  readonly ports: readonly PortDesired[];
+}
+
+export interface PortDesired {
+  readonly tap: IfName;
+  readonly bridge: IfName;
+  /** MAC of the tap itself is the kernel's; this is the guest's, for neighbour clean-up. */
+  readonly guestMac: Mac;
+  readonly guestAddresses: readonly IpPrefix[];
+  readonly alias: string;
+  readonly isolated: boolean;
+  readonly mtu: number;
+}
+
+export type Fragment = NetworkFragment | PodFragment;
