@@ -72,7 +72,7 @@ function ipv6Bytes(text: string): Uint8Array | undefined {
   if (head === undefined || foot === undefined) return undefined;
   const missing = 8 - head.length - foot.length;
   if (halves.length === 2 ? missing < 1 : missing !== 0) return undefined;
-  const all = [...head, ...new Array<number>(missing).fill(0), ...foot];
+  const all = [...head, ...Array.from({ length: missing }, () => 0), ...foot];
   const bytes = new Uint8Array(16);
   all.forEach((group, i) => {
     bytes[2 * i] = group >> 8;

@@ -1,0 +1,153 @@
+/**
+ * Runs the test stages one after the other inside the sandbox (scripts/test starts it there), prints each test that
+ * fails as it fails and each stage's time against its budget, and writes `passed failed skipped` to build/test-result.
+ */
+import { spawn } from "node:child_process";
+import { globSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import readline from "node:readline";
+
+const top = path.resolve(import.meta.dirname, "..");
+
+interface Stage {
+  readonly name: string;
+  readonly files: string;
+  /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
+  readonly budgetMinutes: number;
+  /** Test files at a time: two where each boots VMs, so that booting ones do not starve each other. */
+  readonly concurrency: number;
+  readonly timeoutSeconds: number;
+}
+
+/** Quick ones first. */
+const stages: readonly Stage[] = [
+  {
+    name: "static",
+    files: "test/static/**/*.test.ts",
+    budgetMinutes: 0.5,
+    concurrency: 2,
+    timeoutSeconds: 120,
+  },
+  {
+    name: "unit",
+    files: "test/unit/**/*.test.ts",
+    budgetMinutes: 0.5,
+    concurrency: 2,
+    timeoutSeconds: 60,
+  },
+  {
+    name: "fuzz",
+    files: "test/fuzz/**/*.test.ts",
+    budgetMinutes: 2,
+    concurrency: 2,
+    timeoutSeconds: 180,
+  },
+  {
+    name: "kernel",
+    files: "test/kernel/**/*.test.ts",
+    budgetMinutes: 2,
+    concurrency: 2,
+    timeoutSeconds: 120,
+  },
+  {
+    name: "vm",
+    files: "test/vm/**/*.test.ts",
+    budgetMinutes: 4,
+    concurrency: 1,
+    timeoutSeconds: 240,
+  },
+  {
+    name: "docs",
+    files: "test/docs/**/*.test.ts",
+    budgetMinutes: 2,
+    concurrency: 1,
+    timeoutSeconds: 240,
+  },
+];
+
+interface Count {
+  passed: number;
+  failed: number;
+  skipped: number;
+}
+
+/** Runs ava over a stage's files and counts from its TAP output. */
+async function runStage(stage: Stage, files: readonly string[], full: boolean): Promise<Count> {
+  const child = spawn(
+    path.join(top, "scripts/ava"),
+    ["--tap", `--concurrency=${stage.concurrency}`, `--timeout=${stage.timeoutSeconds}s`, ...files],
+    {
+      cwd: top,
+      stdio: ["ignore", "pipe", "inherit"],
+      env: { ...process.env, ...(full ? { PODNET_TEST_FULL: "1" } : {}) },
+    },
+  );
+  const count: Count = { passed: 0, failed: 0, skipped: 0 };
+  let plan: number | undefined;
+  let failing = false;
+  for await (const line of readline.createInterface({ input: child.stdout })) {
+    const result = /^(not )?ok \d+ - (.*)$/.exec(line);
+    if (result !== null) {
+      const text = result[2] as string;
+      failing = result[1] !== undefined;
+      if (/# (?:SKIP|TODO)/i.test(text)) {
+        count.skipped++;
+        console.log(`  - skipped: ${text}`);
+      } else if (failing) {
+        count.failed++;
+        console.log(`  ✘ ${text}`);
+      } else count.passed++;
+      continue;
+    }
+    const total = /^1\.\.(\d+)/.exec(line);
+    if (total !== null) plan = Number(total[1]);
+    // The block below a failing test tells why; blocks below passing ones are log lines.
+    else if (failing && !line.startsWith("#")) console.log(`    ${line}`);
+  }
+  const code =
+    child.exitCode ?? (await new Promise<number | null>((done) => child.once("exit", done)));
+  // A run that died, hung or ran nothing is a failure, whatever its lines said.
+  if (
+    plan === undefined ||
+    (code !== 0 && count.failed === 0) ||
+    count.passed + count.failed + count.skipped === 0
+  ) {
+    console.log(
+      `  ✘ ${stage.name}: the test runner ended with ${code} after ${count.passed} passes`,
+    );
+    count.failed++;
+  }
+  return count;
+}
+
+const words = process.argv.slice(2);
+const full = words.includes("--full");
+const wanted = words.filter((word) => !word.startsWith("-"));
+const unknown = wanted.filter((word) => !stages.some(({ name }) => name === word));
+if (unknown.length > 0 || words.some((word) => word.startsWith("-") && word !== "--full")) {
+  console.error(`usage: scripts/test [--full] [${stages.map(({ name }) => name).join(" | ")}]...`);
+  process.exit(2);
+}
+
+const total: Count = { passed: 0, failed: 0, skipped: 0 };
+for (const stage of stages) {
+  if (wanted.length > 0 && !wanted.includes(stage.name)) continue;
+  const files = globSync(stage.files, { cwd: top }).sort();
+  if (files.length === 0) continue;
+  const begin = performance.now();
+  console.log(`\n${stage.name}: ${files.length} files`);
+  const count = await runStage(stage, files, full);
+  const seconds = (performance.now() - begin) / 1000;
+  const over = seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
+  console.log(
+    `${stage.name}: ${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped in ${seconds.toFixed(1)} s (budget ${stage.budgetMinutes * 60} s${over})`,
+  );
+  total.passed += count.passed;
+  total.failed += count.failed;
+  total.skipped += count.skipped;
+}
+writeFileSync(
+  path.join(top, "build/test-result"),
+  `${total.passed} ${total.failed} ${total.skipped}\n`,
+);
+process.exitCode = total.failed === 0 ? 0 : 1;
