@@ -76,7 +76,8 @@ function violations(file: string): string[] {
   if (rule === undefined) return [];
   const found: string[] = [];
   for (const match of readFileSync(path.join(top, file), "utf8").matchAll(importPattern)) {
-    const target = match[1] ?? (match[2] as string);
+    const target = match[1] ?? match[2];
+    if (target === undefined) continue;
     if (target.startsWith(".")) {
       const to = path.relative(top, path.resolve(top, path.dirname(file), target));
       const own =
