@@ -1,0 +1,121 @@
+/** Why a header was not believed. */
+export type RefusalReason = "too-short" | "too-long";
+
+/**
+ * One thing the assembler found: a whole frame, or a header that is refused. After `too-long` the
+ * announced body is skipped without being kept; after `too-short` the next byte starts a new header.
+ * An end that must not go on after a refusal (the host) closes its channel; the agent answers ERROR.
+ */
+export type Assembled =
+  | { readonly kind: "frame"; readonly header: Uint8Array; readonly body: Uint8Array }
+  | {
+      readonly kind: "refused";
+      readonly header: Uint8Array;
+      readonly length: number;
+      readonly reason: RefusalReason;
+    };
+
+export interface FrameShape {
+  readonly headerSize: number;
+  /** Total length, header included, as the header states it. */
+  readonly lengthOf: (header: Uint8Array) => number;
+  /** Largest total length accepted. */
+  readonly limit: number;
+}
+
+/** Memory taken on a peer's word alone; beyond it the buffer grows with what really arrives. */
+const firstReserve = 16 * 1024;
+
+/**
+ * Cuts a byte stream into frames. The length is checked before anything is reserved for it, and what
+ * is reserved never exceeds twice what has arrived (or 16 KiB).
+ */
+export class FrameAssembler {
+  readonly #shape: FrameShape;
+  readonly #header: Uint8Array;
+  #headerFill = 0;
+  #body = new Uint8Array(0);
+  #bodyFill = 0;
+  #bodyLength = 0;
+  #skip = 0;
+
+  constructor(shape: FrameShape) {
+    this.#shape = shape;
+    this.#header = new Uint8Array(shape.headerSize);
+  }
+
+  /** Whether a frame has begun and is not complete. */
+  get pending(): boolean {
+    return this.#headerFill > 0 || this.#skip > 0;
+  }
+
+  /**
+   * Bytes missing until the header, or the body, is complete: never 0. hyperstart reads exactly that
+   * much at a time and acknowledges each read with NEXT.
+   */
+  get wanted(): number {
+    if (this.#skip > 0) return this.#skip;
+    if (this.#headerFill < this.#shape.headerSize) return this.#shape.headerSize - this.#headerFill;
+    return this.#bodyLength - this.#bodyFill;
+  }
+
+  /** Bytes held for the frame under way. */
+  get reserved(): number {
+    return this.#header.length + this.#body.length;
+  }
+
+  /** Takes the next bytes of the stream; they are copied where kept. */
+  push(bytes: Uint8Array): Assembled[] {
+    const found: Assembled[] = [];
+    let at = 0;
+    while (at < bytes.length) {
+      const step = Math.min(this.wanted, bytes.length - at);
+      const part = bytes.subarray(at, at + step);
+      at += step;
+      if (this.#skip > 0) this.#skip -= step;
+      else if (this.#headerFill < this.#shape.headerSize) this.#takeHeader(part, found);
+      else this.#takeBody(part, found);
+    }
+    return found;
+  }
+
+  #takeHeader(part: Uint8Array, found: Assembled[]): void {
+    this.#header.set(part, this.#headerFill);
+    this.#headerFill += part.length;
+    const { headerSize, lengthOf, limit } = this.#shape;
+    if (this.#headerFill < headerSize) return;
+    const length = lengthOf(this.#header);
+    if (length < headerSize || length > limit) {
+      const reason: RefusalReason = length < headerSize ? "too-short" : "too-long";
+      found.push({ kind: "refused", header: this.#header.slice(), length, reason });
+      this.#headerFill = 0;
+      this.#skip = Math.max(0, length - headerSize);
+      return;
+    }
+    this.#bodyLength = length - headerSize;
+    if (this.#bodyLength === 0) this.#finish(found);
+    else this.#body = new Uint8Array(Math.min(this.#bodyLength, firstReserve));
+  }
+
+  #takeBody(part: Uint8Array, found: Assembled[]): void {
+    const needed = this.#bodyFill + part.length;
+    if (needed > this.#body.length) {
+      const grown = new Uint8Array(
+        Math.min(this.#bodyLength, Math.max(needed, 2 * this.#bodyFill)),
+      );
+      grown.set(this.#body.subarray(0, this.#bodyFill));
+      this.#body = grown;
+    }
+    this.#body.set(part, this.#bodyFill);
+    this.#bodyFill = needed;
+    if (needed === this.#bodyLength) this.#finish(found);
+  }
+
+  #finish(found: Assembled[]): void {
+    found.push({ kind: "frame", header: this.#header.slice(), body: this.#body });
+    this.#headerFill = 0;
+    this.#bodyFill = 0;
+    this.#bodyLength = 0;
+    this.#body = new Uint8Array(0);
+  }
+}

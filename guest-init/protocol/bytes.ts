@@ -1,0 +1,47 @@
+/** Big-endian integers and joining, with nothing but typed arrays: the guest's engine has no Buffer. */
+
+export function readU32(bytes: Uint8Array, at: number): number {
+  return (
+    (((bytes[at] as number) << 24) |
+      ((bytes[at + 1] as number) << 16) |
+      ((bytes[at + 2] as number) << 8) |
+      (bytes[at + 3] as number)) >>>
+    0
+  );
+}
+
+export function writeU32(bytes: Uint8Array, at: number, value: number): void {
+  bytes[at] = value >>> 24;
+  bytes[at + 1] = value >>> 16;
+  bytes[at + 2] = value >>> 8;
+  bytes[at + 3] = value;
+}
+
+export function readU64(bytes: Uint8Array, at: number): bigint {
+  return (BigInt(readU32(bytes, at)) << 32n) | BigInt(readU32(bytes, at + 4));
+}
+
+export function writeU64(bytes: Uint8Array, at: number, value: bigint): void {
+  writeU32(bytes, at, Number((value >> 32n) & 0xffffffffn));
+  writeU32(bytes, at + 4, Number(value & 0xffffffffn));
+}
+
+export function u32Bytes(value: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  writeU32(bytes, 0, value);
+  return bytes;
+}
+
+export function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
+  let length = 0;
+  for (const part of parts) length += part.length;
+  const all = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+export const noBytes = new Uint8Array(0);

@@ -1,0 +1,134 @@
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
+
+/** A message that is not as the protocol has it: `AGENT_PROTOCOL`, with the key at fault. */
+export const malformed = (message: string, field?: string, cause?: unknown): PodnetError =>
+  new PodnetError("AGENT_PROTOCOL", message, {
+    ...(field === undefined || field === "" ? {} : { field }),
+    ...(cause === undefined ? {} : { cause }),
+  });
+
+/** JSON out of a payload. Throws `AGENT_PROTOCOL`. */
+export function decodeJson(payload: Uint8Array): unknown {
+  try {
+    return JSON.parse(decodeUtf8(payload)) as unknown;
+  } catch (cause) {
+    throw malformed("The message is not JSON", undefined, cause);
+  }
+}
+
+export const encodeJson = (value: unknown): Uint8Array => encodeUtf8(JSON.stringify(value));
+
+export interface IntegerRange {
+  readonly min?: number;
+  readonly max?: number;
+}
+
+/** Turns one value into a typed one, or throws; `path` names it in messages. */
+export type ParseValue<T> = (value: unknown, path: string) => T;
+
+/**
+ * The keys of one JSON object, taken one by one; `done` refuses whatever was not asked for, as
+ * hyperstart does. `null` counts as absent: Go's encoder writes it for empty slices and pointers.
+ */
+export class Fields {
+  readonly #values: Map<string, unknown>;
+  readonly #path: string;
+
+  constructor(value: unknown, path = "") {
+    if (typeof value !== "object" || value === null || Array.isArray(value))
+      throw malformed(`${path === "" ? "The message" : `"${path}"`} is not an object`, path);
+    this.#path = path;
+    this.#values = new Map(Object.entries(value));
+  }
+
+  /** Path of a key, for messages. */
+  at(key: string): string {
+    return this.#path === "" ? key : `${this.#path}.${key}`;
+  }
+
+  /** The raw value; undefined when absent or null. */
+  take(key: string): unknown {
+    const value = this.#values.get(key);
+    this.#values.delete(key);
+    return value === null ? undefined : value;
+  }
+
+  optional<T>(key: string, parse: ParseValue<T>): T | undefined {
+    const value = this.take(key);
+    return value === undefined ? undefined : parse(value, this.at(key));
+  }
+
+  required<T>(key: string, parse: ParseValue<T>): T {
+    const value = this.take(key);
+    if (value === undefined) throw malformed(`"${this.at(key)}" is missing`, this.at(key));
+    return parse(value, this.at(key));
+  }
+
+  /** A list; absent is empty. */
+  list<T>(key: string, parse: ParseValue<T>): T[] {
+    return this.optional(key, listOf(parse)) ?? [];
+  }
+
+  /** Refuses keys nobody took. */
+  done(): void {
+    for (const key of this.#values.keys())
+      throw malformed(`Key "${printable(this.at(key))}" is unknown`, printable(this.at(key)));
+  }
+}
+
+export const asString: ParseValue<string> = (value, path) => {
+  if (typeof value !== "string") throw malformed(`"${path}" is not a string`, path);
+  return value;
+};
+
+export const asBoolean: ParseValue<boolean> = (value, path) => {
+  if (typeof value !== "boolean") throw malformed(`"${path}" is not true or false`, path);
+  return value;
+};
+
+export const asInteger =
+  ({ min = 0, max = Number.MAX_SAFE_INTEGER }: IntegerRange = {}): ParseValue<number> =>
+  (value, path) => {
+    if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max)
+      throw malformed(`"${path}" is not an integer from ${min} to ${max}`, path);
+    return value;
+  };
+
+export const listOf =
+  <T>(parse: ParseValue<T>): ParseValue<T[]> =>
+  (value, path) => {
+    if (!Array.isArray(value)) throw malformed(`"${path}" is not a list`, path);
+    return value.map((item: unknown, i) => parse(item, `${path}[${i}]`));
+  };
+
+/** A string read by one of `core`'s parsers, whose refusal becomes `AGENT_PROTOCOL` with this key. */
+export const asText =
+  <T>(parse: (text: string, field: string) => T): ParseValue<T> =>
+  (value, path) => {
+    const text = asString(value, path);
+    try {
+      return parse(text, path);
+    } catch (cause) {
+      throw malformed(cause instanceof Error ? cause.message : String(cause), path, cause);
+    }
+  };
+
+/** An object read key by key, unknown keys refused. */
+export const asObject =
+  <T>(read: (fields: Fields) => T): ParseValue<T> =>
+  (value, path) => {
+    const fields = new Fields(value, path);
+    const result = read(fields);
+    fields.done();
+    return result;
+  };
+
+/** A whole payload as an object, unknown keys refused. */
+export const parseObject = <T>(payload: Uint8Array, read: (fields: Fields) => T): T =>
+  asObject(read)(decodeJson(payload), "");
+
+/** `{ [key]: value }`, or nothing when the value is undefined: for optional properties. */
+export const given = <K extends string, T>(key: K, value: T | undefined): { [P in K]?: T } =>
+  (value === undefined ? {} : { [key]: value }) as { [P in K]?: T };

@@ -1,0 +1,67 @@
+import { FrameAssembler, type RefusalReason } from "./assembler.ts";
+import { noBytes, readU32, readU64, writeU32, writeU64 } from "./bytes.ts";
+
+/** Tty frame: u64BE stream, u32BE total length with these 12 bytes, data; no data means end of stream. */
+export const ttyHeaderSize = 12;
+/**
+ * Limits of a whole tty frame, bytes. A hyperstart that gets more than 4,096 ends, and its kernel with
+ * it; ends that agreed on the extension exchange up to `extension`.
+ */
+export const ttyLimit = { hyperstart: 4096, extension: 64 * 1024 } as const;
+/** runv sends standard input in frames of at most 16 bytes of data; hyperstart's guest buffer holds 512. */
+export const hyperstartInput = { frame: 16, buffer: 512 } as const;
+
+export interface TtyFrame {
+  readonly kind: "frame";
+  readonly stream: bigint;
+  /** Empty at the end of the stream. */
+  readonly data: Uint8Array;
+}
+export interface RefusedTtyFrame {
+  readonly kind: "refused";
+  readonly stream: bigint;
+  readonly length: number;
+  readonly reason: RefusalReason;
+}
+export type TtyItem = TtyFrame | RefusedTtyFrame;
+
+/** Bytes of one tty frame; without data, the end of the stream. */
+export function encodeTtyFrame(stream: bigint, data: Uint8Array = noBytes): Uint8Array {
+  const frame = new Uint8Array(ttyHeaderSize + data.length);
+  writeU64(frame, 0, stream);
+  writeU32(frame, 8, frame.length);
+  frame.set(data, ttyHeaderSize);
+  return frame;
+}
+
+/** Cuts the tty channel's bytes into frames; see `FrameAssembler` for what `refused` means. */
+export class TtyDecoder {
+  readonly #assembler: FrameAssembler;
+
+  constructor(limit: number = ttyLimit.extension) {
+    this.#assembler = new FrameAssembler({
+      headerSize: ttyHeaderSize,
+      lengthOf: (header) => readU32(header, 8),
+      limit,
+    });
+  }
+
+  get pending(): boolean {
+    return this.#assembler.pending;
+  }
+  get wanted(): number {
+    return this.#assembler.wanted;
+  }
+  get reserved(): number {
+    return this.#assembler.reserved;
+  }
+
+  push(bytes: Uint8Array): TtyItem[] {
+    return this.#assembler.push(bytes).map((item) => {
+      const stream = readU64(item.header, 0);
+      return item.kind === "frame"
+        ? { kind: "frame", stream, data: item.body }
+        : { kind: "refused", stream, length: item.length, reason: item.reason };
+    });
+  }
+}
