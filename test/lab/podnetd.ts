@@ -1,0 +1,139 @@
+import { type ChildProcess, execFile } from "node:child_process";
+import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import type { Machine } from "./lab.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const podnetProgram = path.join(top, "bin/podnet");
+const podnetdProgram = path.join(top, "bin/podnetd");
+
+/** How a run of the `podnet` command ended. */
+export interface CommandResult {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number;
+}
+
+/** A podnetd running on a machine of the lab, with state and run directories of its own. */
+export interface Podnetd extends AsyncDisposable {
+  readonly process: ChildProcess;
+  readonly directory: string;
+  readonly stateDir: string;
+  readonly runDir: string;
+  readonly socket: string;
+  readonly configFile: string;
+  /** Runs `podnet`; rejects with its standard error unless it exits 0. Resolves to its standard output. */
+  podnet(...args: readonly string[]): Promise<string>;
+  /** Runs `podnet` whatever its exit code. */
+  tryPodnet(...args: readonly string[]): Promise<CommandResult>;
+  /** What the daemon has logged so far. */
+  log(): string;
+  /** SIGTERM, and waits for the end. Pods run on. */
+  stop(): Promise<number | null>;
+  /** SIGKILL, and waits for the end. Pods run on. */
+  kill(): Promise<void>;
+}
+
+export interface PodnetdOptions {
+  readonly machine: Machine;
+  /** Holds state, run directory, log and configuration. */
+  readonly directory: string;
+  /** TOML put below the paths; top-level keys first. */
+  readonly config?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
+export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
+  const { machine, directory } = options;
+  mkdirSync(directory, { recursive: true });
+  const stateDir = path.join(directory, "state");
+  const runDir = path.join(directory, "run");
+  const socket = path.join(directory, "podnet.sock");
+  const configFile = path.join(directory, "config.toml");
+  const logFile = path.join(directory, "podnetd.log");
+  writeFileSync(
+    configFile,
+    `state_dir = "${stateDir}"\nrun_dir = "${runDir}"\nsocket = "${socket}"\n${options.config ?? ""}`,
+  );
+  const log = openSync(logFile, "a");
+  const child = machine.spawn([podnetdProgram, "--config", configFile], {
+    stdio: ["ignore", log, log],
+    env: { ...process.env, ...options.env },
+  });
+  closeSync(log);
+  const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+  const readLog = (): string => readFileSync(logFile, "utf8");
+
+  const deadline = performance.now() + 20_000;
+  while (!(await accepts(socket))) {
+    if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline) {
+      child.kill("SIGKILL");
+      throw new Error(`podnetd did not start:\n${readLog().slice(-4000)}`);
+    }
+    await delay(20);
+  }
+
+  const tryPodnet = (...args: readonly string[]): Promise<CommandResult> => runPodnet(socket, args);
+  const end = async (signal: NodeJS.Signals): Promise<number | null> => {
+    child.kill(signal);
+    return await ended;
+  };
+  return {
+    process: child,
+    directory,
+    stateDir,
+    runDir,
+    socket,
+    configFile,
+    tryPodnet,
+    async podnet(...args) {
+      const { stdout, stderr, exitCode } = await tryPodnet(...args);
+      if (exitCode !== 0) throw new Error(`podnet ${args.join(" ")} exited ${exitCode}: ${stderr}`);
+      return stdout;
+    },
+    log: readLog,
+    stop: () => end("SIGTERM"),
+    kill: async () => {
+      await end("SIGKILL");
+    },
+    [Symbol.asyncDispose]: async () => {
+      // Pods survive their daemon by design, so a test's end takes them down first.
+      if (child.exitCode === null && child.signalCode === null) {
+        await tryPodnet("down", "--yes");
+        await end("SIGTERM");
+      }
+    },
+  };
+}
+
+/** Runs the `podnet` command against a socket. */
+export async function runPodnet(socket: string, args: readonly string[]): Promise<CommandResult> {
+  try {
+    const { stdout, stderr } = await promisify(execFile)(podnetProgram, args, {
+      env: { ...process.env, PODNET_SOCKET: socket },
+      maxBuffer: 1 << 28,
+    });
+    return { stdout, stderr, exitCode: 0 };
+  } catch (error) {
+    const { stdout, stderr, code } = error as { stdout: string; stderr: string; code: unknown };
+    if (typeof code !== "number") throw error;
+    return { stdout, stderr, exitCode: code };
+  }
+}
+
+function accepts(socket: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const connection = connect(socket);
+    connection.once("connect", () => {
+      connection.destroy();
+      resolve(true);
+    });
+    connection.once("error", () => {
+      resolve(false);
+    });
+  });
+}
