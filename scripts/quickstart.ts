@@ -155,7 +155,9 @@ try {
   console.error(dim(`podnetd's log ends:\n${podnetd.log().slice(-3000)}`));
   process.exitCode = 1;
 } finally {
-  await step("podnet down: all that podnet made is gone", () => podnetd[Symbol.asyncDispose]());
+  await step("podnet down: all that podnet made is gone", async () => {
+    await podnetd[Symbol.asyncDispose]();
+  });
   await lab[Symbol.asyncDispose]();
   rmSync(directory, { recursive: true, force: true });
 }
