@@ -1,0 +1,117 @@
+import { accessSync, constants } from "node:fs";
+import { delimiter, join } from "node:path";
+import { ExecaError, execa } from "execa";
+import { PodnetError } from "../core/errors.ts";
+import { printable } from "../core/names.ts";
+
+export interface RunOptions {
+  /** Text for the command's standard input; none means an empty one. */
+  readonly stdin?: string;
+  readonly signal?: AbortSignal;
+  /** Milliseconds until the command is ended; 30 s unless given. */
+  readonly timeoutMs?: number;
+  /** Added to this process's environment. `LC_ALL=C` is always set, so that messages can be compared. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Exit codes that are no failure; 0 unless given. */
+  readonly okCodes?: readonly number[];
+}
+
+export interface CommandResult {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number;
+}
+
+// A service's PATH may lack the system directories, where ip and iptables live.
+const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/** Absolute path of a program on PATH or in the system's own directories; undefined when it is not installed. */
+export function findProgram(name: string): string | undefined {
+  const path = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
+  for (const directory of [...path, ...systemDirectories]) {
+    const candidate = join(directory, name);
+    try {
+      accessSync(candidate, constants.X_OK);
+      return candidate;
+    } catch {}
+  }
+  return undefined;
+}
+
+/**
+ * Runs a command to its end, without a shell, and gives its output, unchanged, as text.
+ *
+ * Throws `COMMAND_FAILED` when it is not installed, ends with an exit code not in `okCodes` or by a signal (details:
+ * `argv`, `exitCode` or `signal`, `stderr`), `DEADLINE_EXCEEDED` after `timeoutMs`, `CANCELLED` when `signal` aborts.
+ * A command that is ended gets SIGTERM, and SIGKILL half a second later.
+ */
+export async function run(
+  argv: readonly [string, ...string[]],
+  options: RunOptions = {},
+): Promise<CommandResult> {
+  const [name, ...args] = argv;
+  const program = name.includes("/") ? name : findProgram(name);
+  if (program === undefined) {
+    throw new PodnetError("COMMAND_FAILED", `The command "${name}" is not installed`, {
+      hint: `Install the package that holds ${name}`,
+      details: { argv: argv.join(" "), errno: "ENOENT" },
+    });
+  }
+  const timeoutMs = options.timeoutMs ?? 30_000;
+  const result = await execa(program, args, {
+    input: options.stdin ?? "",
+    env: { ...options.env, LC_ALL: "C" },
+    timeout: timeoutMs,
+    forceKillAfterDelay: 500,
+    stripFinalNewline: false,
+    reject: false,
+    ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
+  });
+  const { stdout, stderr, exitCode } = result;
+  if (exitCode !== undefined && !result.timedOut && !result.isCanceled && !result.isMaxBuffer) {
+    if ((options.okCodes ?? [0]).includes(exitCode)) return { stdout, stderr, exitCode };
+  }
+  throw commandError(argv, result, timeoutMs);
+}
+
+interface Outcome {
+  readonly exitCode?: number | undefined;
+  readonly signal?: string | undefined;
+  readonly stderr?: string | undefined;
+  readonly timedOut: boolean;
+  readonly isCanceled: boolean;
+  readonly originalMessage?: string | undefined;
+}
+
+function commandError(argv: readonly string[], outcome: Outcome, timeoutMs: number): PodnetError {
+  const stderr = (outcome.stderr ?? "").trim();
+  const details = {
+    argv: argv.join(" "),
+    stderr: stderr.slice(0, 4096),
+    ...(outcome.exitCode === undefined ? {} : { exitCode: outcome.exitCode }),
+    ...(outcome.signal === undefined ? {} : { signal: outcome.signal }),
+  };
+  const cause = outcome instanceof ExecaError ? { cause: outcome } : {};
+  const name = `"${argv[0]}"`;
+  if (outcome.isCanceled)
+    return new PodnetError("CANCELLED", `${name} was ended: the caller gave up`, {
+      details,
+      ...cause,
+    });
+  if (outcome.timedOut)
+    return new PodnetError("DEADLINE_EXCEEDED", `${name} took longer than ${timeoutMs} ms`, {
+      details,
+      ...cause,
+    });
+  const ending =
+    outcome.exitCode !== undefined
+      ? `exit code ${outcome.exitCode}`
+      : outcome.signal !== undefined
+        ? outcome.signal
+        : printable(outcome.originalMessage ?? "unknown reason");
+  const said = stderr === "" ? "" : `: ${printable(stderr.split("\n").at(-1) ?? "")}`;
+  return new PodnetError("COMMAND_FAILED", `${name} failed with ${ending}${said}`, {
+    details,
+    ...cause,
+  });
+}

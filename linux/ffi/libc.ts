@@ -1,0 +1,93 @@
+/**
+ * Every foreign function podnet calls, declared once. Nothing outside `linux/` imports this file.
+ *
+ * Pointers are given as byte arrays whose layout the caller builds; sizes are not checked by koffi, so each caller
+ * keeps array and length together. All layouts are those of 64-bit little-endian Linux (x86_64, aarch64).
+ */
+import koffi, { type KoffiFunc } from "koffi";
+
+// null means the symbols of this very process: the libc Node itself runs on, glibc or musl.
+const libc = koffi.load(null);
+
+type Bytes = Uint8Array;
+
+/** `int socket(int domain, int type, int protocol)` */
+export const socket = libc.func("int socket(int, int, int)") as KoffiFunc<
+  (domain: number, type: number, protocol: number) => number
+>;
+
+/** `int connect(int fd, const struct sockaddr *, socklen_t)` */
+export const connect = libc.func("int connect(int, const void *, uint32_t)") as KoffiFunc<
+  (fd: number, address: Bytes, length: number) => number
+>;
+
+/** `int bind(int fd, const struct sockaddr *, socklen_t)` */
+export const bind = libc.func("int bind(int, const void *, uint32_t)") as KoffiFunc<
+  (fd: number, address: Bytes, length: number) => number
+>;
+
+/** `int getsockname(int fd, struct sockaddr *, socklen_t *)` */
+export const getsockname = libc.func("int getsockname(int, void *, void *)") as KoffiFunc<
+  (fd: number, address: Bytes, length: Bytes) => number
+>;
+
+/** `int getsockopt(int fd, int level, int name, void *value, socklen_t *)` */
+export const getsockopt = libc.func("int getsockopt(int, int, int, void *, void *)") as KoffiFunc<
+  (fd: number, level: number, name: number, value: Bytes, length: Bytes) => number
+>;
+
+/** `int setsockopt(int fd, int level, int name, const void *value, socklen_t)` */
+export const setsockopt = libc.func(
+  "int setsockopt(int, int, int, const void *, uint32_t)",
+) as KoffiFunc<(fd: number, level: number, name: number, value: Bytes, length: number) => number>;
+
+/** `ssize_t send(int fd, const void *, size_t, int flags)` */
+export const send = libc.func("long send(int, const void *, size_t, int)") as KoffiFunc<
+  (fd: number, bytes: Bytes, length: number, flags: number) => number
+>;
+
+/** `ssize_t recv(int fd, void *, size_t, int flags)` */
+export const recv = libc.func("long recv(int, void *, size_t, int)") as KoffiFunc<
+  (fd: number, bytes: Bytes, length: number, flags: number) => number
+>;
+
+/** `ssize_t sendmsg(int fd, const struct msghdr *, int flags)` */
+export const sendmsg = libc.func("long sendmsg(int, const void *, int)") as KoffiFunc<
+  (fd: number, header: Bytes, flags: number) => number
+>;
+
+/** `ssize_t recvmsg(int fd, struct msghdr *, int flags)` */
+export const recvmsg = libc.func("long recvmsg(int, void *, int)") as KoffiFunc<
+  (fd: number, header: Bytes, flags: number) => number
+>;
+
+// ioctl is variadic in C; on both machines a fixed third argument is passed just the same, and koffi's
+// variadic calls cannot be made asynchronously (koffi 3.3).
+/** `int ioctl(int fd, unsigned long request, void *argument)` */
+export const ioctlPointer = libc.func("ioctl", "int", ["int", "ulong", "void *"]) as KoffiFunc<
+  (fd: number, request: number, argument: Bytes) => number
+>;
+
+/** `int ioctl(int fd, unsigned long request, unsigned long argument)` */
+export const ioctlNumber = libc.func("ioctl", "int", ["int", "ulong", "ulong"]) as KoffiFunc<
+  (fd: number, request: number, argument: number) => number
+>;
+
+/** `int fcntl(int fd, int command, long argument)` */
+export const fcntl = libc.func("int fcntl(int, int, long)") as KoffiFunc<
+  (fd: number, command: number, argument: number) => number
+>;
+
+/** `int setns(int fd, int type)`: moves the calling thread only. */
+export const setns = libc.func("int setns(int, int)") as KoffiFunc<
+  (fd: number, type: number) => number
+>;
+
+/** `int unshare(int flags)`: concerns the calling thread only. */
+export const unshare = libc.func("int unshare(int)") as KoffiFunc<(flags: number) => number>;
+
+/** Error number of the last synchronous call. Asynchronous calls leave none (koffi 3.3). */
+export const lastErrno = (): number => koffi.errno();
+
+/** Where an array's bytes are, for structures that hold pointers. The array must outlive the call. */
+export const addressOf = (bytes: Bytes): bigint => koffi.address(bytes);

@@ -1,0 +1,73 @@
+import { closeSync, openSync, stat } from "node:fs";
+import { PodnetError } from "../core/errors.ts";
+import { setns, unshare } from "./ffi/libc.ts";
+import { checked, fileError } from "./syscall-error.ts";
+
+// include/uapi/linux/sched.h
+const CLONE_NEWNET = 0x40000000;
+
+/** The calling thread's own network namespace; not the same as /proc/self in another thread than the main one. */
+const currentPath = "/proc/thread-self/ns/net";
+
+/**
+ * Moves this process's main thread into a new, empty network namespace, for good. For tests: child processes started
+ * afterwards are born in it, and it ends with the last process in it.
+ */
+export function unshareNetns(): void {
+  startThreadPool();
+  checked(unshare(CLONE_NEWNET), "unshare", "Cannot make a network namespace");
+}
+
+/**
+ * Runs `body` with the calling thread in the network namespace that `path` names (`/run/netns/x`, `/proc/PID/ns/net`),
+ * then goes back. What is opened inside — a netlink socket, a tap — stays in that namespace ever after.
+ *
+ * `body` is synchronous: whatever else ran on this thread meanwhile would run in the wrong place. When the way back
+ * fails the process aborts, for the same reason.
+ */
+export function withNetns<T>(
+  path: string,
+  body: () => T extends PromiseLike<unknown> ? never : T,
+): T {
+  const what = `Cannot enter network namespace "${path}"`;
+  startThreadPool();
+  const home = openNamespace(currentPath, what);
+  try {
+    const target = openNamespace(path, what);
+    try {
+      checked(setns(target, CLONE_NEWNET), "setns", what);
+    } finally {
+      closeSync(target);
+    }
+    try {
+      const result: T = body();
+      if (result instanceof Promise)
+        throw new PodnetError("INTERNAL", "A network namespace was entered with asynchronous work");
+      return result;
+    } finally {
+      if (setns(home, CLONE_NEWNET) < 0) process.abort();
+    }
+  } finally {
+    closeSync(home);
+  }
+}
+
+function openNamespace(path: string, what: string): number {
+  try {
+    return openSync(path, "r");
+  } catch (error) {
+    throw fileError(error, what);
+  }
+}
+
+let poolStarted = false;
+
+/**
+ * libuv starts its pool at the first use, and threads inherit their maker's namespace: started inside `withNetns`,
+ * four threads would stay there for good. Queueing one call starts them all before it returns (libuv 1.51).
+ */
+function startThreadPool(): void {
+  if (poolStarted) return;
+  poolStarted = true;
+  stat("/", () => {});
+}

@@ -1,0 +1,50 @@
+import { readFileSync } from "node:fs";
+import { fileError } from "./syscall-error.ts";
+
+/** Identifies this boot of the host: a pid recorded under another one means nothing. */
+export function bootId(): string {
+  return readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim();
+}
+
+/**
+ * The fields of /proc/PID/stat from the third (state) on; undefined when there is no such process.
+ * The second field, the program's name in parentheses, may itself hold blanks and parentheses (proc(5)).
+ */
+function statFields(pid: number): readonly string[] | undefined {
+  const text = readProc(`/proc/${pid}/stat`);
+  if (text === undefined) return undefined;
+  return text.slice(text.lastIndexOf(")") + 2).split(" ");
+}
+
+function readProc(path: string): string | undefined {
+  try {
+    return readFileSync(path, "latin1");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // ESRCH: the process ended between open and read.
+    if (code === "ENOENT" || code === "ESRCH") return undefined;
+    throw fileError(error, `Cannot read "${path}"`);
+  }
+}
+
+/**
+ * When a process started, in clock ticks since boot (field 22 of /proc/PID/stat), as text because it is only ever
+ * compared. With the boot id it tells a reused pid from the process meant. Undefined when there is none.
+ */
+export function processStartTime(pid: number): string | undefined {
+  return statFields(pid)?.[19];
+}
+
+/** Whether `pid` still is the process that started at `startTime` and has not ended (a zombie has). */
+export function isSameProcess(pid: number, startTime: string): boolean {
+  const fields = statFields(pid);
+  if (fields === undefined || fields[19] !== startTime) return false;
+  return fields[0] !== "Z" && fields[0] !== "X";
+}
+
+/** Memory of a process that is in RAM now, in KiB (VmRSS); undefined when it has ended. */
+export function residentKib(pid: number): number | undefined {
+  const status = readProc(`/proc/${pid}/status`);
+  const value = status?.match(/^VmRSS:\s+([0-9]+) kB$/m)?.[1];
+  return value === undefined ? undefined : Number(value);
+}

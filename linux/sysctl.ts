@@ -1,0 +1,38 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { PodnetError } from "../core/errors.ts";
+import { printable } from "../core/names.ts";
+import { fileError } from "./syscall-error.ts";
+
+/**
+ * Path of a key below /proc/sys. With a slash in it the key is taken as it stands, as sysctl(8) does:
+ * `net/ipv4/conf/eth0.5/forwarding` cannot be written with dots.
+ */
+function sysctlPath(key: string): string {
+  const path = key.includes("/") ? key : key.replaceAll(".", "/");
+  if (!/^[a-z0-9_]+(?:\/[A-Za-z0-9_.@+=-]+)+$/.test(path) || /(?:^|\/)\.\.?(?:\/|$)/.test(path))
+    throw new PodnetError("INVALID_ARGUMENT", `Sysctl key "${printable(key)}" is not usable`);
+  return `/proc/sys/${path}`;
+}
+
+/**
+ * A kernel setting's value, without the final newline. Keys below `net` are those of the calling thread's network
+ * namespace; being synchronous, this always is the main thread's.
+ * Throws `SYSCALL_FAILED`; `details.errno` is `ENOENT` when this kernel lacks the key.
+ */
+export function readSysctl(key: string): string {
+  try {
+    return readFileSync(sysctlPath(key), "latin1").trimEnd();
+  } catch (error) {
+    throw fileError(error, `Cannot read sysctl "${key}"`);
+  }
+}
+
+/** Sets a kernel setting. Throws `SYSCALL_FAILED`. */
+export function writeSysctl(key: string, value: string): void {
+  try {
+    // r+ and not w: a missing key must be an error, never a new file.
+    writeFileSync(sysctlPath(key), value, { encoding: "latin1", flag: "r+" });
+  } catch (error) {
+    throw fileError(error, `Cannot set sysctl "${key}" to "${printable(value)}"`);
+  }
+}

@@ -1,0 +1,82 @@
+import { close, closeSync, openSync } from "node:fs";
+import type { IfName } from "../core/names.ts";
+import { encodeUtf8 } from "../core/utf8.ts";
+import { ioctlNumber, ioctlPointer } from "./ffi/libc.ts";
+import { checked, fileError } from "./syscall-error.ts";
+
+// include/uapi/linux/if_tun.h
+const TUNSETIFF = 0x400454ca;
+const TUNSETOWNER = 0x400454cc;
+const IFF_TAP = 0x0002;
+const IFF_NO_PI = 0x1000;
+const IFF_VNET_HDR = 0x4000;
+const IFF_TUN_EXCL = 0x8000;
+
+/** An open tap. The device lives as long as some process holds the descriptor or a copy of it. */
+export interface Tap extends AsyncDisposable {
+  readonly fd: number;
+  readonly name: IfName;
+  /** Lets go of this process's descriptor; a second call does nothing. The last close anywhere ends the device. */
+  close(): Promise<void>;
+}
+
+/**
+ * Makes a tap in the calling thread's network namespace: Ethernet frames with a virtio header, single queue, not
+ * persistent. `ownerUid` lets that user attach to it by name.
+ *
+ * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken (by a tap or any other link: IFF_TUN_EXCL).
+ */
+export function openTap(name: IfName, options: { readonly ownerUid?: number } = {}): Tap {
+  const what = `Cannot open tap "${name}"`;
+  const fd = openTunDevice(what);
+  try {
+    // struct ifreq: char ifr_name[16]; short ifr_flags; 40 bytes in all.
+    const request = new Uint8Array(40);
+    request.set(encodeUtf8(name));
+    const flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_TUN_EXCL;
+    new DataView(request.buffer).setUint16(16, flags, true);
+    checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what);
+    if (options.ownerUid !== undefined)
+      checked(ioctlNumber(fd, TUNSETOWNER, options.ownerUid), "TUNSETOWNER", what);
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+  return new OpenTap(fd, name);
+}
+
+function openTunDevice(what: string): number {
+  try {
+    return openSync("/dev/net/tun", "r+");
+  } catch (error) {
+    throw fileError(error, what, {
+      hint: "Load the module tun and let podnetd open /dev/net/tun",
+    });
+  }
+}
+
+class OpenTap implements Tap {
+  readonly fd: number;
+  readonly name: IfName;
+  #closing: Promise<void> | undefined;
+
+  constructor(fd: number, name: IfName) {
+    this.fd = fd;
+    this.name = name;
+  }
+
+  close(): Promise<void> {
+    // The last close waits 17-20 ms for the kernel (RCU), hence on libuv's pool and not on the main thread.
+    this.#closing ??= new Promise((resolve, reject) => {
+      close(this.fd, (error) => {
+        if (error === null || error === undefined) resolve();
+        else reject(fileError(error, `Cannot close tap "${this.name}"`));
+      });
+    });
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}

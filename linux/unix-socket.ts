@@ -1,0 +1,178 @@
+import { closeSync } from "node:fs";
+import { Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError } from "../core/errors.ts";
+import { encodeUtf8 } from "../core/utf8.ts";
+import { connect, fcntl, getsockopt, lastErrno, socket } from "./ffi/libc.ts";
+import { pollFd } from "./ffi/poll.ts";
+import { sendRights } from "./ffi/scm-rights.ts";
+import { errnoName } from "./rtnetlink/errno.ts";
+import { checked, syscallError } from "./syscall-error.ts";
+import { listenPath } from "./unix-path.ts";
+
+export { listenPath, maxSocketPath, type SocketPath } from "./unix-path.ts";
+
+const AF_UNIX = 1;
+const SOCK_STREAM = 1;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const SOL_SOCKET = 1;
+const SO_PEERCRED = 17;
+const F_DUPFD_CLOEXEC = 1030;
+
+/** A connected stream socket that can also hand over descriptors. */
+export interface UnixConnection extends Disposable {
+  /** For everything but descriptors. It owns the descriptor: destroying it closes the connection. */
+  readonly socket: Socket;
+  readonly fd: number;
+  /**
+   * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything written before.
+   * Nothing may be written to `socket` until it has returned. `fd` stays the caller's to close.
+   * Throws `SYSCALL_FAILED`, `CANCELLED`.
+   */
+  sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void>;
+  close(): void;
+}
+
+/**
+ * Connects to a listening unix socket; `path` may be of any length.
+ * Throws `SYSCALL_FAILED` (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`.
+ */
+export async function connectUnix(path: string, signal?: AbortSignal): Promise<UnixConnection> {
+  const what = `Cannot connect to "${path}"`;
+  throwIfCancelled(signal, what);
+  using short = listenPath(path);
+  const fd = checked(
+    socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+    "socket",
+    what,
+  );
+  try {
+    await connectFd(fd, short.path, what, signal);
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+  return new OpenConnection(fd);
+}
+
+async function connectFd(
+  fd: number,
+  path: string,
+  what: string,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  // struct sockaddr_un { u16 family; char path[108]; }
+  const address = new Uint8Array(110);
+  address[0] = AF_UNIX;
+  address.set(encodeUtf8(path), 2);
+  for (;;) {
+    if (connect(fd, address, address.length) === 0) return;
+    const errno = lastErrno();
+    if (errnoName(errno) !== "EAGAIN") throw syscallError("connect", errno, what);
+    // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
+    await delay(5);
+    throwIfCancelled(signal, what);
+  }
+}
+
+function throwIfCancelled(signal: AbortSignal | undefined, what: string): void {
+  if (signal?.aborted)
+    throw new PodnetError("CANCELLED", `${what}: the caller gave up`, { cause: signal.reason });
+}
+
+class OpenConnection implements UnixConnection {
+  readonly socket: Socket;
+  readonly fd: number;
+
+  constructor(fd: number) {
+    this.fd = fd;
+    this.socket = new Socket({ fd, readable: true, writable: true });
+  }
+
+  async sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
+    const what = "Cannot hand over a descriptor";
+    for (;;) {
+      throwIfCancelled(signal, what);
+      // writableLength counts what libuv still holds: a raw sendmsg must not land in the middle of a queued write.
+      if (this.socket.writableLength > 0) await this.#write(new Uint8Array(0), what);
+      if (this.socket.destroyed) throw syscallError("sendmsg", 32, what);
+      if (this.socket.writableLength > 0) continue;
+      const sent = sendRights(this.fd, line, fd);
+      if (sent >= 0) {
+        if (sent < line.length) await this.#write(line.subarray(sent), what);
+        return;
+      }
+      if (errnoName(-sent) !== "EAGAIN") throw syscallError("sendmsg", -sent, what);
+      await writable(this.fd, signal);
+    }
+  }
+
+  #write(bytes: Uint8Array, what: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.socket.write(bytes, (error) => {
+        if (error === null || error === undefined) resolve();
+        else
+          reject(new PodnetError("SYSCALL_FAILED", `${what}: ${error.message}`, { cause: error }));
+      });
+    });
+  }
+
+  close(): void {
+    this.socket.destroy();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/** Resolves when `fd` takes bytes again, or when the signal aborts. */
+async function writable(fd: number, signal: AbortSignal | undefined): Promise<void> {
+  // libuv allows one watcher per descriptor, and the net.Socket is it.
+  const copy = checked(fcntl(fd, F_DUPFD_CLOEXEC, 3), "fcntl", "Cannot watch a socket");
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const poll = pollFd(copy, "writable", resolve);
+  signal?.addEventListener("abort", () => resolve(), { once: true });
+  try {
+    if (!signal?.aborted) await promise;
+  } finally {
+    poll.close();
+    closeSync(copy);
+  }
+}
+
+/** Who is at the other end of a unix socket, as it was when it connected (or began to listen). */
+export interface PeerCredentials {
+  readonly pid: number;
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Reads SO_PEERCRED (unix(7)). The pid is 0 for a peer outside this pid namespace. Throws `SYSCALL_FAILED`. */
+export function peerCredentials(socketFd: number): PeerCredentials {
+  // struct ucred { pid_t pid; uid_t uid; gid_t gid; }
+  const value = new Uint8Array(12);
+  const length = Uint8Array.of(12, 0, 0, 0);
+  checked(
+    getsockopt(socketFd, SOL_SOCKET, SO_PEERCRED, value, length),
+    "getsockopt",
+    "Cannot tell who is connected",
+  );
+  const view = new DataView(value.buffer);
+  return {
+    pid: view.getInt32(0, true),
+    uid: view.getUint32(4, true),
+    gid: view.getUint32(8, true),
+  };
+}
+
+/**
+ * The descriptor of a socket that Node accepted, for `peerCredentials`; undefined once it is closed.
+ * Node has no public way to it; `_handle.fd` has been there since 0.x, and this is the one place that uses it.
+ */
+export function descriptorOf(connection: Socket): number | undefined {
+  const handle = (connection as unknown as { readonly _handle?: { readonly fd?: number } | null })
+    ._handle;
+  return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
+}
