@@ -54,6 +54,7 @@ export const errorCodes = [
   "AGENT_DISCONNECTED",
   "HOST_RESTARTED",
   // General.
+  "EVENTS_LOST",
   "CANCELLED",
   "DEADLINE_EXCEEDED",
   "DAEMON_UNREACHABLE",

@@ -90,7 +90,7 @@ export type Resources = Message<"podnet.v1.Resources"> & {
   vcpu: number;
 
   /**
-   * Mebibytes, 48 to 1048576; 0 means 128.
+   * Mebibytes, 32 to 1048576; 0 means 128.
    *
    * @generated from field: uint32 memory_mib = 2;
    */
@@ -234,7 +234,7 @@ export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
  */
 export type Dns = Message<"podnet.v1.Dns"> & {
   /**
-   * At most 3, none on loopback.
+   * At most 3, none on loopback. None given: those of the host, without loopback ones.
    *
    * @generated from field: repeated string servers = 1;
    */

@@ -1,0 +1,135 @@
+import { connect as netConnect, type Socket } from "node:net";
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import { type Client, createClient, type Transport } from "@connectrpc/connect";
+import { createConnectTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
+import { fromConnectError } from "./codes.ts";
+import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
+import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
+import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+import { defaultSocket, openSocketPath } from "./socket-path.ts";
+
+export interface ConnectOptions {
+  /** Unix socket; default `PODNET_SOCKET`, then /run/podnet/podnet.sock. Not with `url`. */
+  readonly socket?: string;
+  /** `https://host:port` of a daemon that listens on TCP. */
+  readonly url?: string;
+  /** Who we are and whom we trust, PEM; with `url`. */
+  readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string };
+  /** Deadline of each unary call, milliseconds, unless the call has one of its own. */
+  readonly timeoutMs?: number;
+}
+
+/** Clients of all services over one connection. Every call throws `PodnetError`. */
+export interface Podnet extends Disposable {
+  readonly pods: Client<typeof PodService>;
+  readonly networks: Client<typeof NetworkService>;
+  readonly node: Client<typeof NodeService>;
+  /** The socket or URL in use. */
+  readonly target: string;
+  close(): void;
+}
+
+const hints: Readonly<Record<string, string>> = {
+  ENOENT: "Start podnetd, or name its socket with --socket or PODNET_SOCKET",
+  ECONNREFUSED: "podnetd has ended; start it again",
+  EACCES: "Run as root or as a member of the group podnet",
+  EPERM: "Run as root or as a member of the group podnet",
+};
+
+/** The first error number in a chain of causes, e.g. `ECONNREFUSED`. */
+function errnoOf(thrown: unknown): string | undefined {
+  for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
+    if ("code" in at && typeof at.code === "string" && /^E[A-Z0-9]+$/.test(at.code)) return at.code;
+  }
+  return undefined;
+}
+
+function explain(thrown: unknown, target: string): PodnetError {
+  const error = fromConnectError(thrown);
+  const errno = errnoOf(thrown);
+  const lost = errno !== undefined && (error.code === "INTERNAL" || error.code === "CANCELLED");
+  if (!lost && !isPodnetError(error, "DAEMON_UNREACHABLE")) return error;
+  return new PodnetError("DAEMON_UNREACHABLE", `podnetd does not answer at ${target}`, {
+    hint: hints[errno ?? ""] ?? "See whether podnetd runs: podnet info",
+    details: { target, ...(errno === undefined ? { reason: error.message } : { errno }) },
+    cause: thrown,
+  });
+}
+
+type AnyCall = (request: unknown, options?: unknown) => unknown;
+
+async function* typedStream(call: () => unknown, target: string): AsyncGenerator<unknown> {
+  try {
+    yield* call() as AsyncIterable<unknown>;
+  } catch (thrown) {
+    throw explain(thrown, target);
+  }
+}
+
+async function typedUnary(call: () => unknown, target: string): Promise<unknown> {
+  try {
+    return await call();
+  } catch (thrown) {
+    throw explain(thrown, target);
+  }
+}
+
+/** A client whose calls throw `PodnetError`; Connect would wrap what an interceptor throws. */
+export function typedClient<S extends DescService>(
+  service: S,
+  transport: Transport,
+  target: string,
+): Client<S> {
+  const plain = createClient(service, transport) as Readonly<Record<string, AnyCall>>;
+  const typed = (method: DescMethod): AnyCall => {
+    const call = plain[method.localName] as AnyCall;
+    const streams =
+      method.methodKind.endsWith("streaming") && method.methodKind !== "client_streaming";
+    return (request, options) =>
+      (streams ? typedStream : typedUnary)(() => call(request, options), target);
+  };
+  return Object.fromEntries(service.methods.map((m) => [m.localName, typed(m)])) as Client<S>;
+}
+
+/** Connects to a unix socket of any length. The folder's descriptor is kept until connect(2) has run. */
+function connectSocket(socket: string): Socket {
+  const opened = openSocketPath(socket);
+  const connection = netConnect({ path: opened.path });
+  const done = (): void => opened[Symbol.dispose]();
+  connection.once("connect", done);
+  connection.once("error", () => {
+    connection.off("connect", done);
+    done();
+  });
+  return connection;
+}
+
+/** Clients for the daemon; nothing is sent, and no connection made, before the first call. */
+export function connectPodnet(options: ConnectOptions = {}): Podnet {
+  const socket = options.socket ?? process.env["PODNET_SOCKET"] ?? defaultSocket;
+  const target = options.url ?? socket;
+  const baseUrl = options.url ?? "http://podnet";
+  const sessionManager = new Http2SessionManager(
+    baseUrl,
+    {},
+    options.url === undefined
+      ? { createConnection: () => connectSocket(socket) }
+      : { ...options.tls },
+  );
+  const transport = createConnectTransport({
+    baseUrl,
+    httpVersion: "2",
+    sessionManager,
+    ...(options.timeoutMs === undefined ? {} : { defaultTimeoutMs: options.timeoutMs }),
+  });
+  const close = (): void => sessionManager.abort();
+  return {
+    pods: typedClient(PodService, transport, target),
+    networks: typedClient(NetworkService, transport, target),
+    node: typedClient(NodeService, transport, target),
+    target,
+    close,
+    [Symbol.dispose]: close,
+  };
+}

@@ -1,0 +1,125 @@
+import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type ErrorCode, errorCodes, PodnetError, toPodnetError } from "../core/errors.ts";
+import { type ErrorInfo, ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
+
+/** Which gRPC status each podnet code travels as; the podnet code itself travels in `ErrorInfo`. */
+export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
+  INVALID_ARGUMENT: Code.InvalidArgument,
+  UNKNOWN_FIELD: Code.InvalidArgument,
+  ADDRESS_INVALID: Code.InvalidArgument,
+  ADDRESS_OUT_OF_RANGE: Code.InvalidArgument,
+  ADDRESS_RESERVED: Code.InvalidArgument,
+  ADDRESS_IN_USE: Code.AlreadyExists,
+  ADDRESS_NOT_ALLOCATED: Code.FailedPrecondition,
+  POOL_EXHAUSTED: Code.ResourceExhausted,
+  NAME_IN_USE: Code.AlreadyExists,
+  MAC_INVALID: Code.InvalidArgument,
+  MAC_IN_USE: Code.AlreadyExists,
+  MTU_OUT_OF_RANGE: Code.InvalidArgument,
+  GATEWAY_CONFLICT: Code.InvalidArgument,
+  MEMORY_TOO_SMALL: Code.InvalidArgument,
+  REQUEST_CONFLICT: Code.AlreadyExists,
+  POD_NOT_FOUND: Code.NotFound,
+  NETWORK_NOT_FOUND: Code.NotFound,
+  WRONG_STATE: Code.FailedPrecondition,
+  UNSUPPORTED: Code.Unimplemented,
+  PREFLIGHT_FAILED: Code.FailedPrecondition,
+  CONFIG_INVALID: Code.FailedPrecondition,
+  ALREADY_RUNNING: Code.FailedPrecondition,
+  STATE_CORRUPT: Code.DataLoss,
+  STATE_NEWER: Code.FailedPrecondition,
+  STATE_UNWRITABLE: Code.FailedPrecondition,
+  BRIDGE_CONFLICT: Code.FailedPrecondition,
+  BRIDGE_FULL: Code.ResourceExhausted,
+  CHAIN_CONFLICT: Code.FailedPrecondition,
+  FIREWALL_FAILED: Code.Internal,
+  FIREWALL_AMBIGUOUS: Code.FailedPrecondition,
+  NETLINK_FAILED: Code.Internal,
+  SYSCALL_FAILED: Code.Internal,
+  COMMAND_FAILED: Code.Internal,
+  IMAGE_MISSING: Code.FailedPrecondition,
+  IMAGE_UNREADABLE: Code.FailedPrecondition,
+  QEMU_MISSING: Code.FailedPrecondition,
+  QEMU_EXITED: Code.Internal,
+  QMP_FAILED: Code.Internal,
+  QMP_PROTOCOL: Code.Internal,
+  QMP_TIMEOUT: Code.DeadlineExceeded,
+  NIC_SLOTS_FULL: Code.ResourceExhausted,
+  NIC_UNPLUG_PENDING: Code.FailedPrecondition,
+  AGENT_TIMEOUT: Code.DeadlineExceeded,
+  AGENT_PROTOCOL: Code.Internal,
+  AGENT_REFUSED: Code.Internal,
+  AGENT_DISCONNECTED: Code.Unavailable,
+  HOST_RESTARTED: Code.FailedPrecondition,
+  EVENTS_LOST: Code.OutOfRange,
+  CANCELLED: Code.Canceled,
+  DEADLINE_EXCEEDED: Code.DeadlineExceeded,
+  DAEMON_UNREACHABLE: Code.Unavailable,
+  VERIFY_MISMATCH: Code.FailedPrecondition,
+  INTERNAL: Code.Internal,
+};
+
+/** What a status means when no `ErrorInfo` came with it: an answer by Connect itself, or by a proxy. */
+const fallbackCodes: Readonly<Partial<Record<Code, ErrorCode>>> = {
+  [Code.InvalidArgument]: "INVALID_ARGUMENT",
+  [Code.Unimplemented]: "UNSUPPORTED",
+  [Code.Canceled]: "CANCELLED",
+  [Code.Aborted]: "CANCELLED",
+  [Code.DeadlineExceeded]: "DEADLINE_EXCEEDED",
+  [Code.Unavailable]: "DAEMON_UNREACHABLE",
+};
+
+/** An error as its wire form. */
+export function toErrorInfo(error: PodnetError): ErrorInfo {
+  return create(ErrorInfoSchema, {
+    code: error.code,
+    message: error.message,
+    hint: error.hint ?? "",
+    field: error.field ?? "",
+    step: error.step ?? "",
+    details: Object.fromEntries(Object.entries(error.details).map(([k, v]) => [k, String(v)])),
+  });
+}
+
+const isErrorCode = (code: string): code is ErrorCode =>
+  (errorCodes as readonly string[]).includes(code);
+
+/** An error from its wire form. A code of a newer podnet becomes `INTERNAL` and is kept in the details. */
+export function fromErrorInfo(info: ErrorInfo, cause?: unknown): PodnetError {
+  const known = isErrorCode(info.code);
+  return new PodnetError(known ? (info.code as ErrorCode) : "INTERNAL", info.message, {
+    ...(info.hint === "" ? {} : { hint: info.hint }),
+    ...(info.field === "" ? {} : { field: info.field }),
+    ...(info.step === "" ? {} : { step: info.step }),
+    details: known ? info.details : { ...info.details, code: info.code },
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+/** Anything thrown, as Connect sends it: status, message, and `ErrorInfo` as its one detail. */
+export function toConnectError(thrown: unknown): ConnectError {
+  if (thrown instanceof ConnectError) return thrown;
+  const error = toPodnetError(thrown);
+  return new ConnectError(
+    error.message,
+    connectCodes[error.code],
+    undefined,
+    [{ desc: ErrorInfoSchema, value: toErrorInfo(error) }],
+    thrown,
+  );
+}
+
+/** Anything a client call threw, as the daemon meant it. */
+export function fromConnectError(thrown: unknown): PodnetError {
+  if (thrown instanceof PodnetError) return thrown;
+  if (!(thrown instanceof ConnectError)) return toPodnetError(thrown);
+  if (thrown.cause instanceof PodnetError) return thrown.cause;
+  const info = thrown.findDetails(ErrorInfoSchema)[0];
+  if (info !== undefined) return fromErrorInfo(info, thrown);
+  const code = fallbackCodes[thrown.code] ?? "INTERNAL";
+  return new PodnetError(code, thrown.rawMessage || "The call failed without a message", {
+    cause: thrown,
+    details: { status: thrown.code },
+  });
+}
