@@ -10,6 +10,8 @@ export const extensionVersion = 1;
 
 export interface HelloRequest {
   readonly versions: readonly number[];
+  /** Echoed in the reply: tells it from a reply left over by an earlier agent or daemon. One word. */
+  readonly nonce?: string;
 }
 export interface HelloReply {
   readonly version: number;
@@ -17,6 +19,8 @@ export interface HelloReply {
   readonly agent: string;
   /** Random per agent start, so that the host sees a restart. */
   readonly epoch: string;
+  /** The request's. */
+  readonly nonce?: string;
 }
 
 export interface GuestInterface {

@@ -7,7 +7,6 @@ import {
   familyOf,
 } from "../../core/address.ts";
 import { parseHostname, parseIfName } from "../../core/names.ts";
-import { decodeJson } from "./fields.ts";
 import {
   Fields,
   type ParseValue,
@@ -16,6 +15,7 @@ import {
   asObject,
   asString,
   asText,
+  decodeJson,
   encodeJson,
   given,
   listOf,
@@ -41,7 +41,11 @@ const asVersion = asInteger({ min: 1, max: 0xffff });
 
 export const encodeHelloRequest = (hello: HelloRequest): Uint8Array => encodeJson(hello);
 export function parseHelloRequest(payload: Uint8Array): HelloRequest {
-  return { versions: new Fields(decodeJson(payload)).required("versions", listOf(asVersion)) };
+  const fields = new Fields(decodeJson(payload));
+  return {
+    versions: fields.required("versions", listOf(asVersion)),
+    ...given("nonce", fields.optional("nonce", asWord)),
+  };
 }
 
 export const encodeHelloReply = (hello: HelloReply): Uint8Array => encodeJson(hello);
@@ -51,6 +55,7 @@ export function parseHelloReply(payload: Uint8Array): HelloReply {
     version: fields.required("version", asVersion),
     agent: fields.required("agent", asWord),
     epoch: fields.required("epoch", asWord),
+    ...given("nonce", fields.optional("nonce", asWord)),
   };
 }
 

@@ -10,7 +10,7 @@ import {
   withLength,
 } from "../../core/address.ts";
 import {
-  Fields,
+  type Fields,
   type ParseValue,
   asInteger,
   asObject,

@@ -62,7 +62,7 @@ export const parseStartPod = (payload: Uint8Array): StartPod =>
   }));
 
 /** Drops empty lists, as runv's encoder does. */
-const filled = <K extends string>(key: K, list: readonly unknown[]): object =>
+const filled = (key: string, list: readonly unknown[]): object =>
   list.length === 0 ? {} : { [key]: list };
 
 /** STARTPOD in runv's order of keys, empty ones left out but for the white lists, which it always sends. */
