@@ -1,0 +1,296 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import type { QmpArguments, QmpCommandName, QmpEvent, QmpReturn } from "./commands.ts";
+import { LineSplitter } from "./lines.ts";
+import { parseMessage, type QemuVersion, type QmpMessage } from "./message.ts";
+
+export interface QmpOptions {
+  readonly signal?: AbortSignal;
+  /** Milliseconds until the greeting must be here; 10 s unless given. */
+  readonly greetingMs?: number;
+  /** Milliseconds a command may take unless it says otherwise; 10 s unless given. */
+  readonly deadlineMs?: number;
+  /** Bytes a line may have; 4 MiB unless given (`query-qmp-schema` of QEMU 7.2 takes 0.2). */
+  readonly lineLimit?: number;
+}
+
+export interface CommandOptions {
+  /** Gives up waiting; QEMU may still carry the command out, its reply is dropped. */
+  readonly signal?: AbortSignal;
+  readonly deadlineMs?: number;
+}
+
+interface Pending {
+  readonly command: string;
+  resolve(value: unknown): void;
+  reject(error: PodnetError): void;
+}
+
+/**
+ * One QMP session. Commands are pipelined and matched by id; a lost session rejects all that is pending and is
+ * not revived: open a new one. QEMU serves one client per monitor at a time; a second one gets no greeting
+ * until the first has left.
+ */
+export class QmpClient implements Disposable {
+  readonly #connection: UnixConnection;
+  readonly #deadlineMs: number;
+  readonly #lines: LineSplitter;
+  readonly #pending = new Map<number, Pending>();
+  readonly #eventListeners = new Set<(event: QmpEvent) => void>();
+  readonly #closeListeners = new Set<(reason: PodnetError) => void>();
+  readonly #greeting = Promise.withResolvers<QemuVersion>();
+  #version: QemuVersion | undefined;
+  #nextId = 1;
+  #closed: PodnetError | undefined;
+  /** Ends when no descriptor is on its way: until then no other command may be written. */
+  #lane: Promise<void> = Promise.resolve();
+
+  private constructor(connection: UnixConnection, options: QmpOptions) {
+    this.#connection = connection;
+    this.#deadlineMs = options.deadlineMs ?? 10_000;
+    this.#lines = new LineSplitter(options.lineLimit ?? 4 * 1024 * 1024);
+    // Whoever waits for the greeting hears of its failure; nobody else needs to.
+    this.#greeting.promise.catch(() => {});
+    connection.socket.on("data", (chunk: Buffer) => this.#take(chunk));
+    connection.socket.on("end", () => this.#fail(this.#endOfStream()));
+    connection.socket.on("error", (error) => this.#fail(connectionLost(error)));
+    connection.socket.on("close", () => this.#fail(connectionLost()));
+  }
+
+  /**
+   * Connects, reads the greeting and leaves capabilities negotiation mode.
+   * Throws `SYSCALL_FAILED` (nobody listens), `QMP_TIMEOUT`, `QMP_PROTOCOL`, `QEMU_EXITED`, `CANCELLED`.
+   */
+  static async open(path: string, options: QmpOptions = {}): Promise<QmpClient> {
+    const connection = await connectUnix(path, options.signal);
+    const client = new QmpClient(connection, options);
+    try {
+      await client.#greet(options.greetingMs ?? 10_000, options.signal);
+      const negotiate = options.signal === undefined ? {} : { signal: options.signal };
+      await client.execute("qmp_capabilities", {}, negotiate);
+      return client;
+    } catch (error) {
+      client.close();
+      throw error;
+    }
+  }
+
+  /** QEMU's version as it greeted. */
+  get version(): QemuVersion {
+    return this.#version as QemuVersion;
+  }
+
+  /** Why the session is over; undefined while it lives. */
+  get closed(): PodnetError | undefined {
+    return this.#closed;
+  }
+
+  /**
+   * Sends a command and returns QEMU's answer.
+   * Throws `QMP_FAILED` (details: `class`, `command`), `QMP_TIMEOUT`, `CANCELLED`, or what ended the session.
+   */
+  async execute<C extends QmpCommandName>(
+    command: C,
+    args: QmpArguments<C>,
+    options: CommandOptions = {},
+  ): Promise<QmpReturn<C>> {
+    return this.#request<QmpReturn<C>>(command, args, options, async (line) => {
+      await this.#lane;
+      this.#connection.socket.write(line);
+    });
+  }
+
+  /**
+   * `getfd`: gives QEMU a copy of `fd` under a name (a name it already has is replaced and its descriptor closed).
+   * Runs alone on the wire: QEMU takes the descriptor that came last, and a raw sendmsg must not cut a queued line.
+   */
+  async passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
+    const before = this.#lane;
+    const { promise: done, resolve: leave } = Promise.withResolvers<void>();
+    this.#lane = done;
+    const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
+    const giveUp = AbortSignal.any([
+      AbortSignal.timeout(deadlineMs),
+      ...(options.signal === undefined ? [] : [options.signal]),
+    ]);
+    let sent = before;
+    try {
+      await this.#request("getfd", { fdname: name }, options, (line) => {
+        sent = before.then(() => this.#connection.sendWithFd(line, fd, giveUp));
+        return sent;
+      });
+    } finally {
+      // A request given up early must not let the next line overtake this one or those before it.
+      void sent.then(leave, leave);
+    }
+  }
+
+  /** Subscribes to every event, in order; returns the unsubscriber. */
+  onEvent(listener: (event: QmpEvent) => void): () => void {
+    this.#eventListeners.add(listener);
+    return () => this.#eventListeners.delete(listener);
+  }
+
+  /** Called once when the session ends, by whatever cause. Returns the unsubscriber. */
+  onClose(listener: (reason: PodnetError) => void): () => void {
+    this.#closeListeners.add(listener);
+    return () => this.#closeListeners.delete(listener);
+  }
+
+  /** Ends the session; what is pending is rejected with `CANCELLED`. QEMU runs on. */
+  close(): void {
+    this.#fail(new PodnetError("CANCELLED", "The QMP connection was closed by podnet"));
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  async #greet(deadlineMs: number, signal: AbortSignal | undefined): Promise<void> {
+    const late = setTimeout(
+      () =>
+        this.#fail(
+          new PodnetError("QMP_TIMEOUT", `QEMU sent no QMP greeting within ${deadlineMs} ms`, {
+            hint: "QEMU serves one QMP client at a time: another one may hold this monitor",
+          }),
+        ),
+      deadlineMs,
+    );
+    const abort = (): void => this.#fail(cancelled("QMP greeting", signal));
+    signal?.addEventListener("abort", abort, { once: true });
+    try {
+      if (signal?.aborted) abort();
+      this.#version = await this.#greeting.promise;
+    } finally {
+      clearTimeout(late);
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  #request<Return>(
+    command: string,
+    args: object,
+    options: CommandOptions,
+    send: (line: Uint8Array) => Promise<void>,
+  ): Promise<Return> {
+    const { promise, resolve, reject } = Promise.withResolvers<Return>();
+    const { signal, deadlineMs = this.#deadlineMs } = options;
+    if (this.#closed !== undefined) return Promise.reject(this.#closed);
+    if (signal?.aborted) return Promise.reject(cancelled(command, signal));
+    const id = this.#nextId++;
+    const settle = (): void => {
+      this.#pending.delete(id);
+      clearTimeout(late);
+      signal?.removeEventListener("abort", abort);
+    };
+    const pending: Pending = {
+      command,
+      resolve: (value) => {
+        settle();
+        resolve(value as Return);
+      },
+      reject: (error) => {
+        settle();
+        reject(error);
+      },
+    };
+    const abort = (): void => pending.reject(cancelled(command, signal));
+    const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), deadlineMs);
+    signal?.addEventListener("abort", abort, { once: true });
+    this.#pending.set(id, pending);
+    const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
+    send(line).catch((error: unknown) => {
+      const failure = toPodnetError(error, "QMP_PROTOCOL");
+      pending.reject(failure);
+      // Part of the line may be on the wire, so nothing can follow it; a cancelled wait has sent nothing.
+      if (!isPodnetError(failure, "CANCELLED")) this.#fail(failure);
+    });
+    return promise;
+  }
+
+  #take(chunk: Uint8Array): void {
+    if (this.#closed !== undefined) return;
+    const lines = this.#try(() => this.#lines.push(chunk)) ?? [];
+    for (const line of lines) {
+      const message = line === "" ? undefined : this.#try(() => parseMessage(line));
+      if (this.#closed !== undefined) return;
+      if (message !== undefined) this.#dispatch(message);
+    }
+  }
+
+  /** Reads what the peer sent; what cannot be read ends the session. */
+  #try<T>(read: () => T): T | undefined {
+    try {
+      return read();
+    } catch (error) {
+      this.#fail(toPodnetError(error, "QMP_PROTOCOL"));
+      return undefined;
+    }
+  }
+
+  #dispatch(message: QmpMessage): void {
+    if (message.kind === "greeting") {
+      if (this.#version !== undefined) return this.#fail(unexpected("a second greeting"));
+      this.#version = message.version;
+      this.#greeting.resolve(message.version);
+      return;
+    }
+    if (this.#version === undefined)
+      return this.#fail(unexpected(`${message.kind} before the greeting`));
+    if (message.kind === "event") {
+      const { name, data, timestampMs } = message;
+      for (const listener of this.#eventListeners) listener({ name, data, timestampMs });
+      return;
+    }
+    // Without an id QEMU could not even parse what we sent: no reply can be trusted any more.
+    const { id } = message;
+    if (id === undefined || id < 1 || id >= this.#nextId)
+      return this.#fail(unexpected(`a reply to command ${id ?? "without id"}, never sent`));
+    const pending = this.#pending.get(id);
+    // Given up before its reply came.
+    if (pending === undefined) return;
+    if (message.kind === "return") pending.resolve(message.value);
+    else pending.reject(refused(pending.command, message.errorClass, message.description));
+  }
+
+  #endOfStream(): PodnetError {
+    if (this.#version === undefined) return unexpected("end of stream before the greeting");
+    if (this.#lines.midLine) return unexpected("end of stream within a line");
+    return connectionLost();
+  }
+
+  #fail(reason: PodnetError): void {
+    if (this.#closed !== undefined) return;
+    this.#closed = reason;
+    this.#greeting.reject(reason);
+    for (const pending of this.#pending.values()) pending.reject(reason);
+    this.#connection.close();
+    for (const listener of this.#closeListeners) listener(reason);
+    this.#eventListeners.clear();
+    this.#closeListeners.clear();
+  }
+}
+
+const unexpected = (what: string): PodnetError =>
+  new PodnetError("QMP_PROTOCOL", `QMP peer sent ${what}`);
+
+const connectionLost = (cause?: unknown): PodnetError =>
+  new PodnetError("QEMU_EXITED", "QEMU closed the QMP connection", { cause });
+
+const timedOut = (command: string, ms: number): PodnetError =>
+  new PodnetError("QMP_TIMEOUT", `QEMU did not answer "${command}" within ${ms} ms`, {
+    details: { command, ms },
+  });
+
+const cancelled = (command: string, signal: AbortSignal | undefined): PodnetError =>
+  new PodnetError("CANCELLED", `The caller gave up waiting for "${command}"`, {
+    details: { command },
+    cause: signal?.reason,
+  });
+
+const refused = (command: string, errorClass: string, description: string): PodnetError =>
+  new PodnetError("QMP_FAILED", `QEMU refused "${command}": ${printable(description)}`, {
+    details: { class: errorClass, command },
+  });

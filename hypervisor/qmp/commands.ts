@@ -1,0 +1,139 @@
+/**
+ * The QMP commands and events podnet uses, as QEMU 7.2 defines them (qapi/*.json).
+ * `test/vm/hypervisor-qmp-schema.test.ts` compares every member with `query-qmp-schema` of the QEMU at hand.
+ */
+
+/** Commands without arguments, or without an answer worth reading. */
+type Nothing = Readonly<Record<string, never>>;
+
+interface Command<Arguments, Return> {
+  readonly arguments: Arguments;
+  readonly return: Return;
+}
+
+export interface QmpCommands {
+  readonly qmp_capabilities: Command<Nothing, Nothing>;
+  readonly "query-version": Command<Nothing, VersionInfo>;
+  readonly "query-status": Command<Nothing, StatusInfo>;
+  readonly "query-kvm": Command<Nothing, { readonly enabled: boolean; readonly present: boolean }>;
+  readonly "query-chardev": Command<Nothing, readonly ChardevInfo[]>;
+  readonly "query-qmp-schema": Command<Nothing, readonly SchemaInfo[]>;
+  readonly stop: Command<Nothing, Nothing>;
+  readonly cont: Command<Nothing, Nothing>;
+  readonly quit: Command<Nothing, Nothing>;
+  readonly system_powerdown: Command<Nothing, Nothing>;
+  readonly system_reset: Command<Nothing, Nothing>;
+  /** Goes through `QmpClient.passFd` alone, which sends the descriptor with it. */
+  readonly getfd: Command<{ readonly fdname: string }, Nothing>;
+  readonly closefd: Command<{ readonly fdname: string }, Nothing>;
+  readonly netdev_add: Command<TapNetdev, Nothing>;
+  readonly netdev_del: Command<{ readonly id: string }, Nothing>;
+  readonly device_add: Command<VirtioNet, Nothing>;
+  readonly device_del: Command<{ readonly id: string }, Nothing>;
+  readonly "qom-list": Command<{ readonly path: string }, readonly ObjectProperty[]>;
+  readonly "qom-get": Command<{ readonly path: string; readonly property: string }, unknown>;
+}
+
+export interface VersionInfo {
+  readonly qemu: { readonly major: number; readonly minor: number; readonly micro: number };
+  readonly package: string;
+}
+
+export interface StatusInfo {
+  readonly running: boolean;
+  /** `running`, `paused`, `prelaunch`, `shutdown`, `internal-error` … */
+  readonly status: string;
+}
+
+export interface ChardevInfo {
+  readonly label: string;
+  readonly filename: string;
+  /** For a virtserialport: the guest has it open. */
+  readonly "frontend-open": boolean;
+}
+
+export interface SchemaInfo {
+  readonly name: string;
+  readonly "meta-type": string;
+  readonly [member: string]: unknown;
+}
+
+/**
+ * A tap handed over by `getfd`. `vhost` is never asked for: `vhost=true` without /dev/vhost-net
+ * ends QEMU 7.2 with an assertion.
+ */
+export interface TapNetdev {
+  readonly type: "tap";
+  readonly id: string;
+  /** The name `getfd` was given. */
+  readonly fd: string;
+}
+
+export interface VirtioNet {
+  readonly driver: "virtio-net-pci";
+  readonly id: string;
+  readonly bus: string;
+  /** Parsed as hexadecimal whatever it looks like: always written with 0x. */
+  readonly addr: string;
+  readonly netdev: string;
+  readonly mac: string;
+  /** Empty: no option ROM is loaded, so no ipxe package is needed. */
+  readonly romfile: string;
+}
+
+export interface ObjectProperty {
+  readonly name: string;
+  /** `child<virtio-net-pci>` for a device. */
+  readonly type: string;
+}
+
+export type QmpCommandName = keyof QmpCommands;
+export type QmpArguments<C extends QmpCommandName> = QmpCommands[C]["arguments"];
+export type QmpReturn<C extends QmpCommandName> = QmpCommands[C]["return"];
+
+/** What the events podnet listens to carry. */
+export interface QmpEvents {
+  readonly SHUTDOWN: { readonly guest: boolean; readonly reason: string };
+  readonly RESET: { readonly guest: boolean; readonly reason: string };
+  readonly STOP: Nothing;
+  readonly RESUME: Nothing;
+  /** Sent twice for a virtio device; only the one for the device we named has `device`. */
+  readonly DEVICE_DELETED: { readonly device?: string; readonly path: string };
+  readonly VSERPORT_CHANGE: { readonly id: string; readonly open: boolean };
+}
+
+export type QmpEventName = keyof QmpEvents;
+
+/** An event as QEMU sent it; QEMU may know events this file does not. */
+export interface QmpEvent {
+  readonly name: string;
+  readonly data: Readonly<Record<string, unknown>>;
+  readonly timestampMs: number | undefined;
+}
+
+type MemberKind = "string" | "boolean" | "string?";
+
+const eventShapes: {
+  readonly [E in QmpEventName]: Readonly<Record<keyof QmpEvents[E] & string, MemberKind>>;
+} = {
+  SHUTDOWN: { guest: "boolean", reason: "string" },
+  RESET: { guest: "boolean", reason: "string" },
+  STOP: {},
+  RESUME: {},
+  DEVICE_DELETED: { device: "string?", path: "string" },
+  VSERPORT_CHANGE: { id: "string", open: "boolean" },
+};
+
+/** The event's data when it is the named event and every member is what QEMU promises; undefined otherwise. */
+export function eventData<E extends QmpEventName>(
+  event: QmpEvent,
+  name: E,
+): QmpEvents[E] | undefined {
+  if (event.name !== name) return undefined;
+  for (const [member, kind] of Object.entries<MemberKind>(eventShapes[name])) {
+    const value = event.data[member];
+    if (kind === "string?" && value === undefined) continue;
+    if (typeof value !== (kind === "boolean" ? "boolean" : "string")) return undefined;
+  }
+  return event.data as unknown as QmpEvents[E];
+}
