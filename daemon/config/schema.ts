@@ -1,0 +1,113 @@
+import { z } from "zod";
+
+const path = z.string().startsWith("/", "must be an absolute path");
+const seconds = (max: number) => z.int().min(0).max(max);
+
+/**
+ * Every key of `config.toml`. The environment variable and the flag of a key derive from its name:
+ * `network.cidr` is `PODNET_NETWORK_CIDR` and `--network-cidr`.
+ */
+export const configSchema = z.strictObject({
+  state_dir: path.describe("Where the record of pods and addresses is kept"),
+  run_dir: path.describe(
+    "Where sockets of the daemon and of the machines live; empty after a host restart",
+  ),
+  socket: path.describe("The API's unix socket"),
+  socket_group: z.string().min(1).describe("Group that may use the socket, by name or number"),
+  log_level: z.enum(["trace", "debug", "info", "warn", "error"]).describe("How much is logged"),
+  tcp: z.strictObject({
+    address: z.string().describe("Serve the API on this ADDRESS:PORT too, with mutual TLS"),
+    cert: path.describe("The server's certificate, PEM"),
+    key: path.describe("The server's private key, PEM"),
+    client_ca: path.describe("Clients must show a certificate signed by this authority, PEM"),
+  }),
+  network: z.strictObject({
+    name: z.string().describe("Name of the network pods join by default"),
+    bridge: z.string().describe("Its bridge, made or adopted"),
+    cidr: z
+      .string()
+      .describe("Its addresses; with host bits set, that address is the gateway, else the first"),
+    mtu: z.int().min(576).max(65521).describe("MTU of the bridge and its ports"),
+    reserved: z
+      .array(z.string())
+      .describe("Never handed out: addresses, networks or FIRST-LAST ranges"),
+    dns: z.array(z.string()).describe("Nameservers for guests; the host's own when empty"),
+    dns_search: z.array(z.string()).describe("Search domains for guests"),
+  }),
+  iptables_chain: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,28}$/, "must be 1 to 28 characters from A-Z a-z 0-9 _ -")
+    .describe("Chain of the per-pod rules"),
+  iptables_variant: z
+    .enum(["auto", "nft", "legacy"])
+    .describe("Which iptables; auto takes the one that holds rules"),
+  disable_iptables: z.boolean().describe("Make no firewall rule at all: no NAT, no filtering"),
+  qemu: z.strictObject({
+    path: path.describe("The QEMU program; found in PATH when not given"),
+    kvm: z.enum(["auto", "on", "off"]).describe("Hardware virtualisation"),
+  }),
+  image: z.strictObject({
+    kernel: path.describe("Kernel of pods that bring none"),
+    initrd: path.describe("Initramfs of pods that bring none"),
+  }),
+  quarantine_s: seconds(86_400).describe("Seconds a freed address rests before it is given again"),
+  timeouts: z.strictObject({
+    create_s: seconds(3600).min(1).describe("Longest a create may take"),
+    ready_s: seconds(3600).min(1).describe("Longest a guest may take to say READY"),
+    stop_s: seconds(600).describe("Longest a guest may take to power off before it is ended"),
+  }),
+});
+
+/** How a value is written in an environment variable or flag. */
+export type LeafKind = "text" | "integer" | "boolean" | "list" | "choice";
+
+export interface ConfigKey {
+  /** Dotted, as in the file: `network.cidr`. */
+  readonly key: string;
+  readonly kind: LeafKind;
+  readonly choices: readonly string[];
+  readonly help: string;
+  readonly schema: z.ZodType;
+  readonly env: string;
+  readonly flag: string;
+}
+
+function leafKind(schema: z.ZodType): LeafKind {
+  if (schema instanceof z.ZodArray) return "list";
+  if (schema instanceof z.ZodBoolean) return "boolean";
+  if (schema instanceof z.ZodEnum) return "choice";
+  if (schema instanceof z.ZodNumber) return "integer";
+  return "text";
+}
+
+function* leaves(object: z.ZodObject, prefix: string): Generator<ConfigKey> {
+  for (const [name, schema] of Object.entries(object.shape) as [string, z.ZodType][]) {
+    const key = prefix + name;
+    if (schema instanceof z.ZodObject) {
+      yield* leaves(schema, `${key}.`);
+      continue;
+    }
+    yield {
+      key,
+      kind: leafKind(schema),
+      choices: schema instanceof z.ZodEnum ? schema.options.map(String) : [],
+      help: schema.description ?? "",
+      schema,
+      env: `PODNET_${key.replaceAll(".", "_").toUpperCase()}`,
+      flag: `--${key.replaceAll(/[._]/g, "-")}`,
+    };
+  }
+}
+
+/** Every key, in the order of the schema. */
+export const configKeys: readonly ConfigKey[] = [...leaves(configSchema, "")];
+
+/** What a file may hold: every key of the schema, none of them required. */
+export const fileSchema = z.strictObject(
+  Object.fromEntries(
+    Object.entries(configSchema.shape as Record<string, z.ZodType>).map(([name, schema]) => [
+      name,
+      (schema instanceof z.ZodObject ? schema.partial() : schema).optional(),
+    ]),
+  ),
+);

@@ -1,0 +1,177 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test, { type ExecutionContext } from "ava";
+import type { PodnetError } from "../../core/errors.ts";
+import { parseRange, parseSubnet } from "../../daemon/config/cidr.ts";
+import { renderSettings, resolveConfig } from "../../daemon/config/config.ts";
+import { configKeys } from "../../daemon/config/schema.ts";
+
+const file = (text: string): string => {
+  const path = join(mkdtempSync(join(tmpdir(), "podnet-config-")), "config.toml");
+  writeFileSync(path, text);
+  return path;
+};
+
+const resolve = (
+  toml: string,
+  env: Record<string, string> = {},
+  flags: Record<string, string> = {},
+) =>
+  resolveConfig({ env, flags: new Map(Object.entries(flags)), file: file(toml), checkout: "/x" });
+
+const refusal = (t: ExecutionContext, body: () => unknown): PodnetError =>
+  t.throws(body, { code: "CONFIG_INVALID" }) as PodnetError;
+
+test("without anything written the ancestors' defaults hold", (t) => {
+  const { config } = resolve("");
+  t.is(config.network.bridge, "hyper0" as never);
+  t.is(config.network.gateway, "192.168.123.1/24" as never);
+  t.is(config.network.cidr, "192.168.123.0/24" as never);
+  t.is(config.iptablesChain, "HYPER");
+  t.is(config.socket, "/run/podnet/podnet.sock");
+  t.is(config.image.kernel, "/usr/share/podnet/vmlinux");
+});
+
+test("a flag wins over the environment, that over the file, that over the default", (t) => {
+  const toml = '[network]\ncidr = "10.1.0.0/16"\nmtu = 1400\nbridge = "br1"\n';
+  const { config, settings } = resolve(
+    toml,
+    { PODNET_NETWORK_MTU: "1300", PODNET_NETWORK_BRIDGE: "br2" },
+    { "network.bridge": "br3" },
+  );
+  t.is(config.network.cidr, "10.1.0.0/16" as never);
+  t.is(config.network.mtu, 1300);
+  t.is(config.network.bridge, "br3" as never);
+  const origins = new Map(settings.map(([key, { origin }]) => [key.key, origin]));
+  t.regex(origins.get("network.cidr") ?? "", /config\.toml$/);
+  t.is(origins.get("network.mtu"), "PODNET_NETWORK_MTU");
+  t.is(origins.get("network.bridge"), "--network-bridge");
+  t.is(origins.get("log_level"), "default");
+});
+
+test("systemd's directories are honoured, and every path follows them", (t) => {
+  const { config } = resolve("", {
+    RUNTIME_DIRECTORY: "/run/a:/run/b",
+    STATE_DIRECTORY: "/var/lib/a",
+  });
+  t.is(config.runDir, "/run/a");
+  t.is(config.stateDir, "/var/lib/a");
+  t.is(config.socket, "/run/a/podnet.sock");
+  t.is(config.podsDir, "/run/a/pods");
+});
+
+const bad: readonly (readonly [string, string, RegExp, string])[] = [
+  ["an unknown key", "netwrk = 1", /"netwrk".*not known/, "netwrk"],
+  ["an unknown nested key", "[network]\ncird = 1", /"network\.cird".*not known/, "network.cird"],
+  ["a wrong type", "[network]\nmtu = '1500'", /"network\.mtu".*expected/i, "network.mtu"],
+  ["an MTU out of range", "[network]\nmtu = 100", /"network\.mtu"/, "network.mtu"],
+  [
+    "a prefix with a leading zero",
+    "[network]\ncidr = '10.0.0.0/08'",
+    /"network\.cidr"/,
+    "network.cidr",
+  ],
+  ["a pool too small", "[network]\ncidr = '10.0.0.0/31'", /too small/, "network.cidr"],
+  ["a pool too large", "[network]\ncidr = '10.0.0.0/7'", /too large/, "network.cidr"],
+  ["loopback", "[network]\ncidr = '127.0.0.0/24'", /cannot be used/, "network.cidr"],
+  ["multicast", "[network]\ncidr = '224.0.0.0/24'", /cannot be used/, "network.cidr"],
+  [
+    "the broadcast address as gateway",
+    "[network]\ncidr = '10.0.0.255/24'",
+    /broadcast/,
+    "network.cidr",
+  ],
+  ["a zone", "[network]\ncidr = 'fe80::1%eth0/64'", /"network\.cidr"/, "network.cidr"],
+  ["a reservation outside", "[network]\nreserved = ['10.0.0.1']", /not inside/, "network.reserved"],
+  [
+    "a reservation of the other family",
+    "[network]\nreserved = ['::1']",
+    /not inside/,
+    "network.reserved",
+  ],
+  [
+    "a reservation backwards",
+    "[network]\nreserved = ['192.168.123.9-192.168.123.3']",
+    /ends before/,
+    "network.reserved",
+  ],
+  ["a bad bridge name", "[network]\nbridge = 'a b'", /"network\.bridge"/, "network.bridge"],
+  ["a relative path", "state_dir = 'here'", /absolute/, "state_dir"],
+  ["a chain name too long", `iptables_chain = '${"A".repeat(29)}'`, /1 to 28/, "iptables_chain"],
+  ["a wrong choice", "iptables_variant = 'xtables'", /"iptables_variant"/, "iptables_variant"],
+  [
+    "TCP without certificates",
+    "[tcp]\naddress = '127.0.0.1:7'",
+    /needs "tcp\.cert"/,
+    "tcp.address",
+  ],
+  ["a table where a value belongs", "network = 3", /"network"/, "network"],
+];
+
+for (const [what, toml, message, key] of bad) {
+  test(`refused with its key and origin: ${what}`, (t) => {
+    const error = refusal(t, () => resolve(toml));
+    t.regex(error.message, message);
+    t.regex(error.message, /config\.toml/);
+    t.is(error.field, key);
+    t.truthy(error.hint);
+  });
+}
+
+test("a wrong variable or flag is named as it was written", (t) => {
+  t.regex(
+    refusal(t, () => resolve("", { PODNET_NETWORK_MTU: "big" })).message,
+    /PODNET_NETWORK_MTU/,
+  );
+  t.regex(refusal(t, () => resolve("", {}, { "qemu.kvm": "maybe" })).message, /--qemu-kvm/);
+  t.regex(
+    refusal(t, () => resolve("", {}, { disable_iptables: "yes" })).message,
+    /--disable-iptables/,
+  );
+});
+
+test("what is no TOML is refused with the line", (t) => {
+  t.regex(refusal(t, () => resolve("a = 1\nb = = 2")).message, /config\.toml:2:/);
+});
+
+test("a file asked for by name must be there", (t) => {
+  const sources = { env: {}, flags: new Map(), file: "/nowhere/podnet.toml", checkout: "/x" };
+  t.regex(refusal(t, () => resolveConfig(sources)).message, /not readable/);
+});
+
+test("host bits in a network mean exactly that gateway", (t) => {
+  t.is(parseSubnet("192.168.123.0/24").gateway, "192.168.123.1/24" as never);
+  t.is(parseSubnet("192.168.123.77/24").gateway, "192.168.123.77/24" as never);
+  t.is(parseSubnet("fd00:1::/64").gateway, "fd00:1::1/64" as never);
+  t.is(parseSubnet("fd00:1::5/64").cidr, "fd00:1::/64" as never);
+});
+
+test("a reservation is an address, a network or a range", (t) => {
+  const net = parseSubnet("192.168.123.0/24").cidr;
+  t.deepEqual(parseRange("192.168.123.9", net), {
+    first: "192.168.123.9",
+    last: "192.168.123.9",
+  } as never);
+  t.deepEqual(parseRange("192.168.123.16/28", net), {
+    first: "192.168.123.16",
+    last: "192.168.123.31",
+  } as never);
+  t.deepEqual(parseRange("192.168.123.3-192.168.123.5", net), {
+    first: "192.168.123.3",
+    last: "192.168.123.5",
+  } as never);
+});
+
+test("the resolved view shows each value with its origin", (t) => {
+  const text = renderSettings(resolve("quarantine_s = 5"));
+  t.regex(text, /^quarantine_s +?= 5 +# .*config\.toml$/m);
+  t.regex(text, /^network\.bridge +?= "hyper0" +# default$/m);
+});
+
+test("every key has help, a variable and a flag, and none collides", (t) => {
+  t.true(configKeys.every(({ help }) => help.length > 10));
+  for (const each of ["env", "flag"] as const) {
+    t.is(new Set(configKeys.map((key) => key[each])).size, configKeys.length);
+  }
+});
