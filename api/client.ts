@@ -59,7 +59,7 @@ function explain(thrown: unknown, target: string): PodnetError {
 
 type AnyCall = (request: unknown, options?: unknown) => unknown;
 
-async function* typedStream(call: () => unknown, target: string): AsyncGenerator<unknown> {
+async function* typedStream(call: () => unknown, target: string): AsyncGenerator {
   try {
     yield* call() as AsyncIterable<unknown>;
   } catch (thrown) {

@@ -12,7 +12,7 @@ async function* typedStream(
   handler: AnyHandler,
   request: unknown,
   context: HandlerContext,
-): AsyncGenerator<unknown> {
+): AsyncGenerator {
   try {
     yield* handler(request, context) as AsyncIterable<unknown>;
   } catch (thrown) {

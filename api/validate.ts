@@ -1,0 +1,178 @@
+import { PodnetError } from "../core/errors.ts";
+import { type NetworkName, parseHostname, parsePodName, printable } from "../core/names.ts";
+import type { CreatePodRequest } from "./gen/podnet/v1/pod_service_pb.ts";
+import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
+import type { BootSpec, PodSpec } from "./pod-spec.ts";
+import { checkCount, invalid } from "./fields.ts";
+import { validateDns } from "./validate-dns.ts";
+import { validateInterfaces } from "./validate-interfaces.ts";
+import { validateRoutes } from "./validate-routes.ts";
+
+/** What the node fills in where a request says nothing. */
+export interface SpecDefaults {
+  readonly network: NetworkName;
+}
+
+/** A create, every field checked. */
+export interface CreateSpec {
+  readonly spec: PodSpec;
+  readonly requestId?: string;
+  readonly planOnly: boolean;
+  /** Milliseconds; undefined takes the node's default. */
+  readonly timeoutMs?: number;
+}
+
+export const limits = {
+  labels: 64,
+  labelValue: 255,
+  vcpu: 64,
+  defaultVcpu: 1,
+  /** The smallest guest that boots: podnet's own image with 32 MiB (28 panics while unpacking the initramfs). */
+  minMemoryMib: 32,
+  maxMemoryMib: 1 << 20,
+  defaultMemoryMib: 128,
+  cmdline: 1024,
+  path: 4095,
+  disks: 8,
+  minTimeoutMs: 1000,
+  maxTimeoutMs: 600_000,
+} as const;
+
+/** Checks a create. `field` of an error is the path within the spec, e.g. `interfaces[1].mac`. */
+export function validateCreate(request: CreatePodRequest, defaults: SpecDefaults): CreateSpec {
+  const { requestId, planOnly, timeoutMs } = request;
+  if (!/^[\x21-\x7e]{0,64}$/.test(requestId)) {
+    throw invalid(
+      "request_id",
+      `Request id "${printable(requestId)}" is not usable`,
+      "Use 1 to 64 visible ASCII characters, such as a UUID",
+    );
+  }
+  if (timeoutMs !== 0 && (timeoutMs < limits.minTimeoutMs || timeoutMs > limits.maxTimeoutMs)) {
+    throw invalid(
+      "timeout_ms",
+      `A timeout of ${timeoutMs} ms is out of range`,
+      `Use ${limits.minTimeoutMs} to ${limits.maxTimeoutMs}, or 0 for the node's default`,
+    );
+  }
+  return {
+    spec: validateSpec(request.spec, defaults),
+    ...(requestId === "" ? {} : { requestId }),
+    planOnly,
+    ...(timeoutMs === 0 ? {} : { timeoutMs }),
+  };
+}
+
+/** Checks a pod spec; none at all is a pod of defaults. */
+export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefaults): PodSpec {
+  const interfaces = validateInterfaces(spec?.interfaces ?? [], defaults.network);
+  const name = spec?.name ?? "";
+  const hostname = spec?.hostname ?? "";
+  return {
+    ...(name === "" ? {} : { name: parsePodName(name) }),
+    labels: validateLabels(spec?.labels ?? {}),
+    resources: validateResources(spec?.resources),
+    boot: validateBoot(spec?.boot),
+    interfaces,
+    ...(hostname === "" ? {} : { hostname: parseHostname(hostname) }),
+    ...(spec?.dns === undefined ? {} : { dns: validateDns(spec.dns) }),
+    routes: validateRoutes(spec?.routes ?? [], interfaces),
+  };
+}
+
+const labelKey = /^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$/;
+
+/** Checks labels: of a pod, or to select by. */
+export function validateLabels(
+  labels: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  checkCount(Object.keys(labels), limits.labels, "labels");
+  for (const [key, value] of Object.entries(labels)) {
+    const field = `labels["${printable(key)}"]`;
+    if (!labelKey.test(key)) {
+      throw invalid(
+        field,
+        `Label key "${printable(key)}" is not usable`,
+        "Use 1 to 63 characters from A-Z a-z 0-9 . _ / - that start and end with a letter or digit",
+      );
+    }
+    if (value.length > limits.labelValue || /\p{Cc}/u.test(value)) {
+      throw invalid(
+        field,
+        `The value of label "${key}" is not usable`,
+        `Use at most ${limits.labelValue} characters, none of them control characters`,
+      );
+    }
+  }
+  return { ...labels };
+}
+
+function validateResources(resources: wire.Resources | undefined): PodSpec["resources"] {
+  const vcpu = resources?.vcpu || limits.defaultVcpu;
+  const memoryMib = resources?.memoryMib || limits.defaultMemoryMib;
+  if (vcpu > limits.vcpu) {
+    throw invalid(
+      "resources.vcpu",
+      `${vcpu} virtual processors are too many`,
+      `Use 1 to ${limits.vcpu}`,
+    );
+  }
+  if (memoryMib < limits.minMemoryMib) {
+    throw new PodnetError("MEMORY_TOO_SMALL", `No guest boots with ${memoryMib} MiB`, {
+      field: "resources.memory_mib",
+      hint: `Give at least ${limits.minMemoryMib} MiB`,
+      details: { wanted_mib: memoryMib, smallest_mib: limits.minMemoryMib },
+    });
+  }
+  if (memoryMib > limits.maxMemoryMib) {
+    throw invalid(
+      "resources.memory_mib",
+      `${memoryMib} MiB are too many`,
+      `Use ${limits.minMemoryMib} to ${limits.maxMemoryMib}`,
+    );
+  }
+  return { vcpu, memoryMib };
+}
+
+/** A path on the host; whether something is there is for the daemon to say. */
+function absolutePath(path: string, field: string): string {
+  if (!path.startsWith("/") || path.length > limits.path || /\p{Cc}/u.test(path)) {
+    throw invalid(
+      field,
+      `"${printable(path)}" is not an absolute path`,
+      "Write the file's full path on the host, without control characters",
+    );
+  }
+  return path;
+}
+
+function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][number] {
+  const format = disk.format === "" ? "raw" : disk.format;
+  if (format !== "raw" && format !== "qcow2") {
+    throw invalid(
+      `${field}.format`,
+      `Disk format "${printable(format)}" is not known`,
+      "Use raw or qcow2",
+    );
+  }
+  return { path: absolutePath(disk.path, `${field}.path`), format, readOnly: disk.readOnly };
+}
+
+function validateBoot(boot: wire.Boot | undefined): BootSpec {
+  if (boot === undefined) return { cmdline: "", disks: [] };
+  const { kernel, initrd, cmdline, disks } = boot;
+  if (cmdline.length > limits.cmdline || !/^[\x20-\x7e]*$/.test(cmdline)) {
+    throw invalid(
+      "boot.cmdline",
+      "The kernel command line is not usable",
+      `Use at most ${limits.cmdline} printable ASCII characters`,
+    );
+  }
+  checkCount(disks, limits.disks, "boot.disks");
+  return {
+    ...(kernel === "" ? {} : { kernel: absolutePath(kernel, "boot.kernel") }),
+    ...(initrd === "" ? {} : { initrd: absolutePath(initrd, "boot.initrd") }),
+    cmdline,
+    disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
+  };
+}
