@@ -1,0 +1,69 @@
+import { join } from "node:path";
+import type { PodSpec } from "../../api/pod-spec.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import type { VmPlan } from "../../hypervisor/driver.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `MEMORY_TOO_SMALL`. */
+export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
+  const kernel = spec.boot.kernel ?? snapshot.defaultImage.kernel;
+  const initrd = spec.boot.initrd ?? snapshot.defaultImage.initrd;
+  const kernelBytes = fileBytes(snapshot, kernel, "boot.kernel", "kernel");
+  const initrdBytes = fileBytes(snapshot, initrd, "boot.initrd", "initramfs");
+  spec.boot.disks.forEach(({ path }, i) => {
+    fileBytes(snapshot, path, `boot.disks[${i}].path`, "disk");
+  });
+  const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
+  // A foreign image's need is not known: it must at least fit, unpacked, beside the kernel.
+  const needed = ownImage
+    ? snapshot.defaultImage.minMemoryMib
+    : Math.ceil((kernelBytes + 2 * initrdBytes) / 2 ** 20);
+  const { vcpu, memoryMib } = spec.resources;
+  if (memoryMib < needed) {
+    throw new PodnetError(
+      "MEMORY_TOO_SMALL",
+      `${memoryMib} MiB are too little for this image to boot, it needs ${needed}`,
+      {
+        field: "resources.memory_mib",
+        hint: `Give it ${needed} MiB or more`,
+        details: { wanted: memoryMib, needed },
+      },
+    );
+  }
+  return {
+    podId: snapshot.podId,
+    vcpu,
+    memoryMib,
+    kernel,
+    initrd,
+    cmdline: spec.boot.cmdline,
+    disks: spec.boot.disks,
+    runDir: join(snapshot.podsDir, snapshot.podId),
+  };
+}
+
+function fileBytes(snapshot: Snapshot, path: string, field: string, what: string): number {
+  const file = snapshot.files[path] ?? { kind: "missing" };
+  if (file.kind === "file") return file.bytes;
+  const byDefault =
+    path === snapshot.defaultImage.kernel || path === snapshot.defaultImage.initrd
+      ? "Build the default image (scripts/build-image) or set image.kernel and image.initrd"
+      : "Give the absolute path of a file on the host";
+  if (file.kind === "missing") {
+    throw new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
+      field,
+      hint: byDefault,
+      details: { path },
+    });
+  }
+  throw new PodnetError(
+    "IMAGE_UNREADABLE",
+    `The ${what} "${printable(path)}" cannot be read: ${file.why}`,
+    {
+      field,
+      hint: "Check its kind and permissions",
+      details: { path },
+    },
+  );
+}

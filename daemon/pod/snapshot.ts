@@ -1,0 +1,60 @@
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import type { IfName, NetworkName, PodId } from "../../core/names.ts";
+
+/** What the planner may know of the world, gathered beforehand. Plain data. */
+export interface Snapshot {
+  /** The id the pod will have. */
+  readonly podId: PodId;
+  /** The pod that has the asked (or default) name already. */
+  readonly nameHolder?: PodId;
+  /** Directory in which the machine's own directory is made. */
+  readonly podsDir: string;
+  readonly networks: readonly NetworkSnapshot[];
+  /** Who has a MAC that is asked for. */
+  readonly macHolders: Readonly<Record<Mac, PodId>>;
+  /** MACs nobody has, one per interface. */
+  readonly freshMacs: readonly Mac[];
+  readonly defaultImage: ImageSnapshot;
+  /** The files the spec names, by path. */
+  readonly files: Readonly<Record<string, FileSnapshot>>;
+  /** Nameservers a guest gets that asks for none, loopback ones among them. */
+  readonly dns: {
+    readonly servers: readonly Ip[];
+    readonly search: readonly string[];
+    readonly options: readonly string[];
+  };
+  readonly nicSlots: number;
+}
+
+export interface NetworkSnapshot {
+  readonly name: NetworkName;
+  readonly bridge: IfName;
+  readonly cidr: Cidr;
+  /** The bridge's own address. */
+  readonly gateway: IpPrefix;
+  readonly mtu: number;
+  readonly isolated: boolean;
+  /** Ports the bridge has. */
+  readonly ports: number;
+  /** The addresses handed out next, in order; empty when there is none left. */
+  readonly nextFree: readonly Ip[];
+  /** What is known of addresses that are asked for. */
+  readonly asked: Readonly<Record<Ip, AddressStatus>>;
+}
+
+export type AddressStatus =
+  | { readonly kind: "free" }
+  | { readonly kind: "held"; readonly by: string }
+  | { readonly kind: "reserved"; readonly why: string };
+
+export type FileSnapshot =
+  | { readonly kind: "file"; readonly bytes: number }
+  | { readonly kind: "missing" }
+  | { readonly kind: "unreadable"; readonly why: string };
+
+export interface ImageSnapshot {
+  readonly kernel: string;
+  readonly initrd: string;
+  /** Memory below which this image does not boot. */
+  readonly minMemoryMib: number;
+}

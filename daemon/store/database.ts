@@ -1,0 +1,148 @@
+import { join } from "node:path";
+import {
+  DatabaseSync,
+  type SQLInputValue,
+  type SQLOutputValue,
+  type StatementSync,
+} from "node:sqlite";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { migrations } from "./migrations.ts";
+
+export type Row = Record<string, SQLOutputValue>;
+
+/**
+ * One connection to the state, WAL and synchronous FULL: a commit that returned survives power loss.
+ * All work is synchronous, so a transaction is never interleaved with another.
+ */
+export class Database implements Disposable {
+  readonly #connection: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+  #depth = 0;
+
+  private constructor(connection: DatabaseSync) {
+    this.#connection = connection;
+  }
+
+  /**
+   * Opens and, if it is older, upgrades the database. Never creates anew over something it cannot read.
+   * Throws `STATE_CORRUPT`, `STATE_NEWER` or `STATE_UNWRITABLE`.
+   */
+  static open(path: string): Database {
+    let connection: DatabaseSync | undefined;
+    try {
+      connection = new DatabaseSync(path, { timeout: 1000 });
+      connection.exec(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON",
+      );
+      const check = connection.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
+      if (check.quick_check !== "ok") throw new Error(check.quick_check);
+      migrate(connection, path);
+      return new Database(connection);
+    } catch (cause) {
+      connection?.close();
+      throw openError(path, cause);
+    }
+  }
+
+  /** Opens the state of a state directory, see `open`. */
+  static openIn(stateDir: string): Database {
+    return Database.open(join(stateDir, "state.db"));
+  }
+
+  #prepare(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#connection.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  /** Runs a statement and returns how many rows it changed. */
+  run(sql: string, ...values: SQLInputValue[]): number {
+    return Number(this.#prepare(sql).run(...values).changes);
+  }
+
+  get(sql: string, ...values: SQLInputValue[]): Row | undefined {
+    return this.#prepare(sql).get(...values);
+  }
+
+  all(sql: string, ...values: SQLInputValue[]): Row[] {
+    return this.#prepare(sql).all(...values);
+  }
+
+  /** Commits what `body` does, or nothing of it. A transaction within one joins it. */
+  transaction<T>(body: () => T): T {
+    if (this.#depth > 0) return body();
+    this.#connection.exec("BEGIN IMMEDIATE");
+    this.#depth++;
+    try {
+      const result = body();
+      this.#connection.exec("COMMIT");
+      return result;
+    } catch (thrown) {
+      // A failed COMMIT (disk full) may have rolled back by itself.
+      if (this.#connection.isTransaction) this.#connection.exec("ROLLBACK");
+      throw writeError(thrown);
+    } finally {
+      this.#depth--;
+    }
+  }
+
+  close(): void {
+    this.#statements.clear();
+    if (this.#connection.isOpen) this.#connection.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+function migrate(connection: DatabaseSync, path: string): void {
+  const { user_version: version } = connection.prepare("PRAGMA user_version").get() as {
+    user_version: number;
+  };
+  if (version > migrations.length) {
+    throw new PodnetError(
+      "STATE_NEWER",
+      `State "${path}" has schema ${version}, this podnetd knows up to ${migrations.length}`,
+      {
+        hint: "Run the podnetd that wrote it, or a newer one",
+        details: { found: version, known: migrations.length },
+      },
+    );
+  }
+  const strangers = connection
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1")
+    .get();
+  if (version === 0 && strangers !== undefined)
+    throw new Error("the file holds tables but no schema version");
+  for (let next = version; next < migrations.length; next++) {
+    connection.exec(
+      `BEGIN IMMEDIATE; ${migrations[next]}; PRAGMA user_version = ${next + 1}; COMMIT`,
+    );
+  }
+}
+
+/** SQLite's extended codes keep the primary one in the low byte. */
+const sqliteCode = (thrown: unknown): number =>
+  thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) & 0xff : 0;
+const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
+
+function openError(path: string, cause: unknown): PodnetError {
+  if (isPodnetError(cause)) return cause;
+  if (unwritable.has(sqliteCode(cause))) return writeError(cause) as PodnetError;
+  return new PodnetError("STATE_CORRUPT", `State "${path}" cannot be read`, {
+    hint: "Restore it from a backup; or stop the pods, move the file away and start anew. podnetd never deletes it",
+    cause,
+  });
+}
+
+function writeError(cause: unknown): unknown {
+  if (!unwritable.has(sqliteCode(cause))) return cause;
+  return new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
+    hint: "Check free space and permissions of the state directory",
+    cause,
+  });
+}

@@ -1,0 +1,70 @@
+import type { PodId, PodName } from "../../core/names.ts";
+import type { ErrorRecord } from "../pod/error-record.ts";
+import type { Span } from "../pod/span.ts";
+import type { Database, Row } from "./database.ts";
+import { integer, json, text } from "./rows.ts";
+
+/** Events kept; a reader further behind has to list anew. */
+export const eventLimit = 10_000;
+
+/** What can happen to a pod, as watchers are told. */
+export type EventKind = "created" | "updated" | "step" | "deleted";
+
+export interface EventData {
+  /** For people; may be empty. */
+  readonly text: string;
+  /** With `step`. */
+  readonly span?: Span;
+  /** Why, when something failed. */
+  readonly error?: ErrorRecord;
+}
+
+export interface EventRow {
+  /** Grows and is never reused. */
+  readonly cursor: number;
+  readonly timeMs: number;
+  readonly kind: EventKind;
+  readonly podId: PodId;
+  readonly podName: PodName;
+  readonly data: EventData;
+}
+
+const fromRow = (row: Row): EventRow => ({
+  cursor: integer(row, "cursor"),
+  timeMs: integer(row, "time_ms"),
+  kind: text<EventKind>(row, "kind"),
+  podId: text<PodId>(row, "pod_id"),
+  podName: text<PodName>(row, "pod_name"),
+  data: json(row, "data"),
+});
+
+/** Appends an event and returns it with its cursor; the oldest beyond the limit goes. */
+export function insertEvent(db: Database, event: Omit<EventRow, "cursor">): EventRow {
+  const row = db.get(
+    "INSERT INTO events (time_ms, kind, pod_id, pod_name, data) VALUES (?, ?, ?, ?, ?) RETURNING *",
+    event.timeMs,
+    event.kind,
+    event.podId,
+    event.podName,
+    JSON.stringify(event.data),
+  );
+  const stored = fromRow(row as Row);
+  db.run("DELETE FROM events WHERE cursor <= ?", stored.cursor - eventLimit);
+  return stored;
+}
+
+/** Events after a cursor, oldest first. */
+export function eventsAfter(db: Database, cursor: number, limit: number): EventRow[] {
+  return db
+    .all("SELECT * FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?", cursor, limit)
+    .map(fromRow);
+}
+
+/** The oldest and newest cursor there are; both 0 when there was never an event. */
+export function eventBounds(db: Database): { readonly oldest: number; readonly newest: number } {
+  const row = db.get(
+    `SELECT coalesce(min(cursor), 0) AS oldest,
+            coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS newest FROM events`,
+  ) as Row;
+  return { oldest: integer(row, "oldest"), newest: integer(row, "newest") };
+}

@@ -1,0 +1,71 @@
+import type { Ip } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Database, Row } from "./database.ts";
+import { integer, optionalInteger, text } from "./rows.ts";
+
+/** Who holds an address: it belongs to an interface, not to a run. */
+export interface LeaseOwner {
+  readonly kind: "pod" | "gateway";
+  /** For a pod: its id, `/` and the interface's position. */
+  readonly id: string;
+}
+
+export interface LeaseRow {
+  readonly network: NetworkName;
+  readonly address: Ip;
+  readonly owner: LeaseOwner;
+  readonly sinceMs: number;
+  /** Set while the address is in quarantine. */
+  readonly freedMs: number | undefined;
+}
+
+const fromRow = (row: Row): LeaseRow => ({
+  network: text<NetworkName>(row, "network"),
+  address: text<Ip>(row, "address"),
+  owner: { kind: text<LeaseOwner["kind"]>(row, "owner_kind"), id: text(row, "owner_id") },
+  sinceMs: integer(row, "since_ms"),
+  freedMs: optionalInteger(row, "freed_ms"),
+});
+
+/** Takes an address; one in quarantine changes hands. */
+export function insertLease(
+  db: Database,
+  network: NetworkName,
+  address: Ip,
+  owner: LeaseOwner,
+  nowMs: number,
+): void {
+  // The primary key refuses an address somebody holds: a last line behind the bitmap.
+  db.run(
+    "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
+    network,
+    address,
+  );
+  db.run(
+    "INSERT INTO leases (network, address, owner_kind, owner_id, since_ms) VALUES (?, ?, ?, ?, ?)",
+    network,
+    address,
+    owner.kind,
+    owner.id,
+    nowMs,
+  );
+}
+
+/** Puts an address into quarantine. */
+export function freeLease(db: Database, network: NetworkName, address: Ip, nowMs: number): void {
+  db.run(
+    "UPDATE leases SET freed_ms = ? WHERE network = ? AND address = ?",
+    nowMs,
+    network,
+    address,
+  );
+}
+
+export function listLeases(db: Database, network: NetworkName): LeaseRow[] {
+  return db.all("SELECT * FROM leases WHERE network = ? ORDER BY address", network).map(fromRow);
+}
+
+/** Forgets addresses whose quarantine ended before `beforeMs`. */
+export function pruneLeases(db: Database, beforeMs: number): void {
+  db.run("DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?", beforeMs);
+}

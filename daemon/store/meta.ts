@@ -1,0 +1,22 @@
+import type { Database } from "./database.ts";
+import { text } from "./rows.ts";
+
+/** Single values the daemon remembers. */
+export type MetaKey = "boot_id" | "ip_forward_before" | "created_by";
+
+export function getMeta(db: Database, key: MetaKey): string | undefined {
+  const row = db.get("SELECT value FROM meta WHERE key = ?", key);
+  return row === undefined ? undefined : text(row, "value");
+}
+
+export function setMeta(db: Database, key: MetaKey, value: string): void {
+  db.run(
+    "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    key,
+    value,
+  );
+}
+
+export function deleteMeta(db: Database, key: MetaKey): void {
+  db.run("DELETE FROM meta WHERE key = ?", key);
+}

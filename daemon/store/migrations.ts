@@ -1,0 +1,83 @@
+/**
+ * The schema, as the steps that lead to it. A step is never edited once released: a change is a new
+ * step. `PRAGMA user_version` counts the steps a database has taken.
+ */
+export const migrations: readonly string[] = [
+  `
+  CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE networks (
+    name       TEXT PRIMARY KEY,
+    bridge     TEXT NOT NULL UNIQUE,
+    gateway    TEXT NOT NULL,
+    mtu        INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE pods (
+    id         TEXT PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    state      TEXT NOT NULL CHECK (state IN
+                 ('creating','running','paused','stopping','stopped','failed','deleting')),
+    reason     TEXT,
+    failure    TEXT,
+    spec       TEXT NOT NULL,
+    plan       TEXT NOT NULL,
+    guest      TEXT,
+    observed   TEXT,
+    spans      TEXT NOT NULL DEFAULT '[]',
+    created_ms INTEGER NOT NULL,
+    changed_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE runs (
+    pod_id     TEXT PRIMARY KEY REFERENCES pods (id) ON DELETE CASCADE,
+    pid        INTEGER NOT NULL,
+    start_time TEXT NOT NULL,
+    boot_id    TEXT NOT NULL,
+    uid        INTEGER NOT NULL,
+    run_dir    TEXT NOT NULL,
+    started_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE interfaces (
+    pod_id     TEXT NOT NULL REFERENCES pods (id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    network    TEXT NOT NULL REFERENCES networks (name),
+    tap        TEXT NOT NULL UNIQUE,
+    mac        TEXT NOT NULL UNIQUE,
+    guest_name TEXT NOT NULL,
+    PRIMARY KEY (pod_id, position)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE leases (
+    network    TEXT NOT NULL REFERENCES networks (name) ON DELETE CASCADE,
+    address    TEXT NOT NULL,
+    owner_kind TEXT NOT NULL,
+    owner_id   TEXT NOT NULL,
+    since_ms   INTEGER NOT NULL,
+    freed_ms   INTEGER,
+    PRIMARY KEY (network, address)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX leases_by_owner ON leases (owner_kind, owner_id);
+
+  CREATE TABLE requests (
+    id         TEXT PRIMARY KEY,
+    digest     TEXT NOT NULL,
+    pod_id     TEXT NOT NULL,
+    error      TEXT,
+    done       INTEGER NOT NULL CHECK (done IN (0, 1)),
+    created_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX requests_by_age ON requests (created_ms);
+
+  CREATE TABLE events (
+    cursor     INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_ms    INTEGER NOT NULL,
+    kind       TEXT NOT NULL,
+    pod_id     TEXT NOT NULL,
+    pod_name   TEXT NOT NULL,
+    data       TEXT NOT NULL
+  ) STRICT;
+  `,
+];

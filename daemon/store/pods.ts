@@ -1,0 +1,136 @@
+import type { PodSpec } from "../../api/pod-spec.ts";
+import type { PodId, PodName } from "../../core/names.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import type { ErrorRecord } from "../pod/error-record.ts";
+import { parseStoredPlan, type PodPlan } from "../pod/pod-plan.ts";
+import type { Span } from "../pod/span.ts";
+import type { Database, Row } from "./database.ts";
+import { integer, json, optionalJson, optionalText, text } from "./rows.ts";
+
+export type PodState =
+  | "creating"
+  | "running"
+  | "paused"
+  | "stopping"
+  | "stopped"
+  | "failed"
+  | "deleting";
+
+export interface PodRow {
+  readonly id: PodId;
+  readonly name: PodName;
+  readonly state: PodState;
+  /** Why the pod is in this state, for people. */
+  readonly reason: string | undefined;
+  /** What went wrong, with state `failed`. */
+  readonly failure: ErrorRecord | undefined;
+  readonly spec: PodSpec;
+  readonly plan: PodPlan;
+  /** Who answers in the guest. */
+  readonly guest: GuestIdentity | undefined;
+  /** What the guest last said it has. */
+  readonly observed: ObservedGuest | undefined;
+  /** The steps of bringing it up. */
+  readonly spans: readonly Span[];
+  readonly createdMs: number;
+  readonly changedMs: number;
+}
+
+function fromRow(row: Row): PodRow {
+  return {
+    id: text<PodId>(row, "id"),
+    name: text<PodName>(row, "name"),
+    state: text<PodState>(row, "state"),
+    reason: optionalText(row, "reason"),
+    failure: optionalJson<ErrorRecord>(row, "failure"),
+    spec: json<PodSpec>(row, "spec"),
+    plan: parseStoredPlan(text(row, "plan")),
+    guest: optionalJson<GuestIdentity>(row, "guest"),
+    observed: optionalJson<ObservedGuest>(row, "observed"),
+    spans: json<Span[]>(row, "spans"),
+    createdMs: integer(row, "created_ms"),
+    changedMs: integer(row, "changed_ms"),
+  };
+}
+
+export function insertPod(db: Database, plan: PodPlan, spec: PodSpec, nowMs: number): void {
+  db.run(
+    `INSERT INTO pods (id, name, state, spec, plan, created_ms, changed_ms)
+     VALUES (?, ?, 'creating', ?, ?, ?, ?)`,
+    plan.podId,
+    plan.name,
+    JSON.stringify(spec),
+    JSON.stringify(plan),
+    nowMs,
+    nowMs,
+  );
+}
+
+export interface StateChange {
+  readonly state: PodState;
+  readonly reason?: string;
+  readonly failure?: ErrorRecord;
+}
+
+/** Sets a pod's state with its reason; the former reason goes. */
+export function setPodState(db: Database, id: PodId, change: StateChange, nowMs: number): void {
+  db.run(
+    "UPDATE pods SET state = ?, reason = ?, failure = ?, changed_ms = ? WHERE id = ?",
+    change.state,
+    change.reason ?? null,
+    change.failure === undefined ? null : JSON.stringify(change.failure),
+    nowMs,
+    id,
+  );
+}
+
+/** Records who answers in the guest and what it has. */
+export function setPodGuest(
+  db: Database,
+  id: PodId,
+  guest: GuestIdentity,
+  observed: ObservedGuest | undefined,
+): void {
+  db.run(
+    "UPDATE pods SET guest = ?, observed = ? WHERE id = ?",
+    JSON.stringify(guest),
+    observed === undefined ? null : JSON.stringify(observed),
+    id,
+  );
+}
+
+export function setPodSpans(db: Database, id: PodId, spans: readonly Span[]): void {
+  db.run("UPDATE pods SET spans = ? WHERE id = ?", JSON.stringify(spans), id);
+}
+
+export function getPod(db: Database, id: PodId): PodRow | undefined {
+  const row = db.get("SELECT * FROM pods WHERE id = ?", id);
+  return row === undefined ? undefined : fromRow(row);
+}
+
+/** Pods whose id or name this is, else those whose id starts so (4 characters at least). At most two. */
+export function findPods(db: Database, text: string): PodRow[] {
+  const exact = db.all(
+    "SELECT * FROM pods WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+    text,
+  );
+  if (exact.length > 0 || !/^[a-z2-7]{4,11}$/.test(text)) return exact.map(fromRow);
+  return db
+    .all("SELECT * FROM pods WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT 2", text)
+    .map(fromRow);
+}
+
+export function listPods(db: Database): PodRow[] {
+  return db.all("SELECT * FROM pods ORDER BY created_ms, id").map(fromRow);
+}
+
+export function podIdByName(db: Database, name: PodName): PodId | undefined {
+  const row = db.get("SELECT id FROM pods WHERE name = ?", name);
+  return row === undefined ? undefined : text<PodId>(row, "id");
+}
+
+/** Deletes the pod with its interfaces and run; leases are freed separately. */
+export function deletePod(db: Database, id: PodId): void {
+  db.run("DELETE FROM pods WHERE id = ?", id);
+}

@@ -1,0 +1,67 @@
+import type { PodId } from "../../core/names.ts";
+import type { Database, Row } from "./database.ts";
+import { integer, optionalText, text } from "./rows.ts";
+
+/** Kept for a day, and never more than this many: callers fill this table. */
+export const requestLimits = { count: 10_000, ageMs: 24 * 3600 * 1000 } as const;
+
+export interface RequestRow {
+  readonly id: string;
+  /** SHA-256 of the pod that was asked for: the same id must mean the same pod. */
+  readonly digest: string;
+  readonly podId: PodId;
+  /** The error it ended with, as JSON. */
+  readonly error: string | undefined;
+  readonly done: boolean;
+  readonly createdMs: number;
+}
+
+const fromRow = (row: Row): RequestRow => ({
+  id: text(row, "id"),
+  digest: text(row, "digest"),
+  podId: text<PodId>(row, "pod_id"),
+  error: optionalText(row, "error"),
+  done: integer(row, "done") === 1,
+  createdMs: integer(row, "created_ms"),
+});
+
+/** Records a request and drops the oldest beyond the limits. */
+export function insertRequest(
+  db: Database,
+  request: Pick<RequestRow, "id" | "digest" | "podId">,
+  nowMs: number,
+): void {
+  db.run(
+    "INSERT INTO requests (id, digest, pod_id, done, created_ms) VALUES (?, ?, ?, 0, ?)",
+    request.id,
+    request.digest,
+    request.podId,
+    nowMs,
+  );
+  db.run("DELETE FROM requests WHERE created_ms < ?", nowMs - requestLimits.ageMs);
+  const count = db.get("SELECT count(*) AS n FROM requests");
+  if (count === undefined || integer(count, "n") <= requestLimits.count) return;
+  // Some more than needed, so that this is not done again for each further request.
+  db.run(
+    `DELETE FROM requests WHERE id IN
+       (SELECT id FROM requests WHERE done = 1 ORDER BY created_ms LIMIT 100)`,
+  );
+}
+
+export function getRequest(db: Database, id: string, nowMs: number): RequestRow | undefined {
+  const row = db.get(
+    "SELECT * FROM requests WHERE id = ? AND created_ms >= ?",
+    id,
+    nowMs - requestLimits.ageMs,
+  );
+  return row === undefined ? undefined : fromRow(row);
+}
+
+export function finishRequest(db: Database, id: string, error: string | undefined): void {
+  db.run("UPDATE requests SET done = 1, error = ? WHERE id = ?", error ?? null, id);
+}
+
+/** Ends the requests for a pod that a restart interrupted. */
+export function finishRequestsOf(db: Database, podId: PodId, error: string): void {
+  db.run("UPDATE requests SET done = 1, error = ? WHERE pod_id = ? AND done = 0", error, podId);
+}

@@ -1,0 +1,36 @@
+import type { PodId } from "../../core/names.ts";
+import type { VmRecord } from "../../hypervisor/driver.ts";
+import type { Database, Row } from "./database.ts";
+import { integer, text } from "./rows.ts";
+
+const fromRow = (row: Row): VmRecord => ({
+  pid: integer(row, "pid"),
+  startTime: text(row, "start_time"),
+  bootId: text(row, "boot_id"),
+  uid: integer(row, "uid"),
+  runDir: text(row, "run_dir"),
+});
+
+/** Records the machine a pod runs in; a pod has at most one. */
+export function putRun(db: Database, podId: PodId, run: VmRecord, nowMs: number): void {
+  db.run(
+    `INSERT OR REPLACE INTO runs (pod_id, pid, start_time, boot_id, uid, run_dir, started_ms)
+     VALUES (?, ?, ?, ?, ?, ?, ?)`,
+    podId,
+    run.pid,
+    run.startTime,
+    run.bootId,
+    run.uid,
+    run.runDir,
+    nowMs,
+  );
+}
+
+export function getRun(db: Database, podId: PodId): VmRecord | undefined {
+  const row = db.get("SELECT * FROM runs WHERE pod_id = ?", podId);
+  return row === undefined ? undefined : fromRow(row);
+}
+
+export function deleteRun(db: Database, podId: PodId): void {
+  db.run("DELETE FROM runs WHERE pod_id = ?", podId);
+}

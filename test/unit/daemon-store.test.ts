@@ -1,0 +1,186 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { isPodnetError } from "../../core/errors.ts";
+import { lockNetns, lockState } from "../../daemon/lock.ts";
+import { Database } from "../../daemon/store/database.ts";
+import { eventBounds, eventLimit, eventsAfter, insertEvent } from "../../daemon/store/events.ts";
+import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
+import { getMeta, setMeta } from "../../daemon/store/meta.ts";
+import { migrations } from "../../daemon/store/migrations.ts";
+import { putNetwork } from "../../daemon/store/networks.ts";
+import {
+  finishRequest,
+  getRequest,
+  insertRequest,
+  requestLimits,
+} from "../../daemon/store/requests.ts";
+
+const directory = (): string => mkdtempSync(join(tmpdir(), "podnet-store-"));
+
+test("the journal is a WAL and every commit is flushed", (t) => {
+  using db = Database.openIn(directory());
+  t.is(db.get("PRAGMA journal_mode")?.["journal_mode"], "wal");
+  t.is(db.get("PRAGMA synchronous")?.["synchronous"], 2);
+  t.is(db.get("PRAGMA foreign_keys")?.["foreign_keys"], 1);
+});
+
+test("what was committed is there after reopening, what failed is not", (t) => {
+  const dir = directory();
+  {
+    using db = Database.openIn(dir);
+    setMeta(db, "boot_id", "one");
+    t.throws(() =>
+      db.transaction(() => {
+        setMeta(db, "boot_id", "two");
+        throw new Error("changed my mind");
+      }),
+    );
+  }
+  using db = Database.openIn(dir);
+  t.is(getMeta(db, "boot_id"), "one");
+});
+
+test("an older schema is brought up to date", (t) => {
+  const dir = directory();
+  // A database that has taken no step yet is the oldest there is.
+  new DatabaseSync(join(dir, "state.db")).close();
+  using db = Database.openIn(dir);
+  t.is(db.get("PRAGMA user_version")?.["user_version"], migrations.length);
+});
+
+test("a newer schema is refused and left as it is", (t) => {
+  const dir = directory();
+  Database.openIn(dir).close();
+  const raw = new DatabaseSync(join(dir, "state.db"));
+  raw.exec("PRAGMA user_version = 999");
+  raw.close();
+  t.throws(() => Database.openIn(dir), { code: "STATE_NEWER" });
+  const again = new DatabaseSync(join(dir, "state.db"));
+  t.is(again.prepare("PRAGMA user_version").get()?.["user_version"], 999);
+  again.close();
+});
+
+test("a damaged file is refused, never wiped", (t) => {
+  const dir = directory();
+  const path = join(dir, "state.db");
+  writeFileSync(path, "this is no database, but somebody's file\n".repeat(200));
+  const before = readFileSync(path);
+  t.throws(() => Database.openIn(dir), { code: "STATE_CORRUPT" });
+  t.deepEqual(readFileSync(path), before);
+});
+
+test("a truncated database is refused", (t) => {
+  const dir = directory();
+  const path = join(dir, "state.db");
+  Database.openIn(dir).close();
+  truncateSync(path, Math.floor(statSync(path).size / 2 / 4096) * 4096);
+  t.throws(() => Database.openIn(dir), { code: "STATE_CORRUPT" });
+});
+
+test("a database of somebody else is refused", (t) => {
+  const dir = directory();
+  const raw = new DatabaseSync(join(dir, "state.db"));
+  raw.exec("CREATE TABLE diary (day TEXT)");
+  raw.close();
+  t.throws(() => Database.openIn(dir), { code: "STATE_CORRUPT" });
+});
+
+test("a state directory that cannot be is refused with a hint", (t) => {
+  const dir = directory();
+  writeFileSync(join(dir, "file"), "");
+  const error = t.throws(() => lockState(join(dir, "file", "state")), { code: "STATE_UNWRITABLE" });
+  t.true(isPodnetError(error) && error.hint !== undefined);
+});
+
+const network = {
+  name: "default" as never,
+  bridge: "hyper0" as never,
+  gateway: "10.0.0.1/24" as never,
+  mtu: 1500,
+  createdMs: 0,
+};
+
+test("an address is held by one owner, then rests, then may change hands", (t) => {
+  using db = Database.openIn(directory());
+  putNetwork(db, network);
+  const ip = "10.0.0.2" as never;
+  insertLease(db, network.name, ip, { kind: "pod", id: "a/0" }, 1);
+  t.throws(() => insertLease(db, network.name, ip, { kind: "pod", id: "b/0" }, 2));
+  freeLease(db, network.name, ip, 3);
+  t.is(listLeases(db, network.name)[0]?.freedMs, 3);
+  insertLease(db, network.name, ip, { kind: "pod", id: "b/0" }, 4);
+  t.deepEqual(listLeases(db, network.name)[0]?.owner, { kind: "pod", id: "b/0" });
+  freeLease(db, network.name, ip, 5);
+  pruneLeases(db, 6);
+  t.deepEqual(listLeases(db, network.name), []);
+});
+
+test("events are numbered without gap or reuse, and bounded", (t) => {
+  using db = Database.openIn(directory());
+  t.deepEqual(eventBounds(db), { oldest: 0, newest: 0 });
+  const event = {
+    timeMs: 1,
+    kind: "updated",
+    podId: "p" as never,
+    podName: "n" as never,
+    data: { text: "" },
+  } as const;
+  db.transaction(() => {
+    for (let i = 0; i < eventLimit + 5; i++) insertEvent(db, event);
+  });
+  t.deepEqual(eventBounds(db), { oldest: 6, newest: eventLimit + 5 });
+  t.deepEqual(
+    eventsAfter(db, eventLimit, 3).map(({ cursor }) => cursor),
+    [1, 2, 3].map((n) => eventLimit + n),
+  );
+  db.run("DELETE FROM events");
+  t.is(insertEvent(db, event).cursor, eventLimit + 6);
+});
+
+test("requests are kept for a day and bounded in number", (t) => {
+  using db = Database.openIn(directory());
+  insertRequest(db, { id: "a", digest: "d", podId: "p" as never }, 1000);
+  finishRequest(db, "a", undefined);
+  t.true(getRequest(db, "a", 2000)?.done);
+  t.is(getRequest(db, "a", 1001 + requestLimits.ageMs), undefined);
+  db.transaction(() => {
+    for (let i = 0; i < requestLimits.count + 10; i++) {
+      insertRequest(db, { id: `r${i}`, digest: "d", podId: "p" as never }, 2000 + i);
+      finishRequest(db, `r${i}`, undefined);
+    }
+  });
+  t.true(Number(db.get("SELECT count(*) AS n FROM requests")?.["n"]) <= requestLimits.count + 1);
+  t.is(getRequest(db, "r0", 3000), undefined);
+});
+
+const holder = (dir: string): string => `
+  import { lockState } from ${JSON.stringify(join(import.meta.dirname, "../../daemon/lock.ts"))};
+  lockState(${JSON.stringify(dir)});
+  console.log("locked");
+  setInterval(() => {}, 1000);`;
+
+test("a state directory has one daemon, and is free at once when that one is killed", async (t) => {
+  const dir = directory();
+  const first = spawn(process.execPath, ["--input-type=module", "-e", holder(dir)]);
+  await once(first.stdout, "data");
+  const error = t.throws(() => lockState(dir), { code: "ALREADY_RUNNING" });
+  t.true(isPodnetError(error) && error.hint !== undefined);
+  first.kill("SIGKILL");
+  await once(first, "exit");
+  lockState(dir).release();
+  t.pass();
+});
+
+test("a lock is given back when released", async (t) => {
+  const dir = directory();
+  lockState(dir).release();
+  lockState(dir).release();
+  const held = await lockNetns("hyper0");
+  await t.throwsAsync(lockNetns("hyper0"), { code: "ALREADY_RUNNING" });
+  held.release();
+});
