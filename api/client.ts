@@ -1,9 +1,10 @@
 import { connect as netConnect, type Socket } from "node:net";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
-import { type Client, createClient, type Transport } from "@connectrpc/connect";
+import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { fromConnectError } from "./codes.ts";
+import { ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
@@ -45,33 +46,43 @@ function errnoOf(thrown: unknown): string | undefined {
   return undefined;
 }
 
-function explain(thrown: unknown, target: string): PodnetError {
+interface CallOptions {
+  readonly signal?: AbortSignal;
+}
+
+function explain(thrown: unknown, target: string, options: CallOptions | undefined): PodnetError {
   const error = fromConnectError(thrown);
   const errno = errnoOf(thrown);
-  const lost = errno !== undefined && (error.code === "INTERNAL" || error.code === "CANCELLED");
-  if (!lost && !isPodnetError(error, "DAEMON_UNREACHABLE")) return error;
+  // A connection that breaks looks like a cancelled call, only that nobody cancelled it.
+  const lost =
+    isPodnetError(error, "DAEMON_UNREACHABLE") ||
+    (isPodnetError(error, "CANCELLED") && options?.signal?.aborted !== true) ||
+    (isPodnetError(error, "INTERNAL") && errno !== undefined);
+  const said = thrown instanceof ConnectError && thrown.findDetails(ErrorInfoSchema).length > 0;
+  if (!lost || said) return error;
   return new PodnetError("DAEMON_UNREACHABLE", `podnetd does not answer at ${target}`, {
-    hint: hints[errno ?? ""] ?? "See whether podnetd runs: podnet info",
+    hint: hints[errno ?? ""] ?? "See whether podnetd still runs, and its log",
     details: { target, ...(errno === undefined ? { reason: error.message } : { errno }) },
     cause: thrown,
   });
 }
 
-type AnyCall = (request: unknown, options?: unknown) => unknown;
+type AnyCall = (request: unknown, options?: CallOptions) => unknown;
+type Explain = (thrown: unknown) => PodnetError;
 
-async function* typedStream(call: () => unknown, target: string): AsyncGenerator {
+async function* typedStream(call: () => unknown, explained: Explain): AsyncGenerator {
   try {
     yield* call() as AsyncIterable<unknown>;
   } catch (thrown) {
-    throw explain(thrown, target);
+    throw explained(thrown);
   }
 }
 
-async function typedUnary(call: () => unknown, target: string): Promise<unknown> {
+async function typedUnary(call: () => unknown, explained: Explain): Promise<unknown> {
   try {
     return await call();
   } catch (thrown) {
-    throw explain(thrown, target);
+    throw explained(thrown);
   }
 }
 
@@ -85,24 +96,25 @@ export function typedClient<S extends DescService>(
   const typed = (method: DescMethod): AnyCall => {
     const call = plain[method.localName] as AnyCall;
     const streams =
-      method.methodKind.endsWith("streaming") && method.methodKind !== "client_streaming";
+      method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming";
     return (request, options) =>
-      (streams ? typedStream : typedUnary)(() => call(request, options), target);
+      (streams ? typedStream : typedUnary)(
+        () => call(request, options),
+        (thrown) => explain(thrown, target, options),
+      );
   };
   return Object.fromEntries(service.methods.map((m) => [m.localName, typed(m)])) as Client<S>;
 }
 
-/** Connects to a unix socket of any length. The folder's descriptor is kept until connect(2) has run. */
+/** Connects to a unix socket of any length; its folder stays open until connect(2) has run. */
 function connectSocket(socket: string): Socket {
   const opened = openSocketPath(socket);
   const connection = netConnect({ path: opened.path });
-  const done = (): void => opened[Symbol.dispose]();
-  connection.once("connect", done);
-  connection.once("error", () => {
-    connection.off("connect", done);
-    done();
-  });
-  return connection;
+  const done = (): void => {
+    connection.off("connect", done).off("close", done);
+    opened[Symbol.dispose]();
+  };
+  return connection.once("connect", done).once("close", done);
 }
 
 /** Clients for the daemon; nothing is sent, and no connection made, before the first call. */

@@ -1,0 +1,395 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import test from "ava";
+import * as fc from "fast-check";
+import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { type PodSpecSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import type { PodSpec } from "../../api/pod-spec.ts";
+import { validateCreate } from "../../api/validate.ts";
+import { validateExec, validatePodRef, validateSignal } from "../../api/validate-exec.ts";
+import { familyOf, parseIp } from "../../core/address.ts";
+import { type ErrorCode, PodnetError } from "../../core/errors.ts";
+import type { NetworkName } from "../../core/names.ts";
+
+type SpecInit = MessageInitShape<typeof PodSpecSchema>;
+type RequestInit = MessageInitShape<typeof CreatePodRequestSchema>;
+
+const defaults = { network: "default" as NetworkName };
+const check = (init: RequestInit): ReturnType<typeof validateCreate> =>
+  validateCreate(create(CreatePodRequestSchema, init), defaults);
+const specOf = (spec: SpecInit): PodSpec => check({ spec }).spec;
+
+test("nothing said is a pod of defaults", (t) => {
+  t.deepEqual(check({}), {
+    spec: {
+      labels: {},
+      resources: { vcpu: 1, memoryMib: 128 },
+      boot: { cmdline: "", disks: [] },
+      interfaces: [{ network: defaults.network }],
+      routes: [],
+    },
+    planOnly: false,
+  });
+});
+
+test("a spec that says everything keeps everything, in canonical form", (t) => {
+  const spec = specOf({
+    name: "web",
+    labels: { "app.kubernetes.io/name": "web", tier: "" },
+    resources: { vcpu: 2, memoryMib: 256 },
+    boot: {
+      kernel: "/boot/vmlinux",
+      initrd: "/boot/initrd",
+      cmdline: "quiet console=ttyS0",
+      disks: [{ path: "/var/a.raw" }, { path: "/var/b.qcow2", format: "qcow2", readOnly: true }],
+    },
+    interfaces: [
+      { address: "192.168.123.9", mac: "52:54:00:AB:CD:EF", mtu: 1400, gateway: "192.168.123.1" },
+      { network: "lan", address: "FD00:0::2/64", mtu: 1280, guestName: "lan0", gateway: "fe80::1" },
+    ],
+    hostname: "web.example",
+    dns: { servers: ["192.0.2.53"], search: ["example.org"], options: ["ndots:2", "rotate"] },
+    routes: [
+      { destination: "10.0.0.0/8", gateway: "192.168.123.7" },
+      { destination: "198.51.100.0/24", interface: "lan0" },
+    ],
+  });
+  t.deepEqual(JSON.parse(JSON.stringify(spec)), {
+    name: "web",
+    labels: { "app.kubernetes.io/name": "web", tier: "" },
+    resources: { vcpu: 2, memoryMib: 256 },
+    boot: {
+      kernel: "/boot/vmlinux",
+      initrd: "/boot/initrd",
+      cmdline: "quiet console=ttyS0",
+      disks: [
+        { path: "/var/a.raw", format: "raw", readOnly: false },
+        { path: "/var/b.qcow2", format: "qcow2", readOnly: true },
+      ],
+    },
+    interfaces: [
+      {
+        network: "default",
+        address: "192.168.123.9",
+        mac: "52:54:00:ab:cd:ef",
+        mtu: 1400,
+        gateway: "192.168.123.1",
+      },
+      { network: "lan", address: "fd00::2/64", mtu: 1280, gateway: "fe80::1", guestName: "lan0" },
+    ],
+    hostname: "web.example",
+    dns: { servers: ["192.0.2.53"], search: ["example.org"], options: ["ndots:2", "rotate"] },
+    routes: [
+      { destination: "10.0.0.0/8", gateway: "192.168.123.7" },
+      { destination: "198.51.100.0/24", interface: "lan0" },
+    ],
+  });
+});
+
+test("a request id and a timeout pass through", (t) => {
+  const { requestId, timeoutMs, planOnly } = check({
+    requestId: "f00-1",
+    timeoutMs: 5000,
+    planOnly: true,
+  });
+  t.deepEqual(
+    { requestId, timeoutMs, planOnly },
+    {
+      requestId: "f00-1",
+      timeoutMs: 5000,
+      planOnly: true,
+    },
+  );
+});
+
+const times = <T>(count: number, item: T): T[] => Array.from({ length: count }, () => item);
+const one = (
+  iface: NonNullable<SpecInit["interfaces"]>[number],
+): { interfaces: NonNullable<SpecInit["interfaces"]> } => ({ interfaces: [iface] });
+const many = (n: number): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: n }, (_, i) => [`k${i}`, ""]));
+
+/** Every bad spec: what is wrong, the code, the field. */
+const bad: readonly [SpecInit, ErrorCode, string][] = [
+  [{ name: "Web" }, "INVALID_ARGUMENT", "name"],
+  [{ name: "-web" }, "INVALID_ARGUMENT", "name"],
+  [{ name: "w".repeat(64) }, "INVALID_ARGUMENT", "name"],
+  [{ labels: { "": "x" } }, "INVALID_ARGUMENT", 'labels[""]'],
+  [{ labels: { "a b": "x" } }, "INVALID_ARGUMENT", 'labels["a b"]'],
+  [{ labels: { a: "x".repeat(256) } }, "INVALID_ARGUMENT", 'labels["a"]'],
+  [{ labels: { a: "x\ny" } }, "INVALID_ARGUMENT", 'labels["a"]'],
+  [{ labels: many(65) }, "INVALID_ARGUMENT", "labels"],
+  [{ resources: { vcpu: 65 } }, "INVALID_ARGUMENT", "resources.vcpu"],
+  [{ resources: { memoryMib: 31 } }, "MEMORY_TOO_SMALL", "resources.memory_mib"],
+  [{ resources: { memoryMib: 2 ** 21 } }, "INVALID_ARGUMENT", "resources.memory_mib"],
+  [{ boot: { kernel: "vmlinux" } }, "INVALID_ARGUMENT", "boot.kernel"],
+  [{ boot: { initrd: "/a\0b" } }, "INVALID_ARGUMENT", "boot.initrd"],
+  [{ boot: { cmdline: "x".repeat(1025) } }, "INVALID_ARGUMENT", "boot.cmdline"],
+  [{ boot: { cmdline: "a\nb" } }, "INVALID_ARGUMENT", "boot.cmdline"],
+  [{ boot: { disks: times(9, { path: "/d" }) } }, "INVALID_ARGUMENT", "boot.disks"],
+  [{ boot: { disks: [{ path: "d" }] } }, "INVALID_ARGUMENT", "boot.disks[0].path"],
+  [
+    { boot: { disks: [{ path: "/d", format: "vmdk" }] } },
+    "INVALID_ARGUMENT",
+    "boot.disks[0].format",
+  ],
+  [{ interfaces: times(17, {}) }, "INVALID_ARGUMENT", "interfaces"],
+  [one({ network: "No" }), "INVALID_ARGUMENT", "interfaces[0].network"],
+  [one({ address: "192.168.123" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "192.168.123.2/33" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "192.168.123.02" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "127.0.0.1" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "0.0.0.0" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "224.0.0.1" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "255.255.255.255" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "::" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "ff02::1" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "fe80::2" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "::ffff:192.0.2.1" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "fd00::1%eth0" }), "ADDRESS_INVALID", "interfaces[0].address"],
+  [one({ address: "192.168.123.0/24" }), "ADDRESS_RESERVED", "interfaces[0].address"],
+  [one({ address: "192.168.123.255/24" }), "ADDRESS_RESERVED", "interfaces[0].address"],
+  [one({ address: "fd00::/64" }), "ADDRESS_RESERVED", "interfaces[0].address"],
+  [one({ mac: "52:54:00:12:34" }), "MAC_INVALID", "interfaces[0].mac"],
+  [one({ mac: "53:54:00:12:34:56" }), "MAC_INVALID", "interfaces[0].mac"],
+  [one({ mac: "ff:ff:ff:ff:ff:ff" }), "MAC_INVALID", "interfaces[0].mac"],
+  [one({ mac: "00:00:00:00:00:00" }), "MAC_INVALID", "interfaces[0].mac"],
+  [one({ mtu: 575 }), "MTU_OUT_OF_RANGE", "interfaces[0].mtu"],
+  [one({ mtu: 65536 }), "MTU_OUT_OF_RANGE", "interfaces[0].mtu"],
+  [one({ address: "fd00::2", mtu: 1279 }), "MTU_OUT_OF_RANGE", "interfaces[0].mtu"],
+  [one({ gateway: "fd00::1", mtu: 1279 }), "MTU_OUT_OF_RANGE", "interfaces[0].mtu"],
+  [one({ gateway: "gw" }), "ADDRESS_INVALID", "interfaces[0].gateway"],
+  [one({ gateway: "224.0.0.1" }), "ADDRESS_INVALID", "interfaces[0].gateway"],
+  [one({ address: "10.0.0.2", gateway: "10.0.0.2" }), "ADDRESS_INVALID", "interfaces[0].gateway"],
+  [
+    one({ address: "10.0.0.2/24", gateway: "10.0.1.1" }),
+    "ADDRESS_OUT_OF_RANGE",
+    "interfaces[0].gateway",
+  ],
+  [one({ guestName: "a/b" }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
+  [one({ guestName: "x".repeat(16) }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
+  [one({ guestName: "lo" }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
+  [one({ guestName: "all" }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
+  [
+    { interfaces: [{ gateway: "10.0.0.1" }, { network: "b", gateway: "10.1.0.1" }] },
+    "GATEWAY_CONFLICT",
+    "interfaces[1].gateway",
+  ],
+  [
+    { interfaces: [{ mac: "52:54:00:00:00:0a" }, {}, { mac: "52:54:00:00:00:0A" }] },
+    "MAC_IN_USE",
+    "interfaces[2].mac",
+  ],
+  [
+    { interfaces: [{ address: "10.0.0.2" }, { address: "10.0.0.2/8" }] },
+    "ADDRESS_IN_USE",
+    "interfaces[1].address",
+  ],
+  [
+    { interfaces: [{ guestName: "wan" }, { guestName: "wan" }] },
+    "INVALID_ARGUMENT",
+    "interfaces[1].guest_name",
+  ],
+  // The second has no name and would be eth1.
+  [{ interfaces: [{ guestName: "eth1" }, {}] }, "INVALID_ARGUMENT", "interfaces[1].guest_name"],
+  [{ hostname: "a_b" }, "INVALID_ARGUMENT", "hostname"],
+  [{ hostname: "h".repeat(64) }, "INVALID_ARGUMENT", "hostname"],
+  [{ dns: { servers: ["127.0.0.53"] } }, "ADDRESS_INVALID", "dns.servers[0]"],
+  [{ dns: { servers: ["192.0.2.1", "::1"] } }, "ADDRESS_INVALID", "dns.servers[1]"],
+  [{ dns: { servers: ["dns.example"] } }, "ADDRESS_INVALID", "dns.servers[0]"],
+  [{ dns: { servers: times(4, "192.0.2.1") } }, "INVALID_ARGUMENT", "dns.servers"],
+  [{ dns: { search: ["a b"] } }, "INVALID_ARGUMENT", "dns.search[0]"],
+  [{ dns: { search: ["a\nnameserver 1.2.3.4"] } }, "INVALID_ARGUMENT", "dns.search[0]"],
+  [{ dns: { search: times(7, "a.example") } }, "INVALID_ARGUMENT", "dns.search"],
+  [{ dns: { search: times(5, `${"a".repeat(60)}.example`) } }, "INVALID_ARGUMENT", "dns.search"],
+  [{ dns: { options: ["ndots: 2"] } }, "INVALID_ARGUMENT", "dns.options[0]"],
+  [{ dns: { options: times(9, "rotate") } }, "INVALID_ARGUMENT", "dns.options"],
+  [
+    { routes: times(65, { destination: "10.0.0.0/8", interface: "eth0" }) },
+    "INVALID_ARGUMENT",
+    "routes",
+  ],
+  [{ routes: [{ destination: "10.0.0.0/8" }] }, "INVALID_ARGUMENT", "routes[0]"],
+  [
+    { routes: [{ destination: "10.0.0.1/8", interface: "eth0" }] },
+    "ADDRESS_INVALID",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "", interface: "eth0" }] },
+    "ADDRESS_INVALID",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "default", interface: "eth0" }] },
+    "INVALID_ARGUMENT",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "127.0.0.0/8", interface: "eth0" }] },
+    "ADDRESS_INVALID",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "224.0.0.0/4", interface: "eth0" }] },
+    "ADDRESS_INVALID",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "ff00::/8", interface: "eth0" }] },
+    "ADDRESS_INVALID",
+    "routes[0].destination",
+  ],
+  [
+    { routes: [{ destination: "fd00::/64", gateway: "10.0.0.1" }] },
+    "ADDRESS_INVALID",
+    "routes[0].gateway",
+  ],
+  [
+    { routes: [{ destination: "10.0.0.0/8", interface: "eth1" }] },
+    "INVALID_ARGUMENT",
+    "routes[0].interface",
+  ],
+  [
+    { routes: times(2, { destination: "10.0.0.0/8", interface: "eth0" }) },
+    "INVALID_ARGUMENT",
+    "routes[1].destination",
+  ],
+  [
+    { ...one({ gateway: "10.0.0.1" }), routes: [{ destination: "default", gateway: "10.0.0.9" }] },
+    "GATEWAY_CONFLICT",
+    "routes[0].destination",
+  ],
+  [
+    { ...one({ gateway: "10.0.0.1" }), routes: [{ destination: "0.0.0.0/0", interface: "eth0" }] },
+    "GATEWAY_CONFLICT",
+    "routes[0].destination",
+  ],
+];
+
+test("every bad spec is refused with its code and the field at fault", (t) => {
+  for (const [spec, code, field] of bad) {
+    const shown = JSON.stringify(spec);
+    const error = t.throws(() => specOf(spec), { instanceOf: PodnetError }, shown);
+    t.is(error?.code, code, shown);
+    t.is(error?.field, field, shown);
+    t.truthy(error?.hint, `${shown} has no hint`);
+    t.notRegex(error?.message ?? "", /\.$/, "messages have no full stop");
+  }
+});
+
+test("every bad request around the spec is refused", (t) => {
+  for (const [init, field] of [
+    [{ requestId: "a b" }, "request_id"],
+    [{ requestId: "é" }, "request_id"],
+    [{ requestId: "x".repeat(65) }, "request_id"],
+    [{ timeoutMs: 999 }, "timeout_ms"],
+    [{ timeoutMs: 600_001 }, "timeout_ms"],
+  ] as const) {
+    const error = t.throws(() => check(init), { instanceOf: PodnetError });
+    t.deepEqual([error?.code, error?.field], ["INVALID_ARGUMENT", field]);
+  }
+});
+
+test("one default route per family is fine, and a /31 has no reserved addresses", (t) => {
+  const spec = specOf({
+    interfaces: [{ gateway: "10.0.0.1", address: "10.0.0.0/31" }, { gateway: "fd00::1" }],
+    routes: [{ destination: "0.0.0.0/1", gateway: "10.0.0.1" }],
+  });
+  t.is(spec.interfaces.length, 2);
+  t.is(
+    specOf({ routes: [{ destination: "default", gateway: "fd00::9" }] }).routes[0]
+      ?.destination as string,
+    "::/0",
+  );
+});
+
+test("whatever text stands in a spec, the answer is a spec or a typed error naming a field", (t) => {
+  const text = fc.oneof(fc.string(), fc.ipV4(), fc.ipV6(), fc.constantFrom("default", "eth0", ""));
+  const init = fc.record({
+    name: text,
+    hostname: text,
+    labels: fc.dictionary(text, text, { maxKeys: 3 }),
+    interfaces: fc.array(
+      fc.record({
+        network: text,
+        address: text,
+        mac: text,
+        mtu: fc.nat(70_000),
+        gateway: text,
+        guestName: text,
+      }),
+      { maxLength: 3 },
+    ),
+    routes: fc.array(fc.record({ destination: text, gateway: text, interface: text }), {
+      maxLength: 3,
+    }),
+  });
+  fc.assert(
+    fc.property(init, (spec) => {
+      try {
+        t.true(specOf(spec).interfaces.length >= 1);
+      } catch (thrown) {
+        t.true(thrown instanceof PodnetError);
+        t.truthy((thrown as PodnetError).field);
+      }
+    }),
+  );
+});
+
+test("any unicast address is taken as written, canonical, and for a gateway too", (t) => {
+  fc.assert(
+    fc.property(fc.oneof(fc.ipV4(), fc.ipV6()), (text) => {
+      const ip = parseIp(text);
+      const refused = (spec: SpecInit): boolean => {
+        try {
+          specOf(spec);
+          return false;
+        } catch (thrown) {
+          return thrown instanceof PodnetError && thrown.code === "ADDRESS_INVALID";
+        }
+      };
+      if (refused(one({ address: text }))) return;
+      t.is(specOf(one({ address: text })).interfaces[0]?.address, ip);
+      t.is(specOf(one({ gateway: text })).interfaces[0]?.gateway, ip);
+      t.false(familyOf(ip) === 4 && /^(?:0|127|22[4-9]|2[34]\d|25\d)\./.test(ip));
+    }),
+  );
+});
+
+test("an exec is checked before it reaches a guest", (t) => {
+  const exec = (init: MessageInitShape<typeof ExecStartSchema>): ReturnType<typeof validateExec> =>
+    validateExec(create(ExecStartSchema, init));
+  t.deepEqual(exec({ args: ["ls", ""], env: { A: "b=c" } }), {
+    args: ["ls", ""],
+    env: { A: "b=c" },
+    workdir: "/",
+    terminal: false,
+    rows: 24,
+    columns: 80,
+  });
+  for (const [init, field] of [
+    [{}, "start.args"],
+    [{ args: [""] }, "start.args"],
+    [{ args: times(257, "a") }, "start.args"],
+    [{ args: ["a\0b"] }, "start.args"],
+    [{ args: ["x".repeat(65 << 10)] }, "start.args"],
+    [{ args: ["ls"], env: { "A B": "" } }, 'start.env["A B"]'],
+    [{ args: ["ls"], env: many(257) }, "start.env"],
+    [{ args: ["ls"], workdir: "tmp" }, "start.workdir"],
+    [{ args: ["ls"], rows: 5000 }, "rows"],
+  ] as const) {
+    const error = t.throws(() => exec(init as { args: string[] }), { instanceOf: PodnetError });
+    t.deepEqual([error?.code, error?.field], ["INVALID_ARGUMENT", field]);
+  }
+});
+
+test("what names a pod, and what is a signal", (t) => {
+  t.is(validatePodRef("web-1"), "web-1");
+  for (const text of ["", "a b", "../x", "x".repeat(64)]) {
+    t.throws(() => validatePodRef(text), { instanceOf: PodnetError });
+  }
+  t.is(validateSignal(15), 15);
+  for (const signal of [0, 65, 1.5])
+    t.throws(() => validateSignal(signal), { instanceOf: PodnetError });
+});
