@@ -1,0 +1,89 @@
+import { joinBytes } from "../protocol/bytes.ts";
+import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
+import { SysError, failedWith, openFlag, sys } from "./sys.ts";
+
+/** Largest file read whole, bytes. */
+const readLimit = 1024 * 1024;
+
+/** A whole file. Throws `EFBIG` above `limit` bytes. */
+export function readFile(path: string, limit = readLimit): Uint8Array {
+  const fd = sys.open(path, openFlag.read);
+  try {
+    const parts: Uint8Array[] = [];
+    let total = 0;
+    for (;;) {
+      const part = new Uint8Array(16384);
+      const count = sys.read(fd, part) ?? 0;
+      if (count === 0) return joinBytes(parts);
+      total += count;
+      if (total > limit) throw new SysError(path, 27);
+      parts.push(part.subarray(0, count));
+    }
+  } finally {
+    sys.close(fd);
+  }
+}
+
+/** A file as text; undefined when it cannot be read. */
+export function readText(path: string): string | undefined {
+  try {
+    return decodeUtf8(readFile(path));
+  } catch (thrown) {
+    if (thrown instanceof SysError) return undefined;
+    throw thrown;
+  }
+}
+
+/** Writes to an open file until all is written. */
+function writeAll(fd: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length; ) at += sys.write(fd, bytes.subarray(at)) ?? 0;
+}
+
+/** Writes into a file as it is: for /proc and /sys. */
+export function writeInto(path: string, text: string): void {
+  const fd = sys.open(path, openFlag.write);
+  try {
+    writeAll(fd, encodeUtf8(text));
+  } finally {
+    sys.close(fd);
+  }
+}
+
+/** Replaces a file whole: readers see the old content or the new one, nothing between. */
+export function replaceFile(path: string, content: Uint8Array, mode = 0o644): void {
+  const next = `${path}.podnet-new`;
+  const fd = sys.open(next, openFlag.write | openFlag.create | openFlag.truncate, mode);
+  try {
+    writeAll(fd, content);
+  } finally {
+    sys.close(fd);
+  }
+  try {
+    sys.rename(next, path);
+  } catch (thrown) {
+    sys.unlink(next);
+    // A file that is mounted upon, as /etc/resolv.conf in a container, can only be written in place.
+    if (!failedWith(thrown, "EBUSY", "EXDEV")) throw thrown;
+    const file = sys.open(path, openFlag.write | openFlag.truncate);
+    try {
+      writeAll(file, content);
+    } finally {
+      sys.close(file);
+    }
+  }
+}
+
+/** Makes a directory and those above it; one that exists is fine. */
+export function makeDirectories(path: string): void {
+  const parts = path.split("/").filter((part) => part !== "");
+  let at = "";
+  for (const part of parts) {
+    at += `/${part}`;
+    if (sys.mode(at) !== undefined) continue;
+    try {
+      sys.mkdir(at);
+    } catch (thrown) {
+      if (!failedWith(thrown, "EEXIST")) throw thrown;
+    }
+  }
+}

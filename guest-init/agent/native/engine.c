@@ -1,0 +1,262 @@
+/*
+ * Hosts QuickJS-NG (quickjs.wasm of npm quickjs-wasi 3.6.2, turned into C by wasm2c 1.0.32) and runs the
+ * agent's bytecode. The Z_ names are those of wabt 1.0.32; scripts/build-agent.ts pins both.
+ *
+ * Values cross the border as u32 pointers into the engine's linear memory. The engine's loop lives here:
+ * JavaScript offers one function, podnetTick, which waits for events and handles them; promise jobs run after it.
+ */
+#define _GNU_SOURCE
+#include "engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bytecode.h"
+#include "quickjs.h"
+#include "wasm-rt-impl.h"
+
+static Z_quickjs_instance_t engine;
+int program_argc;
+char **program_argv;
+
+static uint8_t *at(uint32_t pointer) { return engine.w2c_memory.data + pointer; }
+
+static uint32_t word(uint32_t pointer) {
+  uint32_t value;
+  memcpy(&value, at(pointer), sizeof value);
+  return value;
+}
+
+/* Memory of the engine for out parameters and short texts; never freed. */
+static uint32_t scratch;
+
+static uint32_t text_in(const char *text) {
+  strncpy((char *)at(scratch + 64), text, 63);
+  return scratch + 64;
+}
+
+/* --- arguments ---------------------------------------------------------------------------------- */
+
+static uint32_t arg(struct call *call, uint32_t index) {
+  return index < call->argc ? word(call->argv + 4 * index) : 0;
+}
+
+double arg_number(struct call *call, uint32_t index) {
+  uint32_t value = arg(call, index);
+  return value ? Z_quickjsZ_qjs_get_float64(&engine, value) : 0;
+}
+
+int arg_int(struct call *call, uint32_t index) {
+  double number = arg_number(call, index);
+  /* Flags such as 0x80000000 arrive as positive numbers. */
+  return number > INT_MIN && number <= UINT_MAX ? (int)(int64_t)number : 0;
+}
+
+const char *arg_text(struct call *call, uint32_t index) {
+  static char texts[6][PATH_MAX];
+  char *text = texts[index % 6];
+  text[0] = 0;
+  uint32_t value = arg(call, index);
+  if (!value) return text;
+  uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, value, scratch);
+  if (!chars) return text;
+  uint32_t length = word(scratch);
+  if (length >= PATH_MAX) length = PATH_MAX - 1;
+  memcpy(text, at(chars), length);
+  text[length] = 0;
+  Z_quickjsZ_qjs_free_cstring(&engine, chars);
+  return text;
+}
+
+struct bytes arg_bytes(struct call *call, uint32_t index) {
+  struct bytes none = {NULL, 0};
+  uint32_t value = arg(call, index);
+  if (!value) return none;
+  uint32_t buffer = Z_quickjsZ_qjs_get_typed_array_buffer(&engine, value, scratch, scratch + 4, scratch + 8);
+  struct bytes found = none;
+  if (!Z_quickjsZ_qjs_is_exception(&engine, buffer)) {
+    uint32_t offset = word(scratch), length = word(scratch + 4);
+    uint32_t data = Z_quickjsZ_qjs_get_array_buffer(&engine, buffer, scratch + 12);
+    if (data) found = (struct bytes){at(data + offset), length};
+  }
+  Z_quickjsZ_qjs_free_value(&engine, buffer);
+  return found;
+}
+
+double or_errno(long result) { return result < 0 ? -(double)errno : (double)result; }
+
+/* --- imports of the engine ------------------------------------------------------------------------ */
+
+static const struct native *find(const struct native *table, const uint8_t *name, uint32_t length) {
+  for (; table->name; table++)
+    if (strlen(table->name) == length && !memcmp(table->name, name, length)) return table;
+  return NULL;
+}
+
+u32 Z_envZ_host_call(struct Z_env_instance_t *env, u32 name, u32 length, u32 self, u32 argc, u32 argv) {
+  (void)env, (void)self;
+  const struct native *found = find(sys_functions, at(name), length);
+  if (!found) found = find(process_functions, at(name), length);
+  struct call call = {argc, argv};
+  return Z_quickjsZ_qjs_new_number(&engine, found ? found->function(&call) : -ENOSYS);
+}
+
+u32 Z_envZ_host_get_timezone_offset(struct Z_env_instance_t *env, u32 high, u32 low) {
+  (void)env, (void)high, (void)low;
+  return 0;
+}
+u32 Z_envZ_host_interrupt(struct Z_env_instance_t *env) { return (void)env, 0; }
+u32 Z_envZ_host_module_load(struct Z_env_instance_t *env, u32 name, u32 out) {
+  return (void)env, (void)name, (void)out, 0;
+}
+u32 Z_envZ_host_module_normalize(struct Z_env_instance_t *env, u32 base, u32 name) {
+  return (void)env, (void)base, (void)name, 0;
+}
+void Z_envZ_host_promise_rejection(struct Z_env_instance_t *env, u32 promise, u32 reason, u32 handled) {
+  (void)env, (void)handled;
+  Z_quickjsZ_qjs_free_value(&engine, promise);
+  Z_quickjsZ_qjs_free_value(&engine, reason);
+}
+
+u32 Z_wasi_snapshot_preview1Z_clock_time_get(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 clock,
+                                             u64 precision, u32 out) {
+  (void)wasi, (void)precision;
+  struct timespec now;
+  if (clock_gettime(clock == 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now) < 0) return 52;
+  uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  memcpy(at(out), &ns, sizeof ns);
+  return 0;
+}
+
+u32 Z_wasi_snapshot_preview1Z_fd_write(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 fd, u32 iovs,
+                                       u32 count, u32 written) {
+  (void)wasi;
+  uint32_t total = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t length = word(iovs + 8 * i + 4);
+    if (write(fd == 1 ? 1 : 2, at(word(iovs + 8 * i)), length) < 0) break;
+    total += length;
+  }
+  memcpy(at(written), &total, sizeof total);
+  return 0;
+}
+
+u32 Z_wasi_snapshot_preview1Z_fd_close(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 fd) {
+  return (void)wasi, (void)fd, 52;
+}
+u32 Z_wasi_snapshot_preview1Z_fd_fdstat_get(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 fd, u32 out) {
+  return (void)wasi, (void)fd, (void)out, 8;
+}
+u32 Z_wasi_snapshot_preview1Z_fd_seek(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 fd, u64 offset,
+                                      u32 whence, u32 out) {
+  return (void)wasi, (void)fd, (void)offset, (void)whence, (void)out, 52;
+}
+u32 Z_wasi_snapshot_preview1Z_random_get(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 out, u32 length) {
+  (void)wasi;
+  /* Never blocks: it seeds Math.random alone, and PID 1 starts before the kernel's pool is ready. */
+  return getrandom(at(out), length, GRND_NONBLOCK) < 0 ? 6 : 0;
+}
+
+/* --- the program ---------------------------------------------------------------------------------- */
+
+static void report_exception(void) {
+  uint32_t exception = Z_quickjsZ_qjs_get_exception(&engine);
+  uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, exception, scratch);
+  uint32_t stack = Z_quickjsZ_qjs_get_prop_string(&engine, exception, text_in("stack"));
+  uint32_t lines = Z_quickjsZ_qjs_get_string_len(&engine, stack, scratch);
+  dprintf(2, "podnet-guest: %s\n%s", chars ? (char *)at(chars) : "exception", lines ? (char *)at(lines) : "");
+  if (chars) Z_quickjsZ_qjs_free_cstring(&engine, chars);
+  if (lines) Z_quickjsZ_qjs_free_cstring(&engine, lines);
+  Z_quickjsZ_qjs_free_value(&engine, stack);
+  Z_quickjsZ_qjs_free_value(&engine, exception);
+}
+
+/* Takes a result and frees it; reports it when it is an exception. */
+static int succeeded(uint32_t result) {
+  int failed = Z_quickjsZ_qjs_is_exception(&engine, result) != 0;
+  if (failed) report_exception();
+  Z_quickjsZ_qjs_free_value(&engine, result);
+  return !failed;
+}
+
+static int run_jobs(void) {
+  int ok = 1;
+  while (Z_quickjsZ_qjs_is_job_pending(&engine))
+    if ((int32_t)Z_quickjsZ_qjs_execute_pending_job(&engine) < 0) {
+      report_exception();
+      ok = 0;
+    }
+  return ok;
+}
+
+static void offer(uint32_t object, const struct native *table) {
+  for (; table->name; table++) {
+    uint32_t name = text_in(table->name);
+    uint32_t function = Z_quickjsZ_qjs_new_host_function(&engine, name, (u32)strlen(table->name), 0);
+    Z_quickjsZ_qjs_set_prop_string(&engine, object, name, function);
+    Z_quickjsZ_qjs_free_value(&engine, function);
+  }
+}
+
+static uint32_t start_engine(void) {
+  wasm_rt_init();
+  Z_quickjs_init_module();
+  Z_quickjs_instantiate(&engine, NULL, NULL);
+  Z_quickjsZ__initialize(&engine);
+  if (Z_quickjsZ_qjs_init(&engine)) return 0;
+  Z_quickjsZ_qjs_set_memory_limit(&engine, 48u << 20);
+  scratch = Z_quickjsZ_wasm_malloc(&engine, 128);
+  memset(at(scratch), 0, 128);
+
+  uint32_t global = Z_quickjsZ_qjs_get_global(&engine);
+  uint32_t sys = Z_quickjsZ_qjs_new_object(&engine);
+  offer(sys, sys_functions);
+  offer(sys, process_functions);
+  Z_quickjsZ_qjs_set_prop_string(&engine, global, text_in("podnetSys"), sys);
+  Z_quickjsZ_qjs_free_value(&engine, sys);
+
+  uint32_t code = Z_quickjsZ_wasm_malloc(&engine, sizeof agent_bytecode);
+  memcpy(at(code), agent_bytecode, sizeof agent_bytecode);
+  int ok = succeeded(Z_quickjsZ_qjs_eval_bytecode(&engine, code, sizeof agent_bytecode));
+  Z_quickjsZ_wasm_free(&engine, code);
+  return ok && run_jobs() ? global : 0;
+}
+
+static void loop(uint32_t global) {
+  uint32_t tick = Z_quickjsZ_qjs_get_prop_string(&engine, global, text_in("podnetTick"));
+  uint32_t undefined = Z_quickjsZ_qjs_get_undefined(&engine);
+  for (;;) {
+    int calm = succeeded(Z_quickjsZ_qjs_call(&engine, tick, undefined, 0, 0));
+    calm &= run_jobs();
+    /* A tick that fails each time must not eat the processor. */
+    if (!calm) usleep(20000);
+  }
+}
+
+/*
+ * A trap is a defect of the engine, or its memory or stack used up. The image is replaced by a fresh one, which
+ * says READY again: PID 1 must not end. Without /proc the kernel's panic=1 is the way out.
+ */
+static void start_over(int trap) {
+  dprintf(2, "podnet-guest: %s; starting over\n", wasm_rt_strerror(trap));
+  usleep(200000);
+  execv("/proc/self/exe", program_argv);
+  _exit(70);
+}
+
+int main(int argc, char **argv) {
+  program_argc = argc;
+  program_argv = argv;
+  int trap = wasm_rt_impl_try();
+  if (trap) start_over(trap);
+  uint32_t global = start_engine();
+  if (!global) return 70;
+  loop(global);
+}

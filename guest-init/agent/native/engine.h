@@ -1,0 +1,44 @@
+/* What sys.c and spawn.c see of the JavaScript engine: arguments in, one number out. */
+#ifndef PODNET_ENGINE_H
+#define PODNET_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The arguments of one call from JavaScript. Pointers obtained from it are valid until the call returns. */
+struct call {
+  uint32_t argc;
+  uint32_t argv;
+};
+
+struct bytes {
+  uint8_t *data;
+  uint32_t length;
+};
+
+/* A number; 0 when absent. */
+double arg_number(struct call *call, uint32_t index);
+int arg_int(struct call *call, uint32_t index);
+/* Text as UTF-8 with a terminating NUL, cut at PATH_MAX; "" when absent. */
+const char *arg_text(struct call *call, uint32_t index);
+/* The memory of a typed array, in place: what is written there is what JavaScript sees. */
+struct bytes arg_bytes(struct call *call, uint32_t index);
+
+/* A call answers a number; failures are the negative errno. */
+typedef double (*native_function)(struct call *);
+struct native {
+  const char *name;
+  native_function function;
+};
+/* Both end with a null name. */
+extern const struct native sys_functions[];
+extern const struct native process_functions[];
+
+/* argv of the program itself, for sys.args(). */
+extern int program_argc;
+extern char **program_argv;
+
+/* -errno after a call that returns -1. */
+double or_errno(long result);
+
+#endif

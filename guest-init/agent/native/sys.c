@@ -1,0 +1,190 @@
+/* System calls for the agent, one C function each. Names and meaning: guest-init/agent/sys.ts. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+#define TEXT(index) arg_text(call, index)
+#define INT(index) arg_int(call, index)
+#define CALL(name) static double sys_##name(struct call *call)
+
+CALL(args) {
+  struct bytes out = arg_bytes(call, 0);
+  uint32_t used = 0;
+  for (int i = 1; i < program_argc; i++) {
+    uint32_t length = (uint32_t)strlen(program_argv[i]) + 1;
+    if (used + length > out.length) return -E2BIG;
+    memcpy(out.data + used, program_argv[i], length);
+    used += length;
+  }
+  return used;
+}
+
+/* --- files ---------------------------------------------------------------------------------------- */
+
+CALL(open) { return or_errno(open(TEXT(0), INT(1) | O_CLOEXEC | O_NOCTTY, INT(2))); }
+CALL(close) { return or_errno(close(INT(0))); }
+CALL(read) {
+  struct bytes buffer = arg_bytes(call, 1);
+  return or_errno(read(INT(0), buffer.data, buffer.length));
+}
+CALL(write) {
+  struct bytes buffer = arg_bytes(call, 1);
+  return or_errno(write(INT(0), buffer.data, buffer.length));
+}
+CALL(unlink) { return or_errno(unlink(TEXT(0))); }
+CALL(rename) { return or_errno(rename(TEXT(0), TEXT(1))); }
+CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
+CALL(symlink) { return or_errno(symlink(TEXT(0), TEXT(1))); }
+CALL(readlink) {
+  struct bytes out = arg_bytes(call, 1);
+  return or_errno(readlink(TEXT(0), (char *)out.data, out.length));
+}
+CALL(mode) {
+  struct stat found;
+  return stat(TEXT(0), &found) < 0 ? -(double)errno : (double)found.st_mode;
+}
+CALL(readdir) {
+  struct bytes out = arg_bytes(call, 1);
+  DIR *dir = opendir(TEXT(0));
+  if (!dir) return -(double)errno;
+  uint32_t used = 0;
+  double result = 0;
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    uint32_t length = (uint32_t)strlen(entry->d_name) + 1;
+    if (used + length > out.length) {
+      result = -E2BIG;
+      break;
+    }
+    memcpy(out.data + used, entry->d_name, length);
+    used += length;
+  }
+  closedir(dir);
+  return result < 0 ? result : used;
+}
+
+/* --- the machine ---------------------------------------------------------------------------------- */
+
+CALL(mount) { return or_errno(mount(TEXT(0), TEXT(1), TEXT(2), (unsigned long)INT(3), TEXT(4))); }
+CALL(finitModule) { return or_errno(syscall(SYS_finit_module, INT(0), TEXT(1), 0)); }
+CALL(setHostname) { return or_errno(sethostname(TEXT(0), strlen(TEXT(0)))); }
+CALL(reboot) { return or_errno(reboot(INT(0))); }
+CALL(sync) {
+  (void)call;
+  sync();
+  return 0;
+}
+
+static double milliseconds(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+CALL(monotonic) { return (void)call, milliseconds(CLOCK_MONOTONIC); }
+CALL(clock) { return (void)call, milliseconds(CLOCK_REALTIME); }
+CALL(setClock) {
+  double ms = arg_number(call, 0);
+  struct timespec wanted = {(time_t)(ms / 1e3), 0};
+  wanted.tv_nsec = (long)((ms - (double)wanted.tv_sec * 1e3) * 1e6);
+  return or_errno(clock_settime(CLOCK_REALTIME, &wanted));
+}
+
+/* --- descriptors ---------------------------------------------------------------------------------- */
+
+CALL(poll) {
+  /* An Int32Array of pairs is an array of struct pollfd: fd, then events | revents << 16. */
+  struct bytes set = arg_bytes(call, 0);
+  return or_errno(poll((struct pollfd *)set.data, INT(2), INT(1)));
+}
+CALL(ioctlNumber) { return or_errno(ioctl(INT(0), (unsigned)INT(1), (long)INT(2))); }
+CALL(ioctlBytes) {
+  struct bytes data = arg_bytes(call, 2);
+  return or_errno(ioctl(INT(0), (unsigned)INT(1), data.data));
+}
+CALL(socket) { return or_errno(socket(INT(0), INT(1) | SOCK_CLOEXEC | SOCK_NONBLOCK, INT(2))); }
+CALL(bind) {
+  struct bytes address = arg_bytes(call, 1);
+  return or_errno(bind(INT(0), (struct sockaddr *)address.data, address.length));
+}
+CALL(setOption) {
+  int value = INT(3);
+  return or_errno(setsockopt(INT(0), INT(1), INT(2), &value, sizeof value));
+}
+CALL(send) {
+  struct bytes data = arg_bytes(call, 1), to = arg_bytes(call, 2);
+  return or_errno(sendto(INT(0), data.data, data.length, MSG_NOSIGNAL, (struct sockaddr *)to.data, to.length));
+}
+CALL(receive) {
+  /* MSG_TRUNC: the true length of a datagram that did not fit. */
+  struct bytes data = arg_bytes(call, 1);
+  return or_errno(recv(INT(0), data.data, data.length, MSG_TRUNC));
+}
+CALL(connectUnix) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  const char *path = TEXT(0);
+  if (strlen(path) >= sizeof address.sun_path) return -ENAMETOOLONG;
+  strcpy(address.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+    int why = errno;
+    close(fd);
+    return -why;
+  }
+  return or_errno(fd);
+}
+
+CALL(log) {
+  dprintf(2, "podnet-guest: %s\n", TEXT(0));
+  return 0;
+}
+CALL(exit) { _exit(INT(0)); }
+
+const struct native sys_functions[] = {
+    {"args", sys_args},
+    {"open", sys_open},
+    {"close", sys_close},
+    {"read", sys_read},
+    {"write", sys_write},
+    {"unlink", sys_unlink},
+    {"rename", sys_rename},
+    {"mkdir", sys_mkdir},
+    {"symlink", sys_symlink},
+    {"readlink", sys_readlink},
+    {"mode", sys_mode},
+    {"readdir", sys_readdir},
+    {"mount", sys_mount},
+    {"finitModule", sys_finitModule},
+    {"setHostname", sys_setHostname},
+    {"reboot", sys_reboot},
+    {"sync", sys_sync},
+    {"monotonic", sys_monotonic},
+    {"clock", sys_clock},
+    {"setClock", sys_setClock},
+    {"poll", sys_poll},
+    {"ioctlNumber", sys_ioctlNumber},
+    {"ioctlBytes", sys_ioctlBytes},
+    {"socket", sys_socket},
+    {"bind", sys_bind},
+    {"setOption", sys_setOption},
+    {"send", sys_send},
+    {"receive", sys_receive},
+    {"connectUnix", sys_connectUnix},
+    {"log", sys_log},
+    {"exit", sys_exit},
+    {NULL, NULL},
+};

@@ -1,0 +1,196 @@
+import type { Loop, Watch } from "./loop.ts";
+import { SysError, openFlag, pollEvent, sys } from "./sys.ts";
+
+export interface PortHandlers {
+  /** The port is open, for the first time or after it was lost. */
+  opened(): void;
+  /** There may be bytes to `read`. */
+  readable(): void;
+  /** The host let go: what was under way in either direction is void. */
+  lost(): void;
+  /** Everything sent so far is on its way. */
+  drained(): void;
+}
+
+/** Between attempts to open a port, or looks at one whose host is absent, milliseconds. */
+const retryMs = 50;
+const socketType = 0o140000;
+const typeMask = 0o170000;
+
+/**
+ * One channel to the host: a virtio serial port, or whatever stands for it (a terminal, a unix socket).
+ * A virtio port stays open while its host comes and goes; poll then says hang-up without end, so it is
+ * looked at now and then. A socket is connected anew.
+ */
+export class Port {
+  readonly #loop: Loop;
+  readonly #find: () => string | undefined;
+  readonly #handlers: PortHandlers;
+  #fd = -1;
+  #socket = false;
+  #watch: Watch | undefined;
+  #out: Uint8Array[] = [];
+  #outBytes = 0;
+  #reading = true;
+  #hostPresent = true;
+  #retrying = false;
+
+  /** `find` names the port's path, or undefined while it is not there. */
+  constructor(loop: Loop, find: () => string | undefined, handlers: PortHandlers) {
+    this.#loop = loop;
+    this.#find = find;
+    this.#handlers = handlers;
+  }
+
+  get isOpen(): boolean {
+    return this.#fd >= 0;
+  }
+
+  /** Bytes that wait to be written. */
+  get queued(): number {
+    return this.#outBytes;
+  }
+
+  /** Opens the port; tries again until it is there. Answers whether it is open now. */
+  open(): boolean {
+    if (this.#fd >= 0) return true;
+    const path = this.#find();
+    if (path !== undefined) {
+      try {
+        this.#socket = ((sys.mode(path) ?? 0) & typeMask) === socketType;
+        this.#fd = this.#socket
+          ? sys.connectUnix(path)
+          : sys.open(path, openFlag.readWrite | openFlag.nonBlock);
+      } catch (thrown) {
+        if (!(thrown instanceof SysError)) throw thrown;
+      }
+    }
+    if (this.#fd < 0) {
+      this.#retry();
+      return false;
+    }
+    this.#hostPresent = true;
+    this.#listen();
+    this.#handlers.opened();
+    return true;
+  }
+
+  /** Bytes read; undefined when there are none now. */
+  read(into: Uint8Array): number | undefined {
+    if (this.#fd < 0 || into.length === 0) return undefined;
+    const count = this.#try(() => sys.read(this.#fd, into));
+    if (count === 0) this.#hungUp();
+    return count === 0 ? undefined : count;
+  }
+
+  /** Whether the host's bytes are taken; while not, they wait at the host. */
+  reading(wanted: boolean): void {
+    if (this.#reading === wanted) return;
+    this.#reading = wanted;
+    this.#update();
+  }
+
+  /** Queues bytes; they are written at the end of this round of the loop, or when the host takes them. */
+  send(bytes: Uint8Array): void {
+    this.#out.push(bytes);
+    this.#outBytes += bytes.length;
+    if (this.#out.length === 1) this.#update();
+  }
+
+  /** Writes what is queued, as far as the host takes it. */
+  flush(): void {
+    const before = this.#outBytes;
+    while (this.#fd >= 0 && this.#out.length > 0) {
+      const bytes = this.#next();
+      const count = this.#try(() => sys.write(this.#fd, bytes));
+      if (count === undefined) break;
+      this.#outBytes -= count;
+      if (count === bytes.length) this.#out.shift();
+      else this.#out[0] = bytes.subarray(count);
+    }
+    this.#update();
+    if (before > 0 && this.#outBytes === 0) this.#handlers.drained();
+  }
+
+  /** Several small frames leave in one write: a write to a virtio port costs an exit to the hypervisor. */
+  #next(): Uint8Array {
+    const first = this.#out[0] as Uint8Array;
+    if (this.#out.length === 1 || first.length >= 4096) return first;
+    let count = 0;
+    let length = 0;
+    for (const part of this.#out) {
+      if (length + part.length > 16384 && count > 0) break;
+      length += part.length;
+      count++;
+    }
+    const joined = new Uint8Array(length);
+    let at = 0;
+    for (const part of this.#out.splice(0, count)) {
+      joined.set(part, at);
+      at += part.length;
+    }
+    this.#out.unshift(joined);
+    return joined;
+  }
+
+  #listen(): void {
+    this.#watch?.stop();
+    this.#watch = this.#loop.watch(this.#fd, 0, (events) => this.#happened(events));
+    this.#update();
+  }
+
+  #update(): void {
+    const events = (this.#reading ? pollEvent.in : 0) | (this.#out.length > 0 ? pollEvent.out : 0);
+    this.#watch?.events(events);
+  }
+
+  #happened(events: number): void {
+    if (events & pollEvent.in) {
+      this.#hostPresent = true;
+      this.#handlers.readable();
+    } else if (events & (pollEvent.hangUp | pollEvent.error)) {
+      this.#hungUp();
+      return;
+    }
+    if (events & pollEvent.out) {
+      this.#hostPresent = true;
+      this.flush();
+    }
+  }
+
+  #try(call: () => number | undefined): number | undefined {
+    try {
+      return call();
+    } catch (thrown) {
+      if (!(thrown instanceof SysError)) throw thrown;
+      this.#hungUp();
+      return undefined;
+    }
+  }
+
+  #hungUp(): void {
+    this.#watch?.stop();
+    this.#watch = undefined;
+    if (this.#hostPresent) {
+      this.#hostPresent = false;
+      this.#out = [];
+      this.#outBytes = 0;
+      this.#handlers.lost();
+    }
+    if (this.#socket) {
+      sys.close(this.#fd);
+      this.#fd = -1;
+    }
+    this.#retry();
+  }
+
+  #retry(): void {
+    if (this.#retrying) return;
+    this.#retrying = true;
+    this.#loop.after(retryMs, () => {
+      this.#retrying = false;
+      if (this.#fd < 0) this.open();
+      else if (this.#watch === undefined) this.#listen();
+    });
+  }
+}

@@ -1,0 +1,41 @@
+import type { Loop } from "./loop.ts";
+import { readText } from "./files.ts";
+import { sys } from "./sys.ts";
+
+/** Magic numbers of reboot(2). */
+const powerOffNumber = 0x4321fedc;
+const restartNumber = 0x01234567;
+
+const terminate = 15;
+const kill = 9;
+/** How long processes have between SIGTERM and SIGKILL, milliseconds. */
+const graceMs = 50;
+
+const mainThreads = (): number[] =>
+  sys
+    .readdir("/proc")
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number)
+    // Kernel threads have no command line; they take no signals.
+    .filter((pid) => pid !== 1 && (readText(`/proc/${pid}/cmdline`) ?? "") !== "");
+
+/** Ends the machine: processes are told, given a moment, killed; buffers written. Never returns to its caller's world. */
+export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
+  const end = (): void => {
+    for (const pid of mainThreads()) signal(pid, kill);
+    sys.sync();
+    sys.reboot(how === "power-off" ? powerOffNumber : restartNumber);
+  };
+  const running = mainThreads();
+  if (running.length === 0) return end();
+  for (const pid of running) signal(pid, terminate);
+  loop.after(graceMs, end);
+}
+
+function signal(pid: number, number: number): void {
+  try {
+    sys.kill(pid, number);
+  } catch {
+    // It has ended meanwhile.
+  }
+}

@@ -1,0 +1,153 @@
+import { PodnetError } from "../../core/errors.ts";
+import { agentContainer, command } from "../protocol/codes.ts";
+import {
+  type ProcessSpec,
+  encodeProcessEvent,
+  parseExecCmd,
+  parseSignalProcess,
+  parseWinSize,
+} from "../protocol/process-messages.ts";
+import { readText } from "./files.ts";
+import type { Loop } from "./loop.ts";
+import { type Reply, done } from "./reply.ts";
+import { Session } from "./session.ts";
+import type { Streams } from "./streams.ts";
+import { sys } from "./sys.ts";
+import { identify } from "./users.ts";
+
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/** Processes at a time; each takes descriptors and memory of PID 1. */
+const processLimit = 256;
+
+/** Environment of a process: what every one has, then what was asked for. */
+export function environment(spec: ProcessSpec, home: string): string[] {
+  const all = new Map<string, string>([
+    ["PATH", searchPath],
+    ["HOME", home],
+    ...(spec.terminal ? [["TERM", "xterm"] as const] : []),
+    ...spec.envs.map(({ env, value }) => [env, value] as const),
+  ]);
+  return Array.from(all, ([key, value]) => `${key}=${value}`);
+}
+
+/** Processes started by EXECCMD, in the agent's own namespaces: the container hyperstart calls `hyperstart`. */
+export class Processes {
+  readonly #loop: Loop;
+  readonly #streams: () => Streams;
+  readonly #tell: (code: number, payload: Uint8Array) => void;
+  readonly #byPid = new Map<number, Session>();
+  readonly #byStream = new Map<bigint, Session>();
+
+  constructor(
+    loop: Loop,
+    streams: () => Streams,
+    tell: (code: number, payload: Uint8Array) => void,
+  ) {
+    this.#loop = loop;
+    this.#streams = streams;
+    this.#tell = tell;
+  }
+
+  exec(payload: Uint8Array): Reply {
+    const { container, process: spec } = parseExecCmd(payload);
+    onlyAgent(container);
+    this.#checkFree(spec);
+    const identity = identify(spec, {
+      passwd: readText("/etc/passwd") ?? "",
+      group: readText("/etc/group") ?? "",
+    });
+    const spawned = sys.spawn({
+      args: spec.args,
+      env: environment(spec, identity.home),
+      directory: spec.workdir ?? "",
+      ...identity,
+      terminal: spec.terminal,
+    });
+    const session = new Session(this.#loop, this.#streams(), container, spec, spawned, {
+      finished: (status) => this.#finished(session, status),
+      inputTaken: () => this.#unclog(),
+    });
+    this.#byPid.set(session.pid, session);
+    this.#byStream.set(spec.stdio, session);
+    return done;
+  }
+
+  signal(payload: Uint8Array): Reply {
+    const { container, process: id, signal } = parseSignalProcess(payload);
+    sys.kill(-this.#find(container, id).pid, signal);
+    return done;
+  }
+
+  resize(payload: Uint8Array): Reply {
+    const { target, row, column } = parseWinSize(payload);
+    const session =
+      target.kind === "stream"
+        ? this.#byStream.get(target.stream)
+        : this.#find(target.container, target.process);
+    if (session === undefined) throw noSuch("process");
+    session.resize(row, column);
+    return done;
+  }
+
+  /** Data from the host; false for a stream nobody has. */
+  input(stream: bigint, data: Uint8Array): boolean {
+    const session = this.#byStream.get(stream);
+    if (session === undefined) return false;
+    session.input(data);
+    this.#unclog();
+    return true;
+  }
+
+  /** Streams have no flow control of their own: one process that leaves its input unread holds up the channel. */
+  #unclog(): void {
+    this.#streams().reading(!Array.from(this.#byPid.values()).some((session) => session.clogged));
+  }
+
+  /** The host takes output again. */
+  resume(): void {
+    for (const session of [...this.#byPid.values()]) session.resume();
+  }
+
+  /** Collects children that have ended: ours, and as PID 1 everyone's. */
+  reap(): void {
+    for (let child = sys.reap(); child !== undefined; child = sys.reap())
+      this.#byPid.get(child.pid)?.ended(child.status);
+  }
+
+  #finished(session: Session, status: number): void {
+    const { container, spec } = session;
+    this.#byPid.delete(session.pid);
+    this.#byStream.delete(spec.stdio);
+    this.#unclog();
+    this.#streams().send(spec.stdio);
+    this.#tell(
+      command.processAsyncEvent,
+      encodeProcessEvent({ container, process: spec.id, event: "finished", status }),
+    );
+  }
+
+  #find(container: string, id: string): Session {
+    onlyAgent(container);
+    for (const session of this.#byPid.values()) if (session.spec.id === id) return session;
+    throw noSuch("process");
+  }
+
+  #checkFree(spec: ProcessSpec): void {
+    const refuse = (message: string): never => {
+      throw new PodnetError("INVALID_ARGUMENT", message);
+    };
+    if (!this.#streams().isOpen) refuse("The tty channel is not open");
+    if (this.#byPid.size >= processLimit) refuse(`${processLimit} processes run already`);
+    if (this.#byStream.has(spec.stdio)) refuse(`Stream ${spec.stdio} is in use`);
+    for (const { spec: other } of this.#byPid.values())
+      if (spec.id !== "" && other.id === spec.id) refuse(`Process "${spec.id}" runs already`);
+  }
+}
+
+export const noSuch = (what: "container" | "process"): PodnetError =>
+  new PodnetError("INVALID_ARGUMENT", `no such ${what}`);
+
+/** There are no containers here but the one that stands for the agent. */
+export function onlyAgent(container: string): void {
+  if (container !== agentContainer) throw noSuch("container");
+}

@@ -1,0 +1,171 @@
+import type { ProcessSpec } from "../protocol/process-messages.ts";
+import { type Loop, type Watch, readable } from "./loop.ts";
+import type { Streams } from "./streams.ts";
+import { type Spawned, SysError, pollEvent, sys } from "./sys.ts";
+
+/** Input a process has not read, bytes: above it the tty channel waits. */
+const inputLimit = 256 * 1024;
+/** Request of ioctl(2) that sets a terminal's size. */
+const tiocswinsz = 0x5414;
+/** What ends the input of a terminal: Ctrl-D. */
+const endOfTransmission = Uint8Array.of(4);
+
+interface Output {
+  readonly fd: number;
+  readonly stream: bigint;
+  watch: Watch | undefined;
+}
+
+export interface SessionEvents {
+  /** The process has ended and all it wrote is on its way. The last event. */
+  finished(status: number): void;
+  /** It read its input: there is room for more. */
+  inputTaken(): void;
+}
+
+/** One process with its input and output. */
+export class Session {
+  readonly container: string;
+  readonly spec: ProcessSpec;
+  readonly pid: number;
+  readonly #loop: Loop;
+  readonly #streams: Streams;
+  readonly #events: SessionEvents;
+  #outputs: Output[];
+  #stdin: number;
+  #input: Uint8Array[] = [];
+  #inputWatch: Watch | undefined;
+  #inputEnds = false;
+  #status: number | undefined;
+
+  constructor(
+    loop: Loop,
+    streams: Streams,
+    container: string,
+    spec: ProcessSpec,
+    spawned: Spawned,
+    events: SessionEvents,
+  ) {
+    this.#loop = loop;
+    this.#streams = streams;
+    this.container = container;
+    this.spec = spec;
+    this.pid = spawned.pid;
+    this.#events = events;
+    this.#stdin = spawned.stdin;
+    this.#outputs = [{ fd: spawned.stdout, stream: spec.stdio, watch: undefined }];
+    if (spawned.stderr >= 0)
+      this.#outputs.push({ fd: spawned.stderr, stream: spec.stderr, watch: undefined });
+    this.resume();
+  }
+
+  /** Whether the tty channel should wait for this process to read. */
+  get clogged(): boolean {
+    return this.#input.reduce((sum, part) => sum + part.length, 0) > inputLimit;
+  }
+
+  /** Data for standard input; empty ends it. */
+  input(data: Uint8Array): void {
+    if (this.#stdin < 0 || this.#inputEnds) return;
+    if (data.length > 0) this.#input.push(data);
+    else {
+      this.#inputEnds = true;
+      if (this.spec.terminal) this.#input.push(endOfTransmission);
+    }
+    this.#writeInput();
+  }
+
+  resize(rows: number, columns: number): void {
+    if (!this.spec.terminal) throw new SysError("The process has no terminal", 25);
+    const size = Uint16Array.of(rows, columns, 0, 0);
+    sys.ioctlBytes(this.#stdin, tiocswinsz, new Uint8Array(size.buffer));
+  }
+
+  /** Reads output again after the host was slow. */
+  resume(): void {
+    if (this.#status !== undefined) {
+      this.#drain();
+      return;
+    }
+    for (const output of this.#outputs) {
+      output.watch ??= this.#loop.watch(output.fd, pollEvent.in, (events) => {
+        if (readable(events) && !this.#read(output)) this.#close(output);
+      });
+    }
+  }
+
+  /** The process is gone; what it left in its pipes still counts, what others write there later does not. */
+  ended(status: number): void {
+    this.#status = status;
+    this.#drain();
+  }
+
+  #drain(): void {
+    for (const output of this.#outputs.slice()) {
+      let more = true;
+      while (more && !this.#streams.full) more = this.#read(output);
+      if (more) return;
+      this.#close(output);
+    }
+    this.#closeInput();
+    this.#events.finished(this.#status ?? 0);
+  }
+
+  /** Passes on what is there. False when there is nothing more: for good, or (of an ended process) now. */
+  #read(output: Output): boolean {
+    if (this.#streams.full) {
+      output.watch?.stop();
+      output.watch = undefined;
+      return true;
+    }
+    const buffer = new Uint8Array(Math.min(this.#streams.room, 32768));
+    try {
+      const count = sys.read(output.fd, buffer);
+      if (count === undefined) return this.#status === undefined;
+      if (count === 0) return false;
+      this.#streams.send(output.stream, buffer.subarray(0, count));
+      return true;
+    } catch (thrown) {
+      // EIO is how a terminal says that nobody holds its other end.
+      if (thrown instanceof SysError) return false;
+      throw thrown;
+    }
+  }
+
+  #close(output: Output): void {
+    output.watch?.stop();
+    this.#outputs = this.#outputs.filter((other) => other !== output);
+    if (output.fd !== this.#stdin) sys.close(output.fd);
+  }
+
+  #writeInput(): void {
+    try {
+      for (let data = this.#input[0]; data !== undefined; data = this.#input[0]) {
+        const count = sys.write(this.#stdin, data);
+        if (count === undefined) break;
+        if (count === data.length) this.#input.shift();
+        else this.#input[0] = data.subarray(count);
+      }
+    } catch (thrown) {
+      if (!(thrown instanceof SysError)) throw thrown;
+      this.#input = [];
+      this.#inputEnds = true;
+    }
+    if (this.#input.length === 0) {
+      this.#inputWatch?.stop();
+      this.#inputWatch = undefined;
+      if (this.#inputEnds && !this.spec.terminal) this.#closeInput();
+      this.#events.inputTaken();
+    } else {
+      this.#inputWatch ??= this.#loop.watch(this.#stdin, pollEvent.out, () => this.#writeInput());
+    }
+  }
+
+  #closeInput(): void {
+    this.#inputWatch?.stop();
+    this.#inputWatch = undefined;
+    this.#input = [];
+    if (this.#stdin >= 0) sys.close(this.#stdin);
+    this.#stdin = -1;
+  }
+}

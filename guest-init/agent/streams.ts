@@ -1,0 +1,78 @@
+import { TtyDecoder, encodeTtyFrame, ttyHeaderSize, ttyLimit } from "../protocol/tty-frame.ts";
+import type { Loop } from "./loop.ts";
+import { Port } from "./port.ts";
+
+/** Output waiting for the host, bytes: above it processes are no longer read, and wait. */
+const outputLimit = 256 * 1024;
+const chunk = 16384;
+
+export interface StreamHandlers {
+  /** Data for a stream; empty at its end. Answers false when there is no such stream. */
+  input(stream: bigint, data: Uint8Array): boolean;
+  /** The host takes output again. */
+  drained(): void;
+}
+
+/** The tty channel: standard input and output of all processes, each by its stream number. */
+export class Streams {
+  readonly #port: Port;
+  readonly #handlers: StreamHandlers;
+  readonly #buffer = new Uint8Array(chunk);
+  #decoder = new TtyDecoder();
+  #frameSize: number = ttyLimit.hyperstart;
+
+  constructor(loop: Loop, find: () => string | undefined, handlers: StreamHandlers) {
+    this.#handlers = handlers;
+    this.#port = new Port(loop, find, {
+      opened: () => undefined,
+      readable: () => this.#read(),
+      lost: () => {
+        this.#decoder = new TtyDecoder();
+      },
+      drained: () => this.#handlers.drained(),
+    });
+  }
+
+  open(): boolean {
+    return this.#port.open();
+  }
+
+  get isOpen(): boolean {
+    return this.#port.isOpen;
+  }
+
+  /** The host agreed on the extension: frames may be larger than a hyperstart's. */
+  extend(): void {
+    this.#frameSize = ttyLimit.extension;
+  }
+
+  /** Most data one frame carries. */
+  get room(): number {
+    return this.#frameSize - ttyHeaderSize;
+  }
+
+  /** Whether output should wait. */
+  get full(): boolean {
+    return this.#port.queued >= outputLimit;
+  }
+
+  /** Whether input is taken; it is not while a process leaves its own unread. */
+  reading(wanted: boolean): void {
+    this.#port.reading(wanted);
+  }
+
+  /** Without data: the end of the stream. */
+  send(stream: bigint, data?: Uint8Array): void {
+    this.#port.send(encodeTtyFrame(stream, data));
+  }
+
+  #read(): void {
+    const count = this.#port.read(this.#buffer);
+    if (count === undefined) return;
+    for (const item of this.#decoder.push(this.#buffer.subarray(0, count))) {
+      const known = item.kind === "frame" && this.#handlers.input(item.stream, item.data);
+      // hyperstart answers an unknown stream with its end.
+      if (!known) this.send(item.stream);
+    }
+  }
+}

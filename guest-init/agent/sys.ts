@@ -1,0 +1,238 @@
+import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
+import { errnoName } from "../../linux/rtnetlink/errno.ts";
+
+/**
+ * The system calls the agent has, as native/sys.c and native/process.c offer them: each answers a number,
+ * failures as the negative error number. Nothing else reaches outside of the JavaScript engine.
+ */
+interface Native {
+  args(out: Uint8Array): number;
+  open(path: string, flags: number, mode: number): number;
+  close(fd: number): number;
+  read(fd: number, into: Uint8Array): number;
+  write(fd: number, bytes: Uint8Array): number;
+  unlink(path: string): number;
+  rename(from: string, to: string): number;
+  mkdir(path: string, mode: number): number;
+  symlink(target: string, path: string): number;
+  readlink(path: string, out: Uint8Array): number;
+  mode(path: string): number;
+  readdir(path: string, out: Uint8Array): number;
+  mount(source: string, target: string, type: string, flags: number, data: string): number;
+  finitModule(fd: number, parameters: string): number;
+  setHostname(name: string): number;
+  reboot(how: number): number;
+  sync(): number;
+  monotonic(): number;
+  clock(): number;
+  setClock(ms: number): number;
+  poll(set: Int32Array, timeoutMs: number, count: number): number;
+  ioctlNumber(fd: number, request: number, value: number): number;
+  ioctlBytes(fd: number, request: number, bytes: Uint8Array): number;
+  socket(domain: number, type: number, protocol: number): number;
+  bind(fd: number, address: Uint8Array): number;
+  setOption(fd: number, level: number, option: number, value: number): number;
+  send(fd: number, bytes: Uint8Array, to?: Uint8Array): number;
+  receive(fd: number, into: Uint8Array): number;
+  connectUnix(path: string): number;
+  log(line: string): number;
+  exit(code: number): number;
+  spawn(
+    argv: Uint8Array,
+    env: Uint8Array,
+    directory: string,
+    uid: number,
+    gid: number,
+    groups: Uint32Array,
+    terminal: number,
+    out: Int32Array,
+  ): number;
+  reap(out: Int32Array): number;
+  kill(pid: number, signal: number): number;
+  pid(): number;
+  signals(numbers: Uint8Array): number;
+}
+
+declare const podnetSys: Native;
+
+/** A system call that failed. */
+export class SysError extends Error {
+  readonly errno: number;
+  /** `ENOENT` and the like. */
+  readonly code: string;
+  constructor(what: string, errno: number) {
+    super(`${what}: ${errnoName(errno)}`);
+    this.errno = errno;
+    this.code = errnoName(errno);
+  }
+}
+
+export const eagain = 11;
+const eintr = 4;
+
+function checked(what: string, result: number): number {
+  if (result < 0) throw new SysError(what, -result);
+  return result;
+}
+
+/** Flags of open(2), equal on x86_64 and aarch64. */
+export const openFlag = {
+  read: 0,
+  write: 1,
+  readWrite: 2,
+  create: 0o100,
+  truncate: 0o1000,
+  append: 0o2000,
+  nonBlock: 0o4000,
+} as const;
+
+/** Events of poll(2). */
+export const pollEvent = { in: 1, out: 4, error: 8, hangUp: 16 } as const;
+
+export interface SpawnRequest {
+  readonly args: readonly string[];
+  /** `KEY=value`, each. */
+  readonly env: readonly string[];
+  /** Empty stays where the agent is. */
+  readonly directory: string;
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: readonly number[];
+  readonly terminal: boolean;
+}
+
+export interface Spawned {
+  readonly pid: number;
+  /** On a terminal, input and output are the same descriptor and there is no `stderr` (-1). */
+  readonly stdin: number;
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+export interface Ended {
+  readonly pid: number;
+  /** Exit code; 128 + n for a process ended by signal n. */
+  readonly status: number;
+}
+
+/** Texts, each ended by NUL; a NUL inside one would split it. */
+function block(texts: readonly string[]): Uint8Array {
+  for (const text of texts) if (text.includes("\0")) throw new SysError("NUL in an argument", 22);
+  return encodeUtf8(texts.map((text) => `${text}\0`).join(""));
+}
+
+const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
+
+export const sys = {
+  args(): string[] {
+    const out = new Uint8Array(8192);
+    return unblock(out.subarray(0, checked("args", podnetSys.args(out))));
+  },
+
+  open: (path: string, flags: number, mode = 0o644): number =>
+    checked(path, podnetSys.open(path, flags, mode)),
+  close(fd: number): void {
+    podnetSys.close(fd);
+  },
+  /** Bytes read; 0 at the end; undefined when nothing is there yet. */
+  read(fd: number, into: Uint8Array): number | undefined {
+    const count = podnetSys.read(fd, into);
+    return count === -eagain || count === -eintr ? undefined : checked("read", count);
+  },
+  /** Bytes written; undefined when the other end takes none now. */
+  write(fd: number, bytes: Uint8Array): number | undefined {
+    const count = podnetSys.write(fd, bytes);
+    return count === -eagain || count === -eintr ? undefined : checked("write", count);
+  },
+  unlink: (path: string): number => checked(path, podnetSys.unlink(path)),
+  rename: (from: string, to: string): number => checked(to, podnetSys.rename(from, to)),
+  mkdir: (path: string, mode = 0o755): number => checked(path, podnetSys.mkdir(path, mode)),
+  symlink: (target: string, path: string): number => checked(path, podnetSys.symlink(target, path)),
+  readlink(path: string): string {
+    const out = new Uint8Array(4096);
+    return decodeUtf8(out.subarray(0, checked(path, podnetSys.readlink(path, out))));
+  },
+  /** st_mode; undefined when the path leads nowhere. */
+  mode(path: string): number | undefined {
+    const mode = podnetSys.mode(path);
+    return mode < 0 ? undefined : mode;
+  },
+  /** Names in a directory, without `.` and `..`; none when it cannot be read. */
+  readdir(path: string): string[] {
+    const out = new Uint8Array(65536);
+    const used = podnetSys.readdir(path, out);
+    if (used < 0) return [];
+    return unblock(out.subarray(0, used)).filter((name) => name !== "." && name !== "..");
+  },
+
+  mount: (source: string, target: string, type: string, flags: number, data: string): number =>
+    checked(target, podnetSys.mount(source, target, type, flags, data)),
+  finitModule: (fd: number): number => checked("finit_module", podnetSys.finitModule(fd, "")),
+  setHostname: (name: string): number => checked("sethostname", podnetSys.setHostname(name)),
+  reboot: (how: number): number => podnetSys.reboot(how | 0),
+  sync: (): number => podnetSys.sync(),
+  /** Milliseconds since an arbitrary start. */
+  monotonic: (): number => podnetSys.monotonic(),
+  /** Wall time, milliseconds since 1970. */
+  clock: (): number => podnetSys.clock(),
+  setClock: (ms: number): number => checked("clock_settime", podnetSys.setClock(ms)),
+
+  /** `set` holds struct pollfd: descriptor, then events | revents << 16. */
+  poll: (set: Int32Array, timeoutMs: number, count: number): number =>
+    podnetSys.poll(set, timeoutMs, count),
+  ioctlNumber: (fd: number, request: number, value: number): number =>
+    checked("ioctl", podnetSys.ioctlNumber(fd, request, value)),
+  ioctlBytes: (fd: number, request: number, bytes: Uint8Array): number =>
+    checked("ioctl", podnetSys.ioctlBytes(fd, request, bytes)),
+  /** A socket that does not block. */
+  socket: (domain: number, type: number, protocol: number): number =>
+    checked("socket", podnetSys.socket(domain, type, protocol)),
+  bind: (fd: number, address: Uint8Array): number => checked("bind", podnetSys.bind(fd, address)),
+  setOption: (fd: number, level: number, option: number, value: number): number =>
+    checked("setsockopt", podnetSys.setOption(fd, level, option, value)),
+  send: (fd: number, bytes: Uint8Array, to?: Uint8Array): number =>
+    checked("send", podnetSys.send(fd, bytes, to)),
+  /** Length of the datagram, which may exceed `into`; undefined when there is none. */
+  receive(fd: number, into: Uint8Array): number | undefined {
+    const count = podnetSys.receive(fd, into);
+    return count === -eagain || count === -eintr ? undefined : checked("recv", count);
+  },
+  connectUnix: (path: string): number => checked(path, podnetSys.connectUnix(path)),
+
+  log: (line: string): number => podnetSys.log(line),
+  exit: (code: number): number => podnetSys.exit(code),
+
+  spawn(request: SpawnRequest): Spawned {
+    const out = new Int32Array(4);
+    const result = podnetSys.spawn(
+      block(request.args),
+      block(request.env),
+      request.directory,
+      request.uid,
+      request.gid,
+      Uint32Array.from(request.groups),
+      request.terminal ? 1 : 0,
+      out,
+    );
+    checked("spawn", result);
+    const [pid = 0, stdin = -1, stdout = -1, stderr = -1] = out;
+    return { pid, stdin, stdout, stderr };
+  },
+  /** One child that has ended; undefined when there is none. */
+  reap(): Ended | undefined {
+    const out = new Int32Array(3);
+    if (podnetSys.reap(out) !== 1) return undefined;
+    const [pid = 0, killed = 0, value = 0] = out;
+    return { pid, status: killed === 1 ? 128 + value : value };
+  },
+  /** A negative pid is a process group. */
+  kill: (pid: number, signal: number): number => checked("kill", podnetSys.kill(pid, signal)),
+  pid: (): number => podnetSys.pid(),
+  /** Blocks signals and answers a descriptor that delivers them. */
+  signals: (numbers: readonly number[]): number =>
+    checked("signalfd", podnetSys.signals(Uint8Array.from(numbers))),
+} as const;
+
+/** Whether something failed with one of these error names. */
+export const failedWith = (thrown: unknown, ...codes: readonly string[]): boolean =>
+  thrown instanceof SysError && codes.includes(thrown.code);
