@@ -30,6 +30,8 @@ export interface NetworkFragment {
   readonly chain: string;
   /** Set net.ipv4.ip_forward (and remember that we did). */
   readonly forward: boolean;
+  /** Pods of this network cannot reach each other, by way of the gateway neither. False unless given. */
+  readonly isolated?: boolean;
 }
 
 /** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
@@ -52,3 +54,6 @@ export interface PortDesired {
 }
 
 export type Fragment = NetworkFragment | PodFragment;
+
+/** Names a fragment without its contents: enough to remove it. */
+export type FragmentKey = Pick<Fragment, "kind" | "key">;

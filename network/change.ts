@@ -1,0 +1,97 @@
+import type { Ip, IpPrefix, Mac } from "../core/address.ts";
+import { assertNever } from "../core/brand.ts";
+import type { IfName } from "../core/names.ts";
+import { mark } from "./desired.ts";
+import type { TableEdit } from "./iptables/diff.ts";
+import type { Variant } from "./iptables/variant.ts";
+
+/** What of a link is set; absent members stay as they are. */
+export interface LinkSettings {
+  readonly alias?: string;
+  readonly group?: number;
+  readonly mtu?: number;
+  readonly mac?: Mac;
+  readonly up?: boolean;
+}
+
+/** One effect on the kernel, as data. An array of them is in the order they are applied. */
+export type Change =
+  | {
+      readonly kind: "create-bridge";
+      readonly name: IfName;
+      readonly mac: Mac;
+      readonly mtu: number;
+      readonly alias: string;
+    }
+  | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
+  | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
+  /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
+  | {
+      readonly kind: "attach-port";
+      readonly link: IfName;
+      readonly bridge: IfName;
+      readonly isolated: boolean;
+    }
+  | { readonly kind: "set-port"; readonly link: IfName; readonly isolated: boolean }
+  /** Cuts a port's traffic. */
+  | { readonly kind: "detach-port"; readonly link: IfName }
+  /** What the host remembers about an address's former holder; absent is success. */
+  | { readonly kind: "forget-neighbour"; readonly link: IfName; readonly ip: Ip }
+  /** Ends links, all with one message when they are several. */
+  | { readonly kind: "delete-links"; readonly links: readonly IfName[] }
+  | {
+      readonly kind: "set-sysctl";
+      readonly key: string;
+      readonly from: string;
+      readonly to: string;
+    }
+  | ({ readonly kind: "firewall"; readonly variant: Variant } & TableEdit);
+
+export type ChangeKind = Change["kind"];
+export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
+
+/** A change as people read it in `--plan` and in the log; one line, more for a firewall commit. */
+export function changeText(change: Change): string[] {
+  switch (change.kind) {
+    case "create-bridge":
+      return [
+        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac })}`,
+      ];
+    case "set-link":
+      return [`link ~ ${change.name} ${settingsText(change.set)}`];
+    case "add-address":
+      return [`address + ${change.prefix} on ${change.link}`];
+    case "attach-port":
+      return [
+        `port + ${change.link} on ${change.bridge}${change.isolated ? " isolated" : ""}, then up`,
+      ];
+    case "set-port":
+      return [`port ~ ${change.link} isolated ${change.isolated ? "on" : "off"}`];
+    case "detach-port":
+      return [`port - ${change.link}`];
+    case "forget-neighbour":
+      return [`neighbour - ${change.ip} on ${change.link}`];
+    case "delete-links":
+      return change.links.map((link) => `link - ${link}`);
+    case "set-sysctl":
+      return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
+    case "firewall":
+      return change.lines.map((line) => `iptables-${change.variant} ${change.table} ${line}`);
+    default:
+      return assertNever(change);
+  }
+}
+
+export const changesText = (changes: readonly Change[]): string[] => changes.flatMap(changeText);
+
+/** Settings in one order, whatever order they were given in. */
+export function settingsText(set: LinkSettings): string {
+  const words = [
+    set.mac === undefined ? [] : ["mac", set.mac],
+    set.mtu === undefined ? [] : ["mtu", `${set.mtu}`],
+    set.group === undefined ? [] : ["group", `${set.group}`],
+    set.alias === undefined ? [] : ["alias", set.alias],
+    set.up === undefined ? [] : [set.up ? "up" : "down"],
+  ];
+  return words.flat().join(" ");
+}

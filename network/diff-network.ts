@@ -1,0 +1,151 @@
+import { createHash } from "node:crypto";
+import { familyOf, ipOf, type Mac, macFromRandom, networkOf, overlaps } from "../core/address.ts";
+import { PodnetError } from "../core/errors.ts";
+import type { IfName } from "../core/names.ts";
+import type { Change } from "./change.ts";
+import { mark, type NetworkFragment } from "./desired.ts";
+import type { ObservedLink, ObservedNetwork } from "./observed.ts";
+import { networkMark, parseOwner } from "./ownership.ts";
+
+export const ipForwardKey = "net.ipv4.ip_forward";
+// With slashes: an interface's name may hold dots.
+export const acceptRaKey = (bridge: IfName): string => `net/ipv6/conf/${bridge}/accept_ra`;
+
+/**
+ * What a bridge we made is to have as its own address. Without one it takes its lowest port's, and every pod's ARP
+ * entry for the gateway goes stale as ports come and go. The same host gives the same bridge the same one again, so
+ * that running pods go on when an administrator deleted the bridge and it is repaired.
+ */
+export function bridgeMac(hostSeed: string, bridge: IfName): Mac {
+  return macFromRandom(createHash("sha256").update(`podnet\0${hostSeed}\0${bridge}`).digest());
+}
+
+/**
+ * The changes that bring a network's links and settings from observed to desired; the firewall is compared apart.
+ * Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by something that is not ours.
+ */
+export function diffNetwork(
+  desired: NetworkFragment,
+  observed: ObservedNetwork,
+  hostSeed: string,
+): Change[] {
+  const alias = networkMark(desired.key);
+  const changes: Change[] = [];
+  const { bridge } = observed;
+  if (bridge === undefined) {
+    refuseOverlap(desired, observed);
+    const { bridge: name, mtu } = desired;
+    changes.push({ kind: "create-bridge", name, mac: bridgeMac(hostSeed, name), mtu, alias });
+    changes.push(...missingAddresses(desired, observed));
+    changes.push({ kind: "set-link", name, set: { up: true } });
+  } else if (bridge.alias === alias || isUnfinished(bridge)) {
+    changes.push(...repairOurs(desired, observed, bridge, hostSeed));
+  } else {
+    adopt(desired, observed, bridge);
+    // Left as it is otherwise: no mark, no MTU, no address of ours.
+    if (!bridge.up) changes.push({ kind: "set-link", name: bridge.name, set: { up: true } });
+  }
+  if (desired.forward && observed.ipForward !== "1") {
+    changes.push({ kind: "set-sysctl", key: ipForwardKey, from: observed.ipForward, to: "1" });
+  }
+  return changes;
+}
+
+/** The kernel takes the group with the creation but the alias only afterwards; we may have ended in between. */
+export const isUnfinished = (link: Pick<ObservedLink, "alias" | "group" | "kind">): boolean =>
+  link.alias === undefined && link.group === mark.linkGroup && link.kind === "bridge";
+
+function repairOurs(
+  desired: NetworkFragment,
+  observed: ObservedNetwork,
+  bridge: ObservedLink,
+  hostSeed: string,
+): Change[] {
+  if (bridge.kind !== "bridge")
+    throw conflict(bridge.name, "it is not a bridge, yet bears our mark");
+  const mac = bridgeMac(hostSeed, bridge.name);
+  const alias = networkMark(desired.key);
+  const set = {
+    ...(bridge.alias === alias ? {} : { alias }),
+    ...(bridge.mac === mac ? {} : { mac }),
+    ...(bridge.mtu === desired.mtu ? {} : { mtu: desired.mtu }),
+    ...(bridge.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+  };
+  const changes: Change[] = [];
+  if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name: bridge.name, set });
+  if (observed.acceptRa !== undefined && observed.acceptRa !== "0")
+    changes.push({
+      kind: "set-sysctl",
+      key: acceptRaKey(bridge.name),
+      from: observed.acceptRa,
+      to: "0",
+    });
+  changes.push(...missingAddresses(desired, observed));
+  if (!bridge.up) changes.push({ kind: "set-link", name: bridge.name, set: { up: true } });
+  return changes;
+}
+
+function missingAddresses(desired: NetworkFragment, observed: ObservedNetwork): Change[] {
+  const held = new Set(
+    observed.addresses
+      .filter((address) => address.link === observed.bridge?.index)
+      .map((address) => address.prefix),
+  );
+  return desired.gateways
+    .filter((prefix) => !held.has(prefix))
+    .map((prefix) => ({ kind: "add-address", link: desired.bridge, prefix }));
+}
+
+/** Takes a bridge that somebody else made, if it is exactly what we would have made. */
+function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: ObservedLink): void {
+  const owner = parseOwner(bridge.alias);
+  if (owner !== undefined)
+    throw conflict(bridge.name, `it belongs to podnet's ${owner.kind} "${owner.key}"`);
+  if (bridge.kind !== "bridge")
+    throw conflict(bridge.name, `it is a ${bridge.kind ?? "hardware"} link, not a bridge`);
+  const held = observed.addresses
+    .filter((address) => address.link === bridge.index)
+    .map((address) => address.prefix);
+  for (const gateway of desired.gateways) {
+    if (held.includes(gateway)) continue;
+    const same = held.find((prefix) => ipOf(prefix) === ipOf(gateway));
+    const family = held.filter((prefix) => familyOf(prefix) === familyOf(gateway));
+    const has =
+      same !== undefined
+        ? `its mask is another: it has ${same}`
+        : family.length === 0
+          ? "it has no such address"
+          : `it has ${family.join(", ")}`;
+    throw conflict(bridge.name, `${has}, and network "${desired.key}" needs ${gateway}`);
+  }
+}
+
+/** A new bridge whose subnet is that of a link the host already has would cut the host off from it. */
+function refuseOverlap(desired: NetworkFragment, observed: ObservedNetwork): void {
+  for (const gateway of desired.gateways)
+    for (const { link, prefix } of observed.addresses)
+      if (overlaps(networkOf(gateway), networkOf(prefix))) {
+        const name = observed.linkNames.get(link) ?? `link ${link}`;
+        throw new PodnetError(
+          "BRIDGE_CONFLICT",
+          `Network ${networkOf(gateway)} overlaps ${prefix}, which "${name}" has`,
+          {
+            field: "cidr",
+            hint: "Choose a subnet that the host does not use yet",
+            details: { bridge: desired.bridge, link: name, address: prefix },
+          },
+        );
+      }
+}
+
+function conflict(bridge: IfName, reason: string): PodnetError {
+  return new PodnetError(
+    "BRIDGE_CONFLICT",
+    `Link "${bridge}" exists and cannot be used: ${reason}`,
+    {
+      field: "bridge",
+      hint: `Set bridge to a name that is free, or make "${bridge}" fit: a bridge with exactly that address and length`,
+      details: { bridge },
+    },
+  );
+}

@@ -1,0 +1,89 @@
+import { ipOf } from "../core/address.ts";
+import { PodnetError } from "../core/errors.ts";
+import type { Change, LinkSettings } from "./change.ts";
+import { mark, type PodFragment, type PortDesired } from "./desired.ts";
+import type { ObservedLink, ObservedPod } from "./observed.ts";
+import { bridgeFull, maxBridgePorts } from "./port-limit.ts";
+
+/**
+ * The changes that make a pod's taps ports. Pure, and without the firewall: what a network lets through holds for all
+ * its pods. Throws `BRIDGE_CONFLICT` when a bridge is missing, `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when
+ * the tap's name is another's, `BRIDGE_FULL`.
+ */
+export function diffPod(desired: PodFragment, observed: ObservedPod): Change[] {
+  const joining = new Map<string, number>();
+  const changes: Change[] = [];
+  for (const port of desired.ports) {
+    const bridge = observed.links.get(port.bridge);
+    if (bridge?.kind !== "bridge") throw missingBridge(port);
+    const tap = observed.links.get(port.tap);
+    if (tap === undefined) throw missingTap(port);
+    if (tap.alias !== undefined && tap.alias !== port.alias) throw taken(port, tap.alias);
+    if (tap.master !== bridge.index) {
+      joining.set(port.bridge, (joining.get(port.bridge) ?? 0) + 1);
+      const used = observed.ports.get(port.bridge) ?? 0;
+      const wanted = joining.get(port.bridge) as number;
+      if (used + wanted > maxBridgePorts) throw bridgeFull(port.bridge, used, wanted);
+    }
+    changes.push(...diffPort(port, tap, bridge));
+  }
+  return changes;
+}
+
+function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): Change[] {
+  const set: LinkSettings = {
+    ...(tap.alias === port.alias ? {} : { alias: port.alias }),
+    ...(tap.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+    ...(tap.mtu === port.mtu ? {} : { mtu: port.mtu }),
+  };
+  const changes: Change[] = [];
+  const name = port.tap;
+  if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name, set });
+  if (tap.master !== bridge.index) {
+    // Whoever had these addresses before had another MAC, which the host may still believe in.
+    for (const prefix of port.guestAddresses)
+      changes.push({ kind: "forget-neighbour", link: port.bridge, ip: ipOf(prefix) });
+    const { bridge: onto, isolated } = port;
+    return [...changes, { kind: "attach-port", link: name, bridge: onto, isolated }];
+  }
+  if (tap.isolated !== port.isolated)
+    changes.push({ kind: "set-port", link: name, isolated: port.isolated });
+  if (!tap.up) changes.push({ kind: "set-link", name, set: { up: true } });
+  return changes;
+}
+
+/** What ends links of ours: off their bridges first, so that traffic stops before anything slow begins. Pure. */
+export function endLinks(links: readonly ObservedLink[]): Change[] {
+  if (links.length === 0) return [];
+  return [...detachLinks(links), { kind: "delete-links", links: links.map((link) => link.name) }];
+}
+
+export const detachLinks = (links: readonly ObservedLink[]): Change[] =>
+  links
+    .filter((link) => link.master !== 0)
+    .map((link) => ({ kind: "detach-port", link: link.name }));
+
+const missingBridge = (port: PortDesired): PodnetError =>
+  new PodnetError(
+    "BRIDGE_CONFLICT",
+    `Bridge "${port.bridge}" for tap "${port.tap}" does not exist`,
+    {
+      hint: "Its network is repaired at the next check; try again",
+      details: { bridge: port.bridge, tap: port.tap },
+    },
+  );
+
+const missingTap = (port: PortDesired): PodnetError =>
+  new PodnetError("NETLINK_FAILED", `Tap "${port.tap}" does not exist`, {
+    hint: "It ends with its virtual machine; start the pod again",
+    details: { tap: port.tap, errno: "ENODEV" },
+  });
+
+const taken = (port: PortDesired, alias: string): PodnetError =>
+  new PodnetError(
+    "NAME_IN_USE",
+    `Link "${port.tap}" exists and is "${alias}", not "${port.alias}"`,
+    {
+      details: { tap: port.tap, alias },
+    },
+  );

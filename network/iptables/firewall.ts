@@ -1,0 +1,98 @@
+import { readFileSync, realpathSync } from "node:fs";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { findProgram, run } from "../../linux/command.ts";
+import { restoreText, type TableEdit } from "./diff.ts";
+import { parseSave, type SavedTables } from "./save-format.ts";
+import type { Variant } from "./variant.ts";
+
+/** What the host's firewall holds now, in both variants. */
+export interface ObservedFirewall {
+  readonly saved: Readonly<Record<Variant, SavedTables>>;
+  readonly systemDefault: Variant;
+  /** Tables that iptables-nft cannot show, because a rule made with `nft` has no iptables form. */
+  readonly incompatible: readonly string[];
+}
+
+/** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
+const lockWaitSeconds = 10;
+
+/** Reads all tables of both variants. Throws `FIREWALL_FAILED`. */
+export async function observeFirewall(signal: AbortSignal): Promise<ObservedFirewall> {
+  const [nft, legacy] = await Promise.all([save("nft", signal), saveLegacy(signal)]);
+  const incompatible = [...nft.matchAll(/^# Table [`'](\w+)' is incompatible/gm)];
+  return {
+    saved: { nft: parseSave(nft), legacy: parseSave(legacy) },
+    systemDefault: systemDefault(),
+    incompatible: incompatible.map(([, table]) => table as string),
+  };
+}
+
+/**
+ * Commits one table. iptables-restore applies all of it or nothing.
+ * Throws `FIREWALL_FAILED` with what iptables said.
+ */
+export async function commitTable(
+  variant: Variant,
+  edit: TableEdit,
+  signal: AbortSignal,
+): Promise<void> {
+  const argv = [`iptables-${variant}-restore`, "--noflush", `--wait=${lockWaitSeconds}`] as const;
+  try {
+    await run(argv, { stdin: restoreText(edit), signal });
+  } catch (error) {
+    throw firewallError(error, `Cannot change table "${edit.table}" of iptables-${variant}`);
+  }
+}
+
+// The legacy kernel part makes a table as soon as somebody asks for it; only those that exist are read.
+async function saveLegacy(signal: AbortSignal): Promise<string> {
+  let tables = "";
+  try {
+    tables = readFileSync("/proc/self/net/ip_tables_names", "latin1");
+  } catch {
+    // The kernel has no ip_tables: nothing can be in it.
+  }
+  return tables.trim() === "" ? "" : save("legacy", signal);
+}
+
+async function save(variant: Variant, signal: AbortSignal): Promise<string> {
+  try {
+    return (await run([`iptables-${variant}-save`], { signal })).stdout;
+  } catch (error) {
+    throw firewallError(error, `Cannot read the rules of iptables-${variant}`);
+  }
+}
+
+/** Debian's alternatives: /usr/sbin/iptables leads to xtables-nft-multi or xtables-legacy-multi. */
+function systemDefault(): Variant {
+  const program = findProgram("iptables");
+  return program !== undefined && realpathSync(program).includes("legacy") ? "legacy" : "nft";
+}
+
+function firewallError(error: unknown, message: string): PodnetError {
+  if (isPodnetError(error, "CANCELLED")) return error;
+  const cause = isPodnetError(error) ? error : undefined;
+  const said = String(cause?.details["stderr"] ?? "").trim();
+  return new PodnetError(
+    "FIREWALL_FAILED",
+    said === "" ? message : `${message}: ${lastLine(said)}`,
+    {
+      hint: hintFor(said, cause),
+      details: cause?.details ?? {},
+      cause: error,
+    },
+  );
+}
+
+const lastLine = (text: string): string => text.split("\n").at(-1)?.slice(0, 200) ?? "";
+
+function hintFor(said: string, cause: PodnetError | undefined): string {
+  if (cause?.details["errno"] === "ENOENT") return "Install iptables 1.8 or newer";
+  if (said.includes("xtables lock"))
+    return "Another program holds the lock of iptables; look for one that hangs";
+  if (said.includes("Permission denied"))
+    return "Run podnetd as root or with CAP_NET_ADMIN; iptables-legacy also needs CAP_NET_RAW";
+  if (said.includes("incompatible"))
+    return 'Rules made with nft are in this table; set iptables_variant = "legacy" or move them to a table of their own';
+  return "Run `podnet doctor`, or set disable_iptables = true to make the rules yourself";
+}

@@ -1,0 +1,126 @@
+import { parseOwner } from "../ownership.ts";
+import { commentOf, type Rule, ruleKey, targetOf } from "./rule.ts";
+import { joinWords, type SavedTable } from "./save-format.ts";
+
+/** What one owner's rules in one table are compared with. */
+export interface TableWanted {
+  readonly observed: SavedTable | undefined;
+  /** The chain of ours, `HYPER`. */
+  readonly chain: string;
+  /** The rules this table is to hold for the owners, in order. */
+  readonly rules: readonly Rule[];
+  /** Marks whose rules are compared; all others', marked or not, stay as they are. */
+  readonly owners: ReadonlySet<string>;
+  /** Chains of ours, this one and earlier ones, that go when nothing is in them and nothing leads there. */
+  readonly removable: readonly string[];
+}
+
+interface Placed {
+  readonly args: readonly string[];
+  readonly text: string;
+  readonly mark: string | undefined;
+  /** Among rules of podnet in one chain, lower ranks come first; undefined for others' rules. */
+  readonly rank: 0 | 1 | undefined;
+}
+
+/**
+ * The lines of one `iptables-restore --noflush` commit that bring a table from what it is to what it should be; none
+ * when it is so already. Built-in chains are never declared (that would flush them), only single rules in them are
+ * named. Positions count the rules of everybody, as they are after the lines before.
+ */
+export function editTable(wanted: TableWanted): string[] {
+  const lines: string[] = [];
+  const exists = wanted.observed?.chains.has(wanted.chain) === true;
+  const chains = new Map<string, Placed[]>();
+  const place = (chain: string, args: readonly string[], text: string): Placed => {
+    const mark = commentOf(args);
+    return { args, text, mark, rank: rankOf(wanted.chain, chain, args) };
+  };
+  for (const rule of wanted.observed?.rules ?? [])
+    entry(chains, rule.chain).push(place(rule.chain, rule.args, rule.text));
+
+  if (!exists && wanted.rules.length > 0 && usesChain(wanted))
+    lines.push(`:${wanted.chain} - [0:0]`);
+  const touched = new Set([...chains.keys(), ...wanted.rules.map((rule) => rule.chain)]);
+  for (const chain of touched) {
+    for (const mark of wanted.owners) {
+      const rules = wanted.rules
+        .filter((rule) => rule.chain === chain && commentOf(rule.args) === mark)
+        .map((rule) => place(chain, rule.args, joinWords(rule.args)));
+      lines.push(...editOwner(chain, entry(chains, chain), mark, rules, wanted.chain));
+    }
+  }
+  for (const chain of wanted.removable)
+    if (wanted.observed?.chains.has(chain) === true && isIdle(chains, chain))
+      lines.push(`-X ${chain}`);
+  return lines;
+}
+
+/** Brings one owner's rules in one chain to what they should be; `list` is changed along with the lines. */
+function editOwner(
+  chain: string,
+  list: Placed[],
+  mark: string,
+  rules: readonly Placed[],
+  ours: string,
+): string[] {
+  const found = list.filter((rule) => rule.mark === mark);
+  const same =
+    found.length === rules.length &&
+    found.every((rule, i) => ruleKey(rule.args) === ruleKey(rules[i]?.args ?? [])) &&
+    inOrder(list, mark);
+  if (same) return [];
+  const lines: string[] = [];
+  for (const rule of found) {
+    // -D takes away the first rule that says so, and twins are all ours: the mark is part of what they say.
+    lines.push(`-D ${chain} ${rule.text}`);
+    list.splice(list.indexOf(rule), 1);
+  }
+  let top = 0;
+  for (const rule of rules) {
+    const at = rule.rank === 0 ? top++ : chain === ours ? list.length : afterLast(list, 0);
+    lines.push(`-I ${chain} ${at + 1} ${rule.text}`);
+    list.splice(at, 0, rule);
+  }
+  return lines;
+}
+
+const afterLast = (list: readonly Placed[], rank: 0 | 1): number =>
+  list.findLastIndex((rule) => rule.rank === rank) + 1;
+
+/** Whether no rule of this owner stands on the wrong side of another rule of podnet. */
+function inOrder(list: readonly Placed[], mark: string): boolean {
+  const firstHigh = list.findIndex((rule) => rule.rank === 1);
+  const lastLow = list.findLastIndex((rule) => rule.rank === 0);
+  if (firstHigh < 0 || firstHigh > lastLow) return true;
+  return !list.some(
+    (rule, i) =>
+      rule.mark === mark &&
+      ((rule.rank === 0 && i > firstHigh) || (rule.rank === 1 && i < lastLow)),
+  );
+}
+
+/**
+ * In FORWARD, what lets packets out of a bridge comes after what asks about packets into any bridge; in our chain,
+ * what drops comes after what a pod has opened.
+ */
+function rankOf(ours: string, chain: string, args: readonly string[]): 0 | 1 | undefined {
+  const owner = parseOwner(commentOf(args));
+  if (owner === undefined) return undefined;
+  if (chain === ours) return owner.kind === "pod" ? 0 : 1;
+  if (chain === "FORWARD") return args.includes("-i") && targetOf(args) === "ACCEPT" ? 1 : 0;
+  return 0;
+}
+
+const usesChain = (wanted: TableWanted): boolean =>
+  wanted.rules.some((rule) => rule.chain === wanted.chain || targetOf(rule.args) === wanted.chain);
+
+const isIdle = (chains: ReadonlyMap<string, readonly Placed[]>, chain: string): boolean =>
+  (chains.get(chain) ?? []).length === 0 &&
+  ![...chains.values()].some((list) => list.some((rule) => targetOf(rule.args) === chain));
+
+function entry(chains: Map<string, Placed[]>, chain: string): Placed[] {
+  const list = chains.get(chain) ?? [];
+  chains.set(chain, list);
+  return list;
+}

@@ -1,0 +1,89 @@
+import { readlinkSync } from "node:fs";
+import type { IfName } from "../core/names.ts";
+import { bootId } from "../linux/proc.ts";
+import type { TableName } from "./iptables/rule.ts";
+import { type Variant, variants } from "./iptables/variant.ts";
+
+/**
+ * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON; the daemon stores
+ * it in its meta table before the change is made, and gives it back at the next start.
+ */
+export interface Remembered {
+  /** Boot and network namespace it is true of; under any other it is void. */
+  readonly host: string;
+  /** What net.ipv4.ip_forward was before we set it. */
+  readonly ipForward?: string;
+  /** Chains we made, as `nft filter HYPER`. */
+  readonly chains: readonly string[];
+  /** Bridges of others that were down until we adopted them. */
+  readonly raised: readonly IfName[];
+}
+
+/** Identifies this boot of this network namespace. */
+export const hostIdentity = (): string => `${bootId()} ${readlinkSync("/proc/self/ns/net")}`;
+
+/** Holds what is to be remembered and hands every change of it to the daemon's store. */
+export class Memory {
+  #value: Remembered;
+  readonly #store: (value: Remembered) => void;
+
+  constructor(host: string, initial?: Remembered, store: (value: Remembered) => void = () => {}) {
+    this.#value = initial?.host === host ? initial : { host, chains: [], raised: [] };
+    this.#store = store;
+  }
+
+  get value(): Remembered {
+    return this.#value;
+  }
+
+  rememberForward(was: string): void {
+    if (this.#value.ipForward === undefined) this.#set({ ...this.#value, ipForward: was });
+  }
+
+  forgetForward(): void {
+    const { ipForward, ...rest } = this.#value;
+    if (ipForward !== undefined) this.#set(rest);
+  }
+
+  rememberRaised(bridge: IfName): void {
+    this.#set({ ...this.#value, raised: [...new Set([...this.#value.raised, bridge])] });
+  }
+
+  forgetRaised(bridge: IfName): void {
+    this.#set({ ...this.#value, raised: this.#value.raised.filter((name) => name !== bridge) });
+  }
+
+  madeChain(variant: Variant, table: TableName, chain: string): boolean {
+    return this.#value.chains.includes(`${variant} ${table} ${chain}`);
+  }
+
+  rememberChain(variant: Variant, table: TableName, chain: string): void {
+    const chains = [...new Set([...this.#value.chains, `${variant} ${table} ${chain}`])];
+    this.#set({ ...this.#value, chains });
+  }
+
+  forgetChains(): void {
+    this.#set({ ...this.#value, chains: [] });
+  }
+
+  /** The variant our chains were made in, when it was only one. */
+  chainVariant(): Variant | undefined {
+    const used = variants.filter((variant) =>
+      this.#value.chains.some((chain) => chain.startsWith(`${variant} `)),
+    );
+    return used.length === 1 ? used[0] : undefined;
+  }
+
+  /** Names of all chains we made in a variant. */
+  chainNames(variant: Variant): string[] {
+    return this.#value.chains
+      .filter((chain) => chain.startsWith(`${variant} `))
+      .map((chain) => chain.slice(chain.lastIndexOf(" ") + 1));
+  }
+
+  #set(value: Remembered): void {
+    if (JSON.stringify(value) === JSON.stringify(this.#value)) return;
+    this.#store(value);
+    this.#value = value;
+  }
+}

@@ -1,0 +1,44 @@
+import type { IpPrefix, Mac } from "../core/address.ts";
+import type { IfName } from "../core/names.ts";
+
+/** A link as far as podnet cares. */
+export interface ObservedLink {
+  readonly index: number;
+  readonly name: IfName;
+  /** `bridge`, `tun`, `veth`; undefined for hardware. */
+  readonly kind: string | undefined;
+  readonly alias: string | undefined;
+  readonly group: number;
+  readonly mtu: number;
+  readonly up: boolean;
+  readonly mac: Mac | undefined;
+  /** Index of the bridge it is a port of; 0 for none. */
+  readonly master: number;
+  /** As a bridge port; undefined when it is none. */
+  readonly isolated: boolean | undefined;
+}
+
+export interface ObservedAddress {
+  readonly link: number;
+  readonly prefix: IpPrefix;
+}
+
+/** What a network fragment is compared with, the firewall aside. */
+export interface ObservedNetwork {
+  /** The link of the bridge's name, whoever's it is. */
+  readonly bridge: ObservedLink | undefined;
+  /** Every address of the host. */
+  readonly addresses: readonly ObservedAddress[];
+  /** Names by index, for messages. */
+  readonly linkNames: ReadonlyMap<number, string>;
+  readonly ipForward: string;
+  /** net.ipv6.conf.BRIDGE.accept_ra; undefined without bridge or IPv6. */
+  readonly acceptRa: string | undefined;
+}
+
+/** What a pod fragment is compared with: only links of its own and its bridges, whatever else the host has. */
+export interface ObservedPod {
+  readonly links: ReadonlyMap<IfName, ObservedLink>;
+  /** Ports by bridge; read only when a port is to be added. */
+  readonly ports: ReadonlyMap<IfName, number>;
+}

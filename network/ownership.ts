@@ -1,0 +1,37 @@
+import { mark } from "./desired.ts";
+
+/** Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`. */
+export interface Owner {
+  readonly kind: "network" | "pod" | "chain";
+  readonly key: string;
+  /** A pod's interface. */
+  readonly index?: number;
+}
+
+/** The mark of a network's link and rules. */
+export const networkMark = (name: string): string => `${mark.alias}network:${name}`;
+
+/** The mark of a pod's port; `index` counts its interfaces from 0. */
+export const podMark = (id: string, index: number): string => `${mark.alias}pod:${id}:${index}`;
+
+/** The mark of what all networks share in a table: jumps into the chain. */
+export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;
+
+const pattern =
+  /^podnet:(?:(network|chain):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
+
+/** Reads a link alias or a rule comment; undefined when it is not one of our marks. */
+export function parseOwner(text: string | undefined): Owner | undefined {
+  const match = text === undefined ? null : pattern.exec(text);
+  if (match === null) return undefined;
+  const [, kind, key, pod, index] = match;
+  if (pod !== undefined)
+    return { kind: "pod", key: pod, ...(index === undefined ? {} : { index: Number(index) }) };
+  return { kind: kind as "network" | "chain", key: key as string };
+}
+
+/** Whether the mark belongs to the given owner, all interfaces of a pod included. */
+export function ownedBy(text: string | undefined, kind: Owner["kind"], key: string): boolean {
+  const owner = parseOwner(text);
+  return owner?.kind === kind && owner.key === key;
+}
