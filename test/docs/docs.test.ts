@@ -1,0 +1,75 @@
+import { execFile } from "node:child_process";
+import { existsSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import test from "ava";
+import { openLab } from "../lab/lab.ts";
+import { startPodnetd } from "../lab/podnetd.ts";
+import { snippets } from "./snippets.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+
+/**
+ * Commands of the pages that cannot run against a lab, and what runs them instead. A command that is neither here nor
+ * in a `lab` block fails the test below.
+ */
+const ranElsewhere: ReadonlyMap<string, string> = new Map([
+  ["./scripts/quickstart", "test/docs/quickstart.test.ts"],
+  ["./scripts/quickstart --keep", "test/docs/quickstart.test.ts"],
+  ["./scripts/quickstart --down", "test/docs/quickstart.test.ts"],
+  ["./scripts/test", "this run itself"],
+  ["./scripts/test static unit", "this run itself, its stages static and unit"],
+]);
+
+test("every command of the pages is run by a test", (t) => {
+  for (const { page, line, where, commands } of snippets()) {
+    if (where === "lab") continue;
+    t.is(where, "", `${page}:${line}: unknown kind of block`);
+    for (const command of commands) {
+      t.true(ranElsewhere.has(command), `${page}:${line}: no test runs "${command}"`);
+    }
+  }
+});
+
+test("every link between pages leads somewhere", (t) => {
+  for (const page of ["README.md", "CONTRIBUTING.md", ...globSync("docs/**/*.md", { cwd: top })]) {
+    const text = readFileSync(path.join(top, page), "utf8");
+    for (const [, target] of text.matchAll(/\]\(([^)#]+)(?:#[^)]*)?\)/g)) {
+      if (target === undefined || /^https?:/.test(target)) continue;
+      t.true(existsSync(path.join(top, path.dirname(page), target)), `${page} links to ${target}`);
+    }
+  }
+});
+
+test("the pages' lab blocks work as written, top to bottom", async (t) => {
+  const directory = mkdtempSync("/tmp/podnet-docs-");
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true });
+  });
+  await using lab = await openLab("docs-");
+  await using podnetd = await startPodnetd({ machine: lab.host, directory });
+  const pages = Map.groupBy(
+    snippets().filter(({ where }) => where === "lab"),
+    ({ page }) => page,
+  );
+  for (const [page, blocks] of pages) {
+    // One shell a page, so that what a block sets is there in the next one.
+    const script = blocks.flatMap(({ line, commands }) => [
+      `echo "${page}:${line}" >&2`,
+      ...commands,
+    ]);
+    const run = promisify(execFile)(
+      "ip",
+      ["netns", "exec", lab.host.name, "sh", "-euxc", script.join("\n")],
+      {
+        cwd: top,
+        env: {
+          ...process.env,
+          PATH: `${top}/bin:${process.env["PATH"]}`,
+          PODNET_SOCKET: podnetd.socket,
+        },
+      },
+    );
+    await t.notThrowsAsync(run, page);
+  }
+});
