@@ -1,0 +1,142 @@
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { type DiskPlan, type VmPlan, vmSockets } from "../driver.ts";
+
+/** What the command line depends on beside the plan. */
+export interface QemuHost {
+  /** Absolute path of qemu-system-x86_64, or its name when it is not installed. */
+  readonly qemu: string;
+  readonly accelerator: "kvm" | "tcg";
+  /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB unless told. */
+  readonly tbSizeMib: number;
+}
+
+/** QEMU's own files in the run directory, beside `vmSockets`. */
+export const vmFiles = { pid: "qemu.pid", log: "qemu.log" } as const;
+
+/** Id of the bridge NICs are plugged into, and how many it takes: slots 1 to 31. */
+export const hotplugBus = { id: "br0", slots: 31 } as const;
+
+/** Ids of the virtserialports, as VSERPORT_CHANGE names them. */
+export const channelPorts = ["channel0", "channel1"] as const;
+
+/** Addresses on pcie.0 from here to 0x1e hold disks; the chipset is at 0x1f. */
+const firstDiskSlot = 8;
+export const maxDisks = 16;
+
+/**
+ * Kernel words every guest gets. `noreplace-smp` and `cryptomgr.notests` save a quarter of the boot under software
+ * emulation (Debian's 6.1 kernel). After a panic the guest restarts and its agent says READY once more.
+ */
+export const baseCmdline = "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests";
+
+/**
+ * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is named relative to
+ * it, so that the 107 bytes of a socket address suffice whatever the directory's length. Pure.
+ *
+ * The guest waits (`-S`) until its console and QMP have a reader; then `cont` lets it go.
+ * Throws `INVALID_ARGUMENT` for what cannot be put on a command line safely.
+ */
+export function qemuArgv(plan: VmPlan, host: QemuHost): readonly string[] {
+  checkPlan(plan);
+  const cmdline = plan.cmdline === "" ? baseCmdline : `${baseCmdline} ${plan.cmdline}`;
+  return [
+    host.qemu,
+    ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
+    ["-machine", "q35,usb=off,vmport=off,sata=off,smbus=off"],
+    // `vhost` and `kvm` are never asked for by default: a host may offer /dev/kvm that hangs stock kernels.
+    host.accelerator === "kvm"
+      ? ["-accel", "kvm", "-cpu", "host"]
+      : ["-accel", `tcg,tb-size=${host.tbSizeMib}`, "-cpu", "qemu64"],
+    ["-smp", `${plan.vcpu}`],
+    ["-m", `size=${plan.memoryMib}M`],
+    ["-nodefaults", "-no-user-config", "-display", "none", "-S"],
+    ["-pidfile", vmFiles.pid],
+    monitor("qmp", vmSockets.qmp),
+    monitor("witness", vmSockets.witness),
+    [...socket("console", vmSockets.console), "-serial", "chardev:console"],
+    ["-device", `pcie-pci-bridge,id=${hotplugBus.id},bus=pcie.0,addr=0x2`],
+    ["-device", "virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3"],
+    channel(0, vmSockets.channel),
+    channel(1, vmSockets.tty),
+    ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
+    ...plan.disks.map(disk),
+    ["-kernel", plan.kernel, "-initrd", plan.initrd, "-append", cmdline],
+  ].flat();
+}
+
+function socket(id: string, name: string): string[] {
+  return ["-chardev", `socket,id=${id},path=${name},server=on,wait=off`];
+}
+
+function monitor(id: string, name: string): string[] {
+  return [...socket(id, name), "-mon", `chardev=${id},mode=control`];
+}
+
+function channel(port: 0 | 1, name: string): string[] {
+  const id = channelPorts[port];
+  // Port 0 of the bus is reserved for a console, so numbers start at 1.
+  const device = `virtserialport,bus=serial0.0,nr=${port + 1},id=${id},chardev=${id},name=sh.hyper.channel.${port}`;
+  return [...socket(id, name), "-device", device];
+}
+
+function disk(plan: DiskPlan, index: number): string[] {
+  const node = `disk${index}`;
+  // As JSON, so that no character of the path has a meaning; the format is never guessed from what a guest wrote.
+  const backend = {
+    driver: plan.format,
+    "node-name": node,
+    "read-only": plan.readOnly,
+    file: {
+      driver: plan.path.startsWith("/dev/") ? "host_device" : "file",
+      filename: plan.path,
+      "read-only": plan.readOnly,
+    },
+  };
+  const slot = `0x${(firstDiskSlot + index).toString(16)}`;
+  const device = `virtio-blk-pci,id=${node},drive=${node},serial=${node},bus=pcie.0,addr=${slot}`;
+  return ["-blockdev", JSON.stringify(backend), "-device", device];
+}
+
+function checkPlan(plan: VmPlan): void {
+  checkPath(plan.kernel, "boot.kernel");
+  checkPath(plan.initrd, "boot.initrd");
+  checkPath(plan.runDir, "runDir");
+  plan.disks.forEach((one, index) => checkPath(one.path, `boot.disks[${index}].path`));
+  if (plan.disks.length > maxDisks) {
+    throw refused("boot.disks", `${plan.disks.length} disks are more than a VM takes`, {
+      hint: `Give at most ${maxDisks} disks`,
+    });
+  }
+  checkCount(plan.vcpu, 255, "resources.vcpu");
+  checkCount(plan.memoryMib, 4 * 1024 * 1024, "resources.memory_mib");
+  // x86 kernels take 2047 bytes (COMMAND_LINE_SIZE); QEMU refuses nothing.
+  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || baseCmdline.length + plan.cmdline.length > 2046) {
+    throw refused(
+      "boot.cmdline",
+      `Kernel command line "${printable(plan.cmdline)}" is not usable`,
+      {
+        hint: "Use at most 1900 printable ASCII characters",
+      },
+    );
+  }
+}
+
+function checkPath(path: string, field: string): void {
+  // QEMU runs in the run directory, so a relative path would mean another file than the caller's.
+  if (!path.startsWith("/") || path.includes("\0")) {
+    throw refused(field, `Path "${printable(path)}" is not usable`, {
+      hint: "Give an absolute path",
+    });
+  }
+}
+
+function checkCount(value: number, most: number, field: string): void {
+  if (Number.isSafeInteger(value) && value >= 1 && value <= most) return;
+  throw refused(field, `${value} is out of range`, {
+    hint: `Use a whole number from 1 to ${most}`,
+  });
+}
+
+const refused = (field: string, message: string, context: { readonly hint: string }): PodnetError =>
+  new PodnetError("INVALID_ARGUMENT", message, { field, ...context });

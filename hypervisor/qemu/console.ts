@@ -1,0 +1,101 @@
+import type { UnixConnection } from "../../linux/unix-socket.ts";
+
+const ringBytes = 1024 * 1024;
+
+/**
+ * The last bytes of a stream, at most 1 MiB. Followers read from the ring itself, so a slow one costs nothing and
+ * misses what was overwritten.
+ */
+export class ConsoleRing {
+  readonly #size: number;
+  /** Grows with what is written, up to the size. */
+  #buffer: Uint8Array = new Uint8Array(0);
+  /** Bytes written since the start of the VM. */
+  #total = 0;
+  #closed = false;
+  readonly #wakers = new Set<() => void>();
+
+  constructor(size = ringBytes) {
+    this.#size = size;
+  }
+
+  write(bytes: Uint8Array): void {
+    const kept = bytes.subarray(Math.max(0, bytes.length - this.#size));
+    this.#total += bytes.length - kept.length;
+    this.#grow(Math.min(this.#size, this.#total + kept.length));
+    const at = this.#total % this.#size;
+    const first = kept.subarray(0, this.#size - at);
+    this.#buffer.set(first, at);
+    this.#buffer.set(kept.subarray(first.length), 0);
+    this.#total += kept.length;
+    this.#wake();
+  }
+
+  /** No more will come: followers end once they have read the rest. */
+  close(): void {
+    this.#closed = true;
+    this.#wake();
+  }
+
+  /** A copy of what the ring holds. */
+  tail(): Uint8Array {
+    return this.#read(Math.max(0, this.#total - this.#size));
+  }
+
+  /** What the ring holds, then what follows, until the signal aborts or the stream ends. */
+  async *follow(signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    let at = 0;
+    while (!signal.aborted) {
+      at = Math.max(at, this.#total - this.#size);
+      if (at < this.#total) {
+        const bytes = this.#read(at);
+        at += bytes.length;
+        yield bytes;
+      } else if (this.#closed) return;
+      else await this.#more(signal);
+    }
+  }
+
+  #grow(needed: number): void {
+    if (this.#buffer.length >= needed) return;
+    const grown = new Uint8Array(Math.min(this.#size, Math.max(needed, 2 * this.#buffer.length)));
+    grown.set(this.#buffer);
+    this.#buffer = grown;
+  }
+
+  #read(from: number): Uint8Array {
+    const bytes = new Uint8Array(this.#total - from);
+    const at = from % this.#size;
+    const first = this.#buffer.subarray(at, Math.min(at + bytes.length, this.#size));
+    bytes.set(first);
+    bytes.set(this.#buffer.subarray(0, bytes.length - first.length), first.length);
+    return bytes;
+  }
+
+  #wake(): void {
+    for (const wake of this.#wakers) wake();
+    this.#wakers.clear();
+  }
+
+  async #more(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const wake = (): void => resolve();
+    this.#wakers.add(wake);
+    signal.addEventListener("abort", wake, { once: true });
+    await promise;
+    signal.removeEventListener("abort", wake);
+    this.#wakers.delete(wake);
+  }
+}
+
+/** Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any more. */
+export function drainConsole(
+  connection: UnixConnection,
+  ring: ConsoleRing,
+  onEnd: () => void,
+): void {
+  connection.socket.on("data", (chunk: Uint8Array) => ring.write(chunk));
+  // An error is followed by close.
+  connection.socket.on("error", () => {});
+  connection.socket.on("close", onEnd);
+}

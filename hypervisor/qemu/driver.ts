@@ -1,0 +1,153 @@
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { findProgram } from "../../linux/command.ts";
+import type { Capabilities, Driver, RunningVm, VmPlan, VmRecord } from "../driver.ts";
+import { type Accelerator, chooseAccelerator, type KvmChoice } from "./accelerator.ts";
+import { hotplugBus, qemuArgv } from "./argv.ts";
+import { within } from "./connect.ts";
+import { type Log, noLog } from "./log.ts";
+import { leastMemoryMib, preflight } from "./preflight.ts";
+import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
+import { logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
+import { killProcess } from "./terminate.ts";
+import { QemuVm } from "./vm.ts";
+
+export interface QemuDriverOptions {
+  /** Path of qemu-system-x86_64; looked up on PATH at each start unless given. */
+  readonly qemuPath?: string;
+  /** `auto` unless given. */
+  readonly kvm?: KvmChoice;
+  /** MiB for translated code under software emulation; 64 unless given. */
+  readonly tbSizeMib?: number;
+  /** MiB below which a VM is refused; 72, the least for Debian's kernel, unless given. */
+  readonly leastMemoryMib?: number;
+  /** Milliseconds QEMU gets to open its sockets; 10 s unless given. */
+  readonly socketMs?: number;
+  /** Milliseconds a guest gets to let go of a NIC; 3 s unless given. */
+  readonly unplugMs?: number;
+  readonly log?: Log;
+}
+
+const program = "qemu-system-x86_64";
+
+/** Opens the QEMU driver. Throws `PREFLIGHT_FAILED` when `kvm` is `on` and KVM is not there. */
+export function openQemuDriver(options: QemuDriverOptions = {}): Promise<Driver> {
+  return Promise.resolve().then(
+    () => new QemuDriver(options, chooseAccelerator(options.kvm ?? "auto")),
+  );
+}
+
+class QemuDriver implements Driver {
+  readonly name = "qemu";
+  readonly #options: QemuDriverOptions;
+  readonly #accelerator: Accelerator;
+
+  constructor(options: QemuDriverOptions, accelerator: Accelerator) {
+    this.#options = options;
+    this.#accelerator = accelerator;
+  }
+
+  capabilities(): Capabilities {
+    return {
+      bringsOwnNetwork: false,
+      hotplug: true,
+      pause: true,
+      nicSlots: hotplugBus.slots,
+      accelerator: this.#accelerator,
+    };
+  }
+
+  describe(plan: VmPlan): readonly string[] {
+    return this.#argv(plan, this.#program() ?? program);
+  }
+
+  async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
+    const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
+    const qemu = await preflight(plan, this.#program(), leastMemory);
+    const argv = this.#argv(plan, qemu);
+    let started: StartedProcess | undefined;
+    try {
+      await makeRunDir(plan.runDir);
+      if (signal.aborted)
+        throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
+      started = await startProcess(argv, plan);
+      return await this.#open(plan, started, signal);
+    } catch (error) {
+      const failure = toPodnetError(error, "INTERNAL");
+      throw await undoStart(failure, plan, started?.record);
+    }
+  }
+
+  async reattach(
+    record: VmRecord,
+    plan: VmPlan,
+    signal: AbortSignal,
+  ): Promise<RunningVm | undefined> {
+    if (!isRunning(record)) return undefined;
+    try {
+      return await QemuVm.open(this.#vmOptions(record, plan, undefined), signal);
+    } catch (error) {
+      // It may have ended in between.
+      if (!isRunning(record)) return undefined;
+      throw toPodnetError(error).with({ step: "vm.reattach", details: { pid: record.pid } });
+    }
+  }
+
+  async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
+    const found = record ?? findProcess(plan);
+    if (found !== undefined) await killProcess(found);
+    await removeRunDir(plan.runDir);
+  }
+
+  /** Opens the VM; a QEMU that ends meanwhile ends the wait at once, with what it said. */
+  async #open(plan: VmPlan, started: StartedProcess, signal: AbortSignal): Promise<RunningVm> {
+    const gone = new AbortController();
+    void started.ended.then((how) => gone.abort(how));
+    const options = this.#vmOptions(started.record, plan, started.ended);
+    try {
+      return await QemuVm.open(options, AbortSignal.any([signal, gone.signal]));
+    } catch (error) {
+      // Its sockets close before its parent hears of its end.
+      const how = signal.aborted ? undefined : await within(started.ended, 300);
+      if (how === undefined) throw error;
+      const said = await logTail(plan.runDir);
+      throw new PodnetError("QEMU_EXITED", `QEMU ended at its start with ${how}: ${said}`, {
+        step: "vm.start",
+        hint: "See what QEMU said, and run the command of `podnet create --plan` by hand",
+        details: { how, stderr: said },
+        cause: error,
+      });
+    }
+  }
+
+  #vmOptions(record: VmRecord, plan: VmPlan, ended: Promise<string> | undefined) {
+    const { socketMs = 10_000, unplugMs = 3000, log = noLog } = this.#options;
+    const tagged: Log = (level, message, fields) =>
+      log(level, message, { pod_id: plan.podId, ...fields });
+    return { record, plan, ended, socketMs, unplugMs, log: tagged };
+  }
+
+  #program(): string | undefined {
+    return this.#options.qemuPath ?? findProgram(program);
+  }
+
+  #argv(plan: VmPlan, qemu: string): readonly string[] {
+    const { tbSizeMib = 64 } = this.#options;
+    return qemuArgv(plan, { qemu, accelerator: this.#accelerator, tbSizeMib });
+  }
+}
+
+/** Removes what a failed start left; the failure stays the error, what could not be undone goes along. */
+async function undoStart(
+  failure: PodnetError,
+  plan: VmPlan,
+  record: VmRecord | undefined,
+): Promise<PodnetError> {
+  try {
+    if (record !== undefined) await killProcess(record);
+    await removeRunDir(plan.runDir);
+    return failure.with({ step: "vm.start" });
+  } catch (error) {
+    const { message } = toPodnetError(error);
+    return failure.with({ step: "vm.start", details: { undo: message } });
+  }
+}

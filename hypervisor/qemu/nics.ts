@@ -1,0 +1,251 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { NicPlan } from "../driver.ts";
+import type { QmpClient } from "../qmp/client.ts";
+import { hotplugBus } from "./argv.ts";
+
+type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot">;
+
+/**
+ * plugging → plugged → unplugging → (gone | pending → gone). A guest may eject its NIC in any of them;
+ * `left` says that QEMU has reported it.
+ */
+interface Held extends Ids {
+  state: "plugging" | "plugged" | "unplugging" | "pending";
+  left: boolean;
+  readonly leaving: PromiseWithResolvers<void>;
+  /** The unplug under way, shared by whoever asks again. */
+  unplugging?: Promise<"unplugged" | "pending">;
+}
+
+export interface NicsOptions {
+  /** The session to use now; throws when there is none. */
+  readonly qmp: () => QmpClient;
+  /** Milliseconds a guest gets to let go of a NIC. */
+  readonly unplugMs: number;
+  /** Called when a NIC left without being asked to (`expected` false), or after its unplug had timed out. */
+  readonly onRemoved: (nicId: string, expected: boolean) => void;
+}
+
+/** The slots of one VM's hot-plug bridge and what is in them. */
+export class Nics {
+  readonly #options: NicsOptions;
+  readonly #held = new Map<number, Held>();
+
+  constructor(options: NicsOptions) {
+    this.#options = options;
+  }
+
+  /** getfd → netdev_add → device_add; see `RunningVm.plug`. */
+  async plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+    const held = this.#take(nic);
+    const qmp = this.#options.qmp();
+    let device: "untried" | "asked" = "untried";
+    try {
+      // A command on its way is always awaited: only then is it known what has to be undone.
+      throwIfAborted(signal);
+      await qmp.passFd(nic.fdName, tapFd);
+      throwIfAborted(signal);
+      await qmp.execute("netdev_add", { type: "tap", id: nic.netdevId, fd: nic.fdName });
+      throwIfAborted(signal);
+      device = "asked";
+      await qmp.execute("device_add", {
+        driver: "virtio-net-pci",
+        id: nic.nicId,
+        bus: hotplugBus.id,
+        addr: `0x${nic.slot.toString(16)}`,
+        netdev: nic.netdevId,
+        mac: nic.mac,
+        romfile: "",
+      });
+    } catch (error) {
+      // Without an answer to device_add the NIC may be there.
+      const unknown = device === "asked" && !isPodnetError(error, "QMP_FAILED");
+      await this.#undoPlug(qmp, nic, unknown);
+      if (unknown && qmp.closed === undefined) held.state = "pending";
+      else this.#free(held);
+      throw toPodnetError(error).with({ step: "nic.plug", details: { nic: nic.nicId } });
+    }
+    held.state = "plugged";
+    if (held.left) await this.#ejected(held);
+  }
+
+  /** device_del → DEVICE_DELETED → netdev_del; see `RunningVm.unplug`. */
+  unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    const held = this.#find(nic.nicId) ?? newHeld(nic, "plugged");
+    if (held.state === "plugging") {
+      const text = `NIC "${nic.nicId}" is being plugged and cannot be unplugged yet`;
+      return Promise.reject(new PodnetError("WRONG_STATE", text, { step: "nic.unplug" }));
+    }
+    if (held.unplugging !== undefined) return held.unplugging;
+    const unplugging = this.#unplug(held, nic.fdName, signal).finally(() => {
+      delete held.unplugging;
+    });
+    held.unplugging = unplugging;
+    return unplugging;
+  }
+
+  async #unplug(held: Held, fdName: string, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    const qmp = this.#options.qmp();
+    const { nicId, netdevId } = held;
+    held.state = "unplugging";
+    try {
+      const there = await askToLeave(qmp, nicId);
+      if (there) await leftWithin(held, this.#options.unplugMs, signal);
+      // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the descriptor.
+      await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
+      await tolerateAbsence(qmp.execute("closefd", { fdname: fdName }));
+      // `left` is set by the event listener, also while netdev_del was on its way.
+      if (!there || held.left) {
+        this.#free(held);
+        return "unplugged";
+      }
+      held.state = "pending";
+    } catch (error) {
+      held.state = "pending";
+      throw toPodnetError(error).with({ step: "nic.unplug", details: { nic: nicId } });
+    }
+    throwIfAborted(signal);
+    return "pending";
+  }
+
+  /** NICs QEMU has now, in the order it names them. */
+  async list(signal?: AbortSignal): Promise<readonly string[]> {
+    const options = signal === undefined ? {} : { signal };
+    const children = await this.#options
+      .qmp()
+      .execute("qom-list", { path: "/machine/peripheral" }, options);
+    return children.filter(({ type }) => type === "child<virtio-net-pci>").map(({ name }) => name);
+  }
+
+  /** Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost session. */
+  async observe(signal?: AbortSignal): Promise<void> {
+    const there = await this.list(signal);
+    for (const held of this.#held.values())
+      if (!there.includes(held.nicId)) this.deviceDeleted(held.nicId);
+    for (const nicId of there) {
+      if (this.#find(nicId) !== undefined) continue;
+      const path = `/machine/peripheral/${nicId}`;
+      const get = (property: string): Promise<unknown> =>
+        this.#options.qmp().execute("qom-get", { path, property });
+      // `addr` is the device and function number: slot * 8 + function.
+      const slot = Number(await get("addr")) >> 3;
+      const netdevId = String(await get("netdev"));
+      this.#held.set(slot, newHeld({ nicId, netdevId, slot }, "plugged"));
+    }
+  }
+
+  /** DEVICE_DELETED with this `device` has arrived. */
+  deviceDeleted(nicId: string): void {
+    const held = this.#find(nicId);
+    if (held === undefined || held.left) return;
+    held.left = true;
+    held.leaving.resolve();
+    if (held.state === "pending") {
+      this.#free(held);
+      this.#options.onRemoved(nicId, true);
+    } else if (held.state === "plugged") {
+      // A session lost meanwhile takes the answer with it; the netdev is then removed with the pod.
+      void this.#ejected(held).catch(() => {});
+    }
+  }
+
+  async #ejected(held: Held): Promise<void> {
+    try {
+      await tolerateAbsence(this.#options.qmp().execute("netdev_del", { id: held.netdevId }));
+    } finally {
+      this.#free(held);
+      this.#options.onRemoved(held.nicId, false);
+    }
+  }
+
+  async #undoPlug(qmp: QmpClient, nic: NicPlan, device: boolean): Promise<void> {
+    const steps = [
+      ...(device ? [qmp.execute("device_del", { id: nic.nicId })] : []),
+      qmp.execute("netdev_del", { id: nic.netdevId }),
+      // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails before.
+      qmp.execute("closefd", { fdname: nic.fdName }),
+    ];
+    await Promise.allSettled(steps);
+  }
+
+  #find(nicId: string): Held | undefined {
+    for (const held of this.#held.values()) if (held.nicId === nicId) return held;
+    return undefined;
+  }
+
+  #take(nic: NicPlan): Held {
+    const step = "nic.plug";
+    const { slot } = nic;
+    if (!Number.isInteger(slot) || slot < 1 || slot > hotplugBus.slots) {
+      throw new PodnetError("NIC_SLOTS_FULL", `There is no NIC slot ${slot}`, {
+        step,
+        hint: `A VM takes ${hotplugBus.slots} NICs; unplug one first`,
+      });
+    }
+    const holder = this.#held.get(slot) ?? this.#find(nic.nicId);
+    if (holder !== undefined) {
+      const pending = holder.state === "pending" || holder.state === "unplugging";
+      throw new PodnetError(
+        pending ? "NIC_UNPLUG_PENDING" : "WRONG_STATE",
+        `NIC slot ${slot} is held by "${holder.nicId}", which is ${holder.state}`,
+        {
+          step,
+          hint: pending
+            ? "The guest has not let go of it yet; try again later or use another slot"
+            : "Use another slot and id",
+          details: { slot, holder: holder.nicId },
+        },
+      );
+    }
+    const held = newHeld(nic, "plugging");
+    this.#held.set(slot, held);
+    return held;
+  }
+
+  #free(held: Held): void {
+    if (this.#held.get(held.slot) === held) this.#held.delete(held.slot);
+  }
+}
+
+function newHeld({ nicId, netdevId, slot }: Ids, state: Held["state"]): Held {
+  return { nicId, netdevId, slot, state, left: false, leaving: Promise.withResolvers() };
+}
+
+/** Asks the guest to let go; false when there is no such device. */
+async function askToLeave(qmp: QmpClient, nicId: string): Promise<boolean> {
+  try {
+    await qmp.execute("device_del", { id: nicId });
+    return true;
+  } catch (error) {
+    if (!isPodnetError(error, "QMP_FAILED")) throw error;
+    if (error.details["class"] === "DeviceNotFound") return false;
+    // Within a second of an earlier request QEMU 7.2 refuses another one.
+    if (error.message.includes("already in the process of unplug")) return true;
+    throw error;
+  }
+}
+
+async function leftWithin(held: Held, ms: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const wake = (): void => resolve();
+  const timer = setTimeout(wake, ms);
+  signal.addEventListener("abort", wake, { once: true });
+  if (signal.aborted) wake();
+  await Promise.race([held.leaving.promise, promise]);
+  clearTimeout(timer);
+  signal.removeEventListener("abort", wake);
+}
+
+/** netdev_del and closefd of what is not there are successes. */
+async function tolerateAbsence(command: Promise<unknown>): Promise<void> {
+  try {
+    await command;
+  } catch (error) {
+    if (!isPodnetError(error, "QMP_FAILED") || !error.message.includes("not found")) throw error;
+  }
+}
+
+function throwIfAborted(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
+}

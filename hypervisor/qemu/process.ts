@@ -1,0 +1,112 @@
+import { spawn } from "node:child_process";
+import {
+  closeSync,
+  constants,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+} from "node:fs";
+import { join } from "node:path";
+import { PodnetError } from "../../core/errors.ts";
+import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
+import type { VmPlan, VmRecord } from "../driver.ts";
+import { vmFiles } from "./argv.ts";
+
+/** A QEMU we started ourselves. */
+export interface StartedProcess {
+  readonly record: VmRecord;
+  /** Resolves with the way it ended, at once. */
+  readonly ended: Promise<string>;
+}
+
+/**
+ * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon.
+ * Throws `QEMU_MISSING` when the program cannot be run.
+ */
+export async function startProcess(argv: readonly string[], plan: VmPlan): Promise<StartedProcess> {
+  const [program, ...args] = argv;
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
+  const log = openSync(join(plan.runDir, vmFiles.log), flags, 0o600);
+  // Sockets and the pid file get the umask's rights. spawn forks before it returns, so nothing else runs in between.
+  const umask = process.umask(0o077);
+  try {
+    const child = spawn(program as string, args, {
+      cwd: plan.runDir,
+      detached: true,
+      stdio: ["ignore", log, log],
+      env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+    });
+    process.umask(umask);
+    const { promise: ended, resolve } = Promise.withResolvers<string>();
+    child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
+    await new Promise<void>((started, failed) => {
+      child.once("spawn", started);
+      child.once("error", (error) => failed(cannotRun(program as string, error)));
+    });
+    child.on("error", () => {});
+    child.unref();
+    return { record: identify(child.pid as number, plan.runDir), ended };
+  } finally {
+    process.umask(umask);
+    closeSync(log);
+  }
+}
+
+const cannotRun = (program: string, cause: Error): PodnetError =>
+  new PodnetError("QEMU_MISSING", `The program "${program}" cannot be run: ${cause.message}`, {
+    hint: "Install it: apt-get install qemu-system-x86",
+    cause,
+  });
+
+function identify(pid: number, runDir: string): VmRecord {
+  return {
+    pid,
+    // A child that has ended already is a zombie until its exit is delivered, and still has a start time.
+    startTime: processStartTime(pid) ?? "0",
+    bootId: bootId(),
+    uid: process.getuid?.() ?? 0,
+    runDir,
+  };
+}
+
+/** Whether the process of a record still runs; never true for another one that got its pid. */
+export function isRunning(record: VmRecord): boolean {
+  return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);
+}
+
+/** Sends a signal to the process of a record, unless it has ended. */
+export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {
+  if (!isRunning(record)) return;
+  try {
+    process.kill(record.pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+/** Finds a QEMU of this run directory whose record was never written: the daemon died in between. */
+export function findProcess(plan: VmPlan): VmRecord | undefined {
+  const runDir = realPath(plan.runDir);
+  for (const entry of readdirSync("/proc")) {
+    if (!/^[0-9]+$/.test(entry)) continue;
+    try {
+      if (readlinkSync(`/proc/${entry}/cwd`) !== runDir) continue;
+      const words = readFileSync(`/proc/${entry}/cmdline`, "utf8").split("\0");
+      if (!words.includes(`guest=podnet-${plan.podId},debug-threads=on`)) continue;
+      return identify(Number(entry), plan.runDir);
+    } catch {
+      // It ended while we looked, or is none of ours.
+    }
+  }
+  return undefined;
+}
+
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}

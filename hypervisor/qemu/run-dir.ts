@@ -1,0 +1,58 @@
+import { chmod, mkdir, open, rmdir, unlink } from "node:fs/promises";
+import { join } from "node:path";
+import { vmSockets } from "../driver.ts";
+import { vmFiles } from "./argv.ts";
+
+const names = [...Object.values(vmSockets), ...Object.values(vmFiles)];
+
+/** Makes the VM's directory (0700) and the ones above it; leftovers of an earlier VM in it are removed. */
+export async function makeRunDir(path: string): Promise<void> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  // It may have been there before, with other rights.
+  await chmod(path, 0o700);
+  await removeFiles(path);
+}
+
+/** Removes QEMU's files, and the directory when nothing else is in it. Absent means success. */
+export async function removeRunDir(path: string): Promise<void> {
+  await removeFiles(path);
+  await rmdir(path).catch(unless("ENOENT", "ENOTEMPTY", "ENOTDIR"));
+}
+
+async function removeFiles(path: string): Promise<void> {
+  await Promise.all(
+    names.map((name) => unlink(join(path, name)).catch(unless("ENOENT", "ENOTDIR"))),
+  );
+}
+
+function unless(...codes: readonly string[]): (error: unknown) => void {
+  return (error) => {
+    if (!codes.includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+  };
+}
+
+/** Bytes of QEMU's own messages that are kept: a guest can provoke some without end. */
+const logLimit = 1024 * 1024;
+
+/** The end of what QEMU wrote to its standard error, at most `bytes`; empty when there is nothing. */
+export async function logTail(runDir: string, bytes = 2048): Promise<string> {
+  try {
+    await using file = await open(join(runDir, vmFiles.log), "r");
+    const { size } = await file.stat();
+    const start = Math.max(0, size - bytes);
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(bytes), 0, bytes, start);
+    return buffer.subarray(0, bytesRead).toString("utf8").trim();
+  } catch {
+    return "";
+  }
+}
+
+/** Empties QEMU's log when it has grown above its limit; QEMU appends, so it goes on at the start. */
+export async function boundLog(runDir: string): Promise<void> {
+  try {
+    await using file = await open(join(runDir, vmFiles.log), "r+");
+    if ((await file.stat()).size > logLimit) await file.truncate(0);
+  } catch {
+    // Gone with the VM.
+  }
+}

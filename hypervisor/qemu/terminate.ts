@@ -1,0 +1,38 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError } from "../../core/errors.ts";
+import type { VmRecord } from "../driver.ts";
+import { isRunning, signalProcess } from "./process.ts";
+
+/** Milliseconds to end after `quit`, after SIGTERM, after SIGKILL. A killed QEMU still has its memory to return. */
+const patience = { quit: 1000, term: 1000, kill: 10_000 } as const;
+
+/**
+ * Waits for a QEMU that was told to quit, then ends it by force. The pid is signalled only while it still belongs
+ * to the process of the record. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
+ */
+export async function endProcess(record: VmRecord): Promise<void> {
+  if (await endsWithin(record, patience.quit)) return;
+  await killProcess(record);
+}
+
+/** SIGTERM, then SIGKILL. */
+export async function killProcess(record: VmRecord): Promise<void> {
+  signalProcess(record, "SIGTERM");
+  if (await endsWithin(record, patience.term)) return;
+  signalProcess(record, "SIGKILL");
+  if (await endsWithin(record, patience.kill)) return;
+  throw new PodnetError("INTERNAL", `QEMU with pid ${record.pid} does not end`, {
+    hint: "Look for a hung device below it; its pod's resources stay taken until it is gone",
+    details: { pid: record.pid },
+  });
+}
+
+/** The kernel tells only a parent; everyone else has to look. A look costs 20 µs. */
+async function endsWithin(record: VmRecord, ms: number): Promise<boolean> {
+  const end = performance.now() + ms;
+  for (let waitMs = 1; isRunning(record); waitMs = Math.min(waitMs * 2, 20)) {
+    if (performance.now() > end) return false;
+    await delay(waitMs);
+  }
+  return true;
+}

@@ -1,0 +1,257 @@
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import {
+  type NicPlan,
+  type RunningVm,
+  type VmEvent,
+  type VmPlan,
+  type VmRecord,
+  vmSockets,
+} from "../driver.ts";
+import { QmpClient } from "../qmp/client.ts";
+import { eventData, type QmpEvent } from "../qmp/commands.ts";
+import { channelPorts } from "./argv.ts";
+import { whenThere, within } from "./connect.ts";
+import { ConsoleRing, drainConsole } from "./console.ts";
+import type { Log } from "./log.ts";
+import { Nics } from "./nics.ts";
+import { isRunning } from "./process.ts";
+import { boundLog, logTail, removeRunDir } from "./run-dir.ts";
+import { endProcess } from "./terminate.ts";
+
+export interface OpenVmOptions {
+  readonly record: VmRecord;
+  readonly plan: VmPlan;
+  /** Resolves when our own child ends; undefined for a process that is another daemon's child. */
+  readonly ended: Promise<string> | undefined;
+  /** Milliseconds QEMU has to open its sockets. */
+  readonly socketMs: number;
+  readonly unplugMs: number;
+  readonly log: Log;
+}
+
+/** How often a process that is not our child is looked at. Its end must be known within a second. */
+const lookEveryMs = 400;
+const boundLogEveryMs = 30_000;
+
+/** A QEMU with a live QMP session and console. */
+export class QemuVm implements RunningVm {
+  readonly record: VmRecord;
+  readonly #options: OpenVmOptions;
+  readonly #ring = new ConsoleRing();
+  readonly #nics: Nics;
+  readonly #listeners = new Set<(event: VmEvent) => void>();
+  readonly #timers: NodeJS.Timeout[] = [];
+  /** Resolves when the process has ended. */
+  readonly #gone = Promise.withResolvers<void>();
+  #over = false;
+  #exit: VmEvent | undefined;
+  #detached = false;
+  #qmp: QmpClient | undefined;
+  #console: UnixConnection | undefined;
+  #stopping: Promise<void> | undefined;
+
+  private constructor(options: OpenVmOptions) {
+    this.record = options.record;
+    this.#options = options;
+    this.#nics = new Nics({
+      qmp: () => this.#session(),
+      unplugMs: options.unplugMs,
+      onRemoved: (nicId, expected) => this.#emit({ kind: "nic-removed", nicId, expected }),
+    });
+  }
+
+  /** Connects console and QMP of a QEMU that runs, and lets its guest go if it has not begun. */
+  static async open(options: OpenVmOptions, signal: AbortSignal): Promise<QemuVm> {
+    const vm = new QemuVm(options);
+    try {
+      await vm.#connectConsole(options.socketMs, signal);
+      await vm.#connectQmp(options.socketMs, signal);
+      await vm.#nics.observe(signal);
+      const { status } = await vm.#session().execute("query-status", {}, { signal });
+      if (status === "prelaunch") await vm.#session().execute("cont", {}, { signal });
+      vm.#watch();
+      return vm;
+    } catch (error) {
+      await vm.detach();
+      throw error;
+    }
+  }
+
+  socketPath(which: keyof typeof vmSockets): string {
+    return join(this.record.runDir, vmSockets[which]);
+  }
+
+  plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+    return this.#nics.plug(nic, tapFd, signal);
+  }
+
+  unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    return this.#nics.unplug(nic, signal);
+  }
+
+  nics(signal: AbortSignal): Promise<readonly string[]> {
+    return this.#nics.list(signal);
+  }
+
+  async pause(signal: AbortSignal): Promise<void> {
+    await this.#session().execute("stop", {}, { signal });
+  }
+
+  async resume(signal: AbortSignal): Promise<void> {
+    await this.#session().execute("cont", {}, { signal });
+  }
+
+  stop(options: { readonly graceMs: number }): Promise<void> {
+    this.#stopping ??= this.#stop(options.graceMs).finally(() => {
+      this.#stopping = undefined;
+    });
+    return this.#stopping;
+  }
+
+  console(signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return this.#ring.follow(signal);
+  }
+
+  consoleTail(): Uint8Array {
+    return this.#ring.tail();
+  }
+
+  onEvent(listener: (event: VmEvent) => void): () => void {
+    this.#listeners.add(listener);
+    const exit = this.#exit;
+    // Whoever subscribes after the end hears of it all the same.
+    if (exit !== undefined) queueMicrotask(() => this.#tell(listener, exit));
+    return () => this.#listeners.delete(listener);
+  }
+
+  detach(): Promise<void> {
+    this.#detached = true;
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#qmp?.close();
+    this.#console?.close();
+    this.#ring.close();
+    this.#listeners.clear();
+    return Promise.resolve();
+  }
+
+  #session(): QmpClient {
+    if (this.#over) throw new PodnetError("QEMU_EXITED", "QEMU has ended");
+    if (this.#qmp === undefined) throw new PodnetError("INTERNAL", "The VM was let go of");
+    return this.#qmp;
+  }
+
+  async #connectConsole(withinMs: number, signal: AbortSignal): Promise<void> {
+    const path = this.socketPath("console");
+    const connection = await whenThere(() => connectUnix(path, signal), withinMs, signal);
+    this.#console = connection;
+    drainConsole(connection, this.#ring, () =>
+      this.#again("console", () => this.#connectConsole(0, signalNever)),
+    );
+  }
+
+  async #connectQmp(withinMs: number, signal: AbortSignal): Promise<void> {
+    const path = this.socketPath("qmp");
+    const qmp = await whenThere(() => QmpClient.open(path, { signal }), withinMs, signal);
+    if (this.#detached) return qmp.close();
+    this.#qmp = qmp;
+    qmp.onEvent((event) => this.#take(event));
+    qmp.onClose((reason) => void this.#sessionLost(reason));
+  }
+
+  #watch(): void {
+    const { ended, record } = this.#options;
+    if (ended !== undefined) void ended.then((how) => this.#exited(how));
+    else
+      this.#every(lookEveryMs, () => {
+        if (!isRunning(record)) void this.#exited("it ended while podnetd was not its parent");
+      });
+    this.#every(boundLogEveryMs, () => void boundLog(record.runDir));
+  }
+
+  #every(ms: number, look: () => void): void {
+    this.#timers.push(setInterval(look, ms).unref());
+  }
+
+  #take(event: QmpEvent): void {
+    const deleted = eventData(event, "DEVICE_DELETED")?.device;
+    if (deleted !== undefined) this.#nics.deviceDeleted(deleted);
+    const port = eventData(event, "VSERPORT_CHANGE");
+    for (const number of [0, 1] as const)
+      if (port?.id === channelPorts[number])
+        this.#emit({ kind: "channel", port: number, open: port.open });
+    if (eventData(event, "RESET")?.guest === true) this.#emit({ kind: "guest-reset" });
+    if (eventData(event, "SHUTDOWN")?.guest === true) this.#emit({ kind: "guest-shutdown" });
+  }
+
+  /** The end of the stream is the first sign that QEMU has ended; when it has not, a new session is opened. */
+  async #sessionLost(reason: PodnetError): Promise<void> {
+    if (this.#detached || this.#over) return;
+    const { ended, record } = this.#options;
+    // The kernel closes QEMU's descriptors before its parent hears of the end, and with it of the exit code.
+    if (ended !== undefined) await within(ended, 300);
+    if (!isRunning(record)) return this.#exited(reason.message);
+    this.#options.log("warn", "The QMP session was lost", { reason: reason.message });
+    this.#again("QMP", async () => {
+      await this.#connectQmp(0, signalNever);
+      await this.#nics.observe();
+    });
+  }
+
+  /** Tries to connect again, ever less often, as long as QEMU runs. */
+  #again(what: string, connect: () => Promise<void>): void {
+    const attempt = async (waitMs: number): Promise<void> => {
+      await delay(waitMs, undefined, { ref: false });
+      if (this.#detached || this.#over || !isRunning(this.record)) return;
+      try {
+        await connect();
+        this.#options.log("info", `Connected to QEMU's ${what} again`, {});
+      } catch (error) {
+        const { message } = toPodnetError(error);
+        this.#options.log("warn", `Cannot connect to QEMU's ${what}`, { reason: message });
+        await attempt(Math.min(waitMs * 2, 5000));
+      }
+    };
+    if (!this.#detached) void attempt(50);
+  }
+
+  async #exited(how: string): Promise<void> {
+    if (this.#over) return;
+    this.#over = true;
+    const said = await logTail(this.record.runDir);
+    const exit = { kind: "exited", detail: said === "" ? how : `${how}: ${said}` } as const;
+    this.#exit = exit;
+    this.#gone.resolve();
+    this.#emit(exit);
+    await this.detach();
+  }
+
+  #emit(event: VmEvent): void {
+    for (const listener of this.#listeners) this.#tell(listener, event);
+  }
+
+  #tell(listener: (event: VmEvent) => void, event: VmEvent): void {
+    try {
+      listener(event);
+    } catch (error) {
+      const { message } = toPodnetError(error);
+      this.#options.log("error", "A listener to the VM's events failed", { reason: message });
+    }
+  }
+
+  async #stop(graceMs: number): Promise<void> {
+    await within(this.#gone.promise, graceMs);
+    const qmp = this.#over ? undefined : this.#qmp;
+    if (qmp !== undefined && qmp.closed === undefined)
+      await qmp.execute("quit", {}, { deadlineMs: 1000 }).catch(() => {});
+    await endProcess(this.record);
+    if (this.#options.ended === undefined) await this.#exited("it was stopped");
+    await this.#gone.promise;
+    await removeRunDir(this.record.runDir);
+  }
+}
+
+/** For connections nobody waits for. */
+const signalNever = new AbortController().signal;

@@ -1,0 +1,135 @@
+import test from "ava";
+import * as fc from "fast-check";
+import { parsePodId } from "../../core/names.ts";
+import type { VmPlan } from "../../hypervisor/driver.ts";
+import { maxDisks, qemuArgv } from "../../hypervisor/qemu/argv.ts";
+
+const plan: VmPlan = {
+  podId: parsePodId("abcdefghijkl"),
+  vcpu: 1,
+  memoryMib: 128,
+  kernel: "/image/vmlinux",
+  initrd: "/image/initramfs.gz",
+  cmdline: "",
+  disks: [],
+  runDir: "/run/podnet/pods/abcdefghijkl",
+};
+const host = { qemu: "/usr/bin/qemu-system-x86_64", accelerator: "tcg", tbSizeMib: 64 } as const;
+
+/** One option and its value a line, as a person would read it. */
+const text = (argv: readonly string[]): string =>
+  argv.join(" ").replaceAll(/ -(?=[a-zA-Z])/g, "\n-");
+
+test("the command line of a plain pod", (t) => {
+  t.is(
+    text(qemuArgv(plan, host)),
+    `/usr/bin/qemu-system-x86_64
+-name guest=podnet-abcdefghijkl,debug-threads=on
+-machine q35,usb=off,vmport=off,sata=off,smbus=off
+-accel tcg,tb-size=64
+-cpu qemu64
+-smp 1
+-m size=128M
+-nodefaults
+-no-user-config
+-display none
+-S
+-pidfile qemu.pid
+-chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
+-mon chardev=qmp,mode=control
+-chardev socket,id=witness,path=witness.sock,server=on,wait=off
+-mon chardev=witness,mode=control
+-chardev socket,id=console,path=console.sock,server=on,wait=off
+-serial chardev:console
+-device pcie-pci-bridge,id=br0,bus=pcie.0,addr=0x2
+-device virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3
+-chardev socket,id=channel0,path=channel.sock,server=on,wait=off
+-device virtserialport,bus=serial0.0,nr=1,id=channel0,chardev=channel0,name=sh.hyper.channel.0
+-chardev socket,id=channel1,path=tty.sock,server=on,wait=off
+-device virtserialport,bus=serial0.0,nr=2,id=channel1,chardev=channel1,name=sh.hyper.channel.1
+-object rng-builtin,id=rng0
+-device virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4
+-kernel /image/vmlinux
+-initrd /image/initramfs.gz
+-append console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests`,
+  );
+});
+
+test("with hardware virtualisation the processor is the host's", (t) => {
+  const argv = qemuArgv(plan, { ...host, accelerator: "kvm" });
+  t.regex(text(argv), /^-accel kvm\n-cpu host$/m);
+});
+
+test("what never may be there", (t) => {
+  const argv = qemuArgv(plan, host).join("\n");
+  for (const word of ["vhost", "-no-reboot", "-daemonize", "-netdev", "-nic", "script="])
+    t.false(argv.includes(word), word);
+});
+
+test("disks, with a path full of QEMU's own syntax", (t) => {
+  const path = '/disks/a,readonly=off,"b"\n=c';
+  const disks = [
+    { path, format: "qcow2", readOnly: true },
+    { path: "/dev/vg/data", format: "raw", readOnly: false },
+  ] as const;
+  const argv = qemuArgv({ ...plan, disks }, host);
+  const at = argv.indexOf("-blockdev");
+  t.deepEqual(JSON.parse(argv[at + 1] ?? ""), {
+    driver: "qcow2",
+    "node-name": "disk0",
+    "read-only": true,
+    file: { driver: "file", filename: path, "read-only": true },
+  });
+  t.is(argv[at + 3], "virtio-blk-pci,id=disk0,drive=disk0,serial=disk0,bus=pcie.0,addr=0x8");
+  t.is((JSON.parse(argv[at + 5] ?? "") as { file: { driver: string } }).file.driver, "host_device");
+});
+
+const refusals: readonly (readonly [string, Partial<VmPlan>])[] = [
+  ["boot.kernel", { kernel: "vmlinux" }],
+  ["boot.initrd", { initrd: "/a\0b" }],
+  ["runDir", { runDir: "" }],
+  ["boot.disks[0].path", { disks: [{ path: "-drive", format: "raw", readOnly: true }] }],
+  [
+    "boot.disks",
+    {
+      disks: Array.from({ length: maxDisks + 1 }, () => ({
+        path: "/d",
+        format: "raw",
+        readOnly: true,
+      })),
+    },
+  ],
+  ["boot.cmdline", { cmdline: "a\nb" }],
+  ["boot.cmdline", { cmdline: "x".repeat(2047) }],
+  ["resources.vcpu", { vcpu: 0 }],
+  ["resources.vcpu", { vcpu: 1.5 }],
+  ["resources.memory_mib", { memoryMib: Number.NaN }],
+];
+for (const [field, change] of refusals) {
+  test(`refused: ${JSON.stringify(change).slice(0, 60)}`, (t) => {
+    const error = t.throws(() => qemuArgv({ ...plan, ...change }, host));
+    t.like(error, { code: "INVALID_ARGUMENT", field });
+  });
+}
+
+test("no path or kernel word adds an option", (t) => {
+  const words = qemuArgv({ ...plan, disks: [{ path: "/d", format: "raw", readOnly: true }] }, host);
+  const tail = fc
+    .string({ unit: "binary-ascii", maxLength: 40 })
+    .map((s) => s.replaceAll("\0", ""));
+  fc.assert(
+    fc.property(tail, tail, tail, (kernel, path, cmdline) => {
+      const argv = qemuArgv(
+        {
+          ...plan,
+          kernel: `/${kernel}`,
+          cmdline: cmdline.replaceAll(/[^\x20-\x7e]/g, ""),
+          disks: [{ path: `/${path}`, format: "raw", readOnly: true }],
+        },
+        host,
+      );
+      t.is(argv.length, words.length);
+      t.is(argv[argv.indexOf("-kernel") + 1], `/${kernel}`);
+    }),
+  );
+});
