@@ -1,0 +1,132 @@
+import { familyOf, type Ip, ipToBytes } from "../../core/address.ts";
+import { optional } from "./ack.ts";
+import type { Attributes } from "./attributes.ts";
+import type { Writer } from "./writer.ts";
+
+/**
+ * What IFLA_INFO_DATA holds for the kinds of link podnet makes or meets.
+ * Numbers: include/uapi/linux/if_link.h (Linux 6.1), veth's include/uapi/linux/veth.h.
+ */
+
+const br = {
+  forwardDelay: 1,
+  ageingTime: 4,
+  stpState: 5,
+  vlanFiltering: 7,
+  mcastSnooping: 23,
+  nfCallIptables: 36,
+  nfCallIp6tables: 37,
+} as const;
+
+export interface BridgeSettings {
+  /** Spanning tree: 0 off, 1 the kernel's, 2 a daemon's. */
+  readonly stpState?: number;
+  /** Hundredths of a second. */
+  readonly forwardDelay?: number;
+  /** Hundredths of a second until a learnt address is forgotten. */
+  readonly ageingTime?: number;
+  readonly vlanFiltering?: boolean;
+  readonly mcastSnooping?: boolean;
+}
+
+export interface BridgeData extends BridgeSettings {
+  /** Whether bridged frames pass iptables here; the sysctl decides as well. */
+  readonly nfCallIptables?: boolean;
+  readonly nfCallIp6tables?: boolean;
+}
+
+export function writeBridge(writer: Writer, bridge: BridgeSettings): void {
+  if (bridge.forwardDelay !== undefined) writer.attributeU32(br.forwardDelay, bridge.forwardDelay);
+  if (bridge.ageingTime !== undefined) writer.attributeU32(br.ageingTime, bridge.ageingTime);
+  if (bridge.stpState !== undefined) writer.attributeU32(br.stpState, bridge.stpState);
+  writer.attributeFlag(br.vlanFiltering, bridge.vlanFiltering);
+  writer.attributeFlag(br.mcastSnooping, bridge.mcastSnooping);
+}
+
+export function readBridge(data: Attributes): BridgeData {
+  return {
+    ...optional("stpState", data.u32(br.stpState)),
+    ...optional("forwardDelay", data.u32(br.forwardDelay)),
+    ...optional("ageingTime", data.u32(br.ageingTime)),
+    ...optional("vlanFiltering", data.bool(br.vlanFiltering)),
+    ...optional("mcastSnooping", data.bool(br.mcastSnooping)),
+    ...optional("nfCallIptables", data.bool(br.nfCallIptables)),
+    ...optional("nfCallIp6tables", data.bool(br.nfCallIp6tables)),
+  };
+}
+
+const vx = {
+  id: 1,
+  group: 2,
+  link: 3,
+  local: 4,
+  ttl: 5,
+  learning: 7,
+  port: 15,
+  group6: 16,
+  local6: 17,
+  udpCsum: 18,
+} as const;
+
+export interface VxlanSettings {
+  /** The VNI, 24 bits. */
+  readonly id: number;
+  /** Address frames leave with. */
+  readonly local?: Ip;
+  /** Remote end or multicast group for unknown addresses. */
+  readonly remote?: Ip;
+  /** Index of the link below. */
+  readonly link?: number;
+  /** UDP port; the kernel's default is 8472, IANA's 4789. */
+  readonly port?: number;
+  readonly learning?: boolean;
+  readonly ttl?: number;
+}
+
+export function writeVxlan(writer: Writer, vxlan: VxlanSettings): void {
+  writer.attributeU32(vx.id, vxlan.id);
+  if (vxlan.remote !== undefined)
+    writer.attribute(familyOf(vxlan.remote) === 4 ? vx.group : vx.group6, ipToBytes(vxlan.remote));
+  if (vxlan.link !== undefined) writer.attributeU32(vx.link, vxlan.link);
+  if (vxlan.local !== undefined)
+    writer.attribute(familyOf(vxlan.local) === 4 ? vx.local : vx.local6, ipToBytes(vxlan.local));
+  if (vxlan.ttl !== undefined) writer.attributeU8(vx.ttl, vxlan.ttl);
+  writer.attributeFlag(vx.learning, vxlan.learning);
+  if (vxlan.port !== undefined) writer.attributeU16be(vx.port, vxlan.port);
+}
+
+export function readVxlan(data: Attributes): VxlanSettings {
+  return {
+    id: data.u32(vx.id) ?? 0,
+    ...optional("remote", data.ip(vx.group) ?? data.ip(vx.group6)),
+    ...optional("link", data.u32(vx.link)),
+    ...optional("local", data.ip(vx.local) ?? data.ip(vx.local6)),
+    ...optional("ttl", data.u8(vx.ttl)),
+    ...optional("learning", data.bool(vx.learning)),
+    ...optional("port", data.u16be(vx.port)),
+  };
+}
+
+const tun = { owner: 1, type: 3, pi: 4, vnetHdr: 5, persist: 6, multiQueue: 7 } as const;
+
+/** A tun or tap, as dumps tell it. Only /dev/net/tun makes one. */
+export interface TunData {
+  readonly type: "tun" | "tap";
+  readonly ownerUid?: number;
+  readonly packetInfo: boolean;
+  readonly vnetHeader: boolean;
+  readonly persistent: boolean;
+  readonly multiQueue: boolean;
+}
+
+export function readTun(data: Attributes): TunData {
+  return {
+    // IFF_TUN is 1, IFF_TAP 2 (include/uapi/linux/if_tun.h).
+    type: data.u8(tun.type) === 1 ? "tun" : "tap",
+    ...optional("ownerUid", data.u32(tun.owner)),
+    packetInfo: data.bool(tun.pi) ?? false,
+    vnetHeader: data.bool(tun.vnetHdr) ?? false,
+    persistent: data.bool(tun.persist) ?? false,
+    multiQueue: data.bool(tun.multiQueue) ?? false,
+  };
+}

@@ -1,0 +1,14 @@
+/** Scopes of addresses and routes, RT_SCOPE_*: include/uapi/linux/rtnetlink.h (Linux 6.1). */
+const numbers = { global: 0, site: 200, link: 253, host: 254, nowhere: 255 } as const;
+
+/** How far away something is: `link` is directly reachable, `host` on this machine; other numbers as they are. */
+export type Scope = keyof typeof numbers | number;
+
+export const scopeNumber = (scope: Scope): number =>
+  typeof scope === "number" ? scope : numbers[scope];
+
+export function scopeName(value: number): Scope {
+  for (const name of Object.keys(numbers) as (keyof typeof numbers)[])
+    if (numbers[name] === value) return name;
+  return value;
+}
