@@ -1,5 +1,6 @@
 import {
   copyFileSync,
+  mkdirSync,
   readFileSync,
   readdirSync,
   renameSync,
@@ -62,6 +63,7 @@ export async function buildAgent(top: string): Promise<string> {
   const program = await cache.file("podnet-guest", nativeKey, (to) =>
     step("link", () => link({ native, sources, engine, engineC, bytecode, to })),
   );
+  mkdirSync(path.join(top, "build/agent"), { recursive: true });
   return publish(program, path.join(top, "build/agent/podnet-guest"));
 }
 

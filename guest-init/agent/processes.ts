@@ -105,7 +105,7 @@ export class Processes {
 
   /** The host takes output again. */
   resume(): void {
-    for (const session of [...this.#byPid.values()]) session.resume();
+    for (const session of this.#byPid.values()) session.resume();
   }
 
   /** Collects children that have ended: ours, and as PID 1 everyone's. */

@@ -1,0 +1,190 @@
+import {
+  copyFileSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import path from "node:path";
+import { gzipSync } from "node:zlib";
+import { PodnetError } from "../../core/errors.ts";
+import { run } from "../../linux/command.ts";
+import { BuildCache, keyOf, sha256, sha256File } from "./cache.ts";
+import { cpioArchive } from "./cpio.ts";
+import {
+  type DebianPackage,
+  download,
+  findPackages,
+  packageRecord,
+  readJson,
+  unpack,
+} from "./debian.ts";
+import { type KernelModule, dependencies, loadOrder, moduleName } from "./kernel-modules.ts";
+import { kib, step } from "./report.ts";
+import { type ModuleLists, rootEntries } from "./root-files.ts";
+import { extractVmlinux } from "./vmlinux.ts";
+
+const kernelMeta = "linux-image-cloud-amd64";
+/** Needed for READY, and needed by pods: NICs and disks. Their dependencies are found by themselves. */
+const wantedModules = {
+  console: ["virtio_pci", "virtio_console"],
+  network: ["virtio_net", "virtio_blk"],
+} as const;
+
+const outputs = ["vmlinux", "initramfs.gz"] as const;
+
+/** Builds build/image/{vmlinux,initramfs.gz,manifest.json}; with unchanged inputs it only looks. */
+export async function buildImage(top: string, agent: string): Promise<void> {
+  const build = path.join(top, "build");
+  const image = path.join(build, "image");
+  mkdirSync(image, { recursive: true });
+  const [kernel, busybox] = (await findPackages(kernelMeta, ["busybox-static"])) as [
+    DebianPackage,
+    DebianPackage,
+  ];
+  const key = keyOf(kernel.sha256, busybox.sha256, sha256File(agent), recipe());
+  if (isCurrent(image, key)) {
+    console.log(`  image is current: ${kernel.name}, agent ${sha256File(agent).slice(0, 12)}`);
+    return;
+  }
+  const cache = new BuildCache(path.join(build, "cache/image"));
+  const trees = await fetch(cache, path.join(build, "debs"), kernel, busybox);
+  const release = kernel.name.replace("linux-image-", "");
+  const vmlinux = await cache.file("vmlinux", keyOf(kernel.sha256), (to) =>
+    step("kernel: extract vmlinux", () =>
+      extractVmlinux(path.join(trees.kernel, `boot/vmlinuz-${release}`), to),
+    ),
+  );
+  place(vmlinux, path.join(image, "vmlinux"));
+  const modules = findModules(path.join(trees.kernel, "lib/modules", release));
+  await step("initramfs", () => writeInitramfs(image, agent, trees, release, modules));
+  writeManifest(image, key, { kernel, busybox }, agent, modules);
+}
+
+/** The builder's own code is an input like the others. */
+const recipe = (): string =>
+  globSync("*.ts", { cwd: import.meta.dirname })
+    .sort()
+    .map((file) => sha256File(path.join(import.meta.dirname, file)))
+    .join();
+
+function isCurrent(image: string, key: string): boolean {
+  const manifest = readJson(path.join(image, "manifest.json")) as Partial<Manifest> | undefined;
+  return (
+    manifest?.key === key &&
+    outputs.every((name) => {
+      const file = path.join(image, name);
+      return existsSync(file) && statSync(file).size === manifest.outputs?.[name]?.bytes;
+    })
+  );
+}
+
+interface Trees {
+  readonly kernel: string;
+  readonly busybox: string;
+}
+
+async function fetch(
+  cache: BuildCache,
+  debs: string,
+  kernel: DebianPackage,
+  busybox: DebianPackage,
+): Promise<Trees> {
+  const tree = (wanted: DebianPackage): Promise<string> =>
+    cache.file(wanted.name, keyOf(wanted.sha256), async (to) => {
+      const deb = await step(`${wanted.name}: download`, () => download(wanted, debs));
+      await step(`${wanted.name}: unpack`, () => unpack(deb, to));
+    });
+  return { kernel: await tree(kernel), busybox: await tree(busybox) };
+}
+
+function findModules(directory: string): ModuleLists {
+  const all = new Map<string, KernelModule>();
+  for (const file of globSync("kernel/**/*.ko", { cwd: directory })) {
+    const name = moduleName(file);
+    all.set(name, { name, file, needs: dependencies(readFileSync(path.join(directory, file))) });
+  }
+  const builtin = new Set(
+    readFileSync(path.join(directory, "modules.builtin"), "utf8").split("\n").map(moduleName),
+  );
+  const console = loadOrder(wantedModules.console, all, builtin);
+  return { console, network: loadOrder(wantedModules.network, all, builtin, console) };
+}
+
+async function writeInitramfs(
+  image: string,
+  agent: string,
+  trees: Trees,
+  release: string,
+  modules: ModuleLists,
+): Promise<void> {
+  const busybox = path.join(trees.busybox, "bin/busybox");
+  const { stdout } = await run([busybox, "--list-full"]);
+  const archive = cpioArchive(
+    rootEntries({
+      agent,
+      busybox,
+      applets: stdout.split("\n").filter((line) => line !== ""),
+      moduleRoot: path.join(trees.kernel, "lib/modules", release),
+      modules,
+    }),
+  );
+  const to = path.join(image, "initramfs.gz");
+  writeFileSync(`${to}.new`, gzipSync(archive, { level: 9 }));
+  renameSync(`${to}.new`, to);
+}
+
+interface Manifest {
+  readonly key: string;
+  readonly packages: readonly Record<string, string>[];
+  readonly agent: { readonly sha256: string; readonly bytes: number };
+  readonly modules: { readonly console: readonly string[]; readonly network: readonly string[] };
+  readonly outputs: Readonly<Record<string, { readonly sha256: string; readonly bytes: number }>>;
+}
+
+const fileRecord = (file: string): { sha256: string; bytes: number } => ({
+  sha256: sha256(readFileSync(file)),
+  bytes: statSync(file).size,
+});
+
+function writeManifest(
+  image: string,
+  key: string,
+  packages: { kernel: DebianPackage; busybox: DebianPackage },
+  agent: string,
+  modules: ModuleLists,
+): void {
+  const manifest: Manifest = {
+    key,
+    packages: [packageRecord(packages.kernel), packageRecord(packages.busybox)],
+    agent: fileRecord(agent),
+    modules: {
+      console: modules.console.map(({ name }) => name),
+      network: modules.network.map(({ name }) => name),
+    },
+    outputs: Object.fromEntries(outputs.map((name) => [name, fileRecord(path.join(image, name))])),
+  };
+  writeFileSync(path.join(image, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
+  for (const [name, { bytes }] of Object.entries(manifest.outputs))
+    console.log(`  ${name}: ${kib(bytes)}`);
+}
+
+/** The kernel is large: a hard link where the file system allows it. */
+function place(from: string, to: string): void {
+  copyFileSync(from, `${to}.new`);
+  renameSync(`${to}.new`, to);
+}
+
+/** Turns what a full disk throws into an error with advice. */
+export function spaceError(thrown: unknown): unknown {
+  const code = (thrown as { code?: unknown } | null)?.code;
+  return code === "ENOSPC" || code === "EROFS"
+    ? new PodnetError("PREFLIGHT_FAILED", "The image cannot be written: no space below build/", {
+        hint: "Make room for 500 MB, or remove build/cache",
+        cause: thrown,
+      })
+    : thrown;
+}
