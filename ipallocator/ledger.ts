@@ -1,0 +1,182 @@
+import type { Occupancy, Offset } from "./occupancy.ts";
+import type { Owner } from "./owner.ts";
+import { lengthOf, Ranges, type ReservedSpan, type Span } from "./ranges.ts";
+import { RecordTable } from "./records.ts";
+import type { Space } from "./space.ts";
+
+/** How many offsets are what; the four add up to the size of the space. */
+export interface Counts {
+  readonly free: bigint;
+  readonly used: bigint;
+  readonly reserved: bigint;
+  readonly quarantined: bigint;
+}
+
+/** What an offset is. `record` numbers are good until the ledger changes. */
+export type Entry =
+  | { readonly kind: "free" }
+  | { readonly kind: "leased"; readonly record: number; readonly owner: Owner }
+  | { readonly kind: "resting"; readonly record: number; readonly since: number }
+  | { readonly kind: "reserved"; readonly reason: string };
+
+/**
+ * The books of a pool, in offsets: one set of all that is taken, for the search, and beside it the reserved
+ * ranges, the leases and the quarantine. Every change keeps the set and the books in step; nothing here
+ * judges whether a change is allowed.
+ */
+export class Ledger {
+  readonly #space: Space;
+  readonly #taken: Occupancy;
+  readonly #reserved: Ranges;
+  readonly #records = new RecordTable();
+  /** The offset handed out last. */
+  cursor: Offset | undefined;
+
+  constructor(space: Space) {
+    this.#space = space;
+    this.#taken = space.emptySet();
+    this.#reserved = new Ranges(space);
+  }
+
+  /** Leases and resting offsets together. */
+  get recordCount(): number {
+    return this.#records.leases + this.#records.inQuarantine;
+  }
+
+  counts(): Counts {
+    return {
+      // Counted where bits change, not as what the others leave, so that the sum proves something.
+      free: this.#space.size - this.#taken.count,
+      used: BigInt(this.#records.leases),
+      reserved: this.#reserved.count,
+      quarantined: BigInt(this.#records.inQuarantine),
+    };
+  }
+
+  at(offset: Offset): Entry {
+    const record = this.#records.find(offset);
+    if (record === undefined) {
+      const span = this.#reserved.find(offset);
+      return span === undefined ? { kind: "free" } : { kind: "reserved", reason: span.reason };
+    }
+    return this.#records.isQuarantined(record)
+      ? { kind: "resting", record, since: this.#records.sinceOf(record) }
+      : { kind: "leased", record, owner: this.#records.ownerOf(record) };
+  }
+
+  /** The first free offset behind the cursor, from the start again at the end. */
+  nextFree(): Offset | undefined {
+    const { first } = this.#space;
+    const from = this.cursor === undefined ? first : this.#space.after(this.cursor);
+    const ahead = from === undefined ? undefined : this.#taken.nextFree(from);
+    return ahead ?? this.#taken.nextFree(first);
+  }
+
+  /** Leases a free offset. */
+  lease(offset: Offset, owner: Owner): void {
+    this.#taken.take(offset);
+    this.#records.lease(offset, owner);
+  }
+
+  /** Leases a resting offset. */
+  leaseResting(record: number, owner: Owner): Offset {
+    this.#records.leaseAgain(record, owner);
+    return this.#records.offsetOf(record);
+  }
+
+  /** Ends a lease; the offset rests from `since`. */
+  retire(record: number, since: number): void {
+    this.#records.retire(record, since);
+  }
+
+  /** Lets a free offset rest from `since`. */
+  rest(offset: Offset, since: number): void {
+    this.#taken.take(offset);
+    this.#records.quarantine(offset, since);
+  }
+
+  /** The record that has rested longest. */
+  oldest(): number | undefined {
+    return this.#records.oldest();
+  }
+
+  /** Frees a resting offset. */
+  wake(record: number): void {
+    this.#taken.free(this.#records.offsetOf(record));
+    this.#records.remove(record);
+  }
+
+  /** Frees every offset that has rested since `deadline` or longer. */
+  wakeUntil(deadline: number): void {
+    for (;;) {
+      const oldest = this.#records.oldest();
+      if (oldest === undefined || this.#records.sinceOf(oldest) > deadline) return;
+      this.wake(oldest);
+    }
+  }
+
+  /** Records of an owner's leases. */
+  recordsOf(owner: Owner): readonly number[] {
+    return this.#records.ofOwner(owner);
+  }
+
+  offsetsOf(records: readonly number[]): Offset[] {
+    const offsets = records.map((record) => this.#records.offsetOf(record));
+    return offsets.sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+  }
+
+  /** All leased offsets, in order. */
+  leased(): Offset[] {
+    return this.offsetsOf([...this.#records.all()].filter((r) => !this.#records.isQuarantined(r)));
+  }
+
+  /** Resting offsets, oldest first. */
+  *resting(): Generator<{ offset: Offset; since: number }> {
+    for (const record of this.#records.quarantineChain())
+      yield { offset: this.#records.offsetOf(record), since: this.#records.sinceOf(record) };
+  }
+
+  reserved(): readonly ReservedSpan[] {
+    return this.#reserved.all();
+  }
+
+  /** A leased offset in the part of a span that is not reserved, if there is one. */
+  leasedIn(span: Span): Offset | undefined {
+    for (const gap of this.#reserved.gaps(span)) {
+      const leased = this.#recordsIn(gap).filter((r) => !this.#records.isQuarantined(r));
+      if (leased.length > 0) return this.offsetsOf(leased)[0];
+    }
+    return undefined;
+  }
+
+  /** Reserves a span without leases: what is reserved keeps its reason, what rests is woken. */
+  reserve(span: ReservedSpan): void {
+    for (const gap of this.#reserved.gaps(span)) {
+      for (const record of this.#recordsIn(gap)) this.wake(record);
+      this.#taken.fill(gap.first, gap.last);
+      this.#reserved.add({ ...span, ...gap });
+    }
+  }
+
+  /** Frees what is reserved in a span and may be given back. */
+  unreserve(span: Span): void {
+    for (const { first, last } of this.#reserved.remove(span)) this.#taken.clear(first, last);
+  }
+
+  /** Records in a span: looked up one by one in a short one, sifted out of all in a long one. */
+  #recordsIn(span: Span): number[] {
+    if (lengthOf(span) > BigInt(this.recordCount)) {
+      return [...this.#records.all()].filter((record) => {
+        const offset = this.#records.offsetOf(record);
+        return offset >= span.first && offset <= span.last;
+      });
+    }
+    const found: number[] = [];
+    let at: Offset | undefined = span.first;
+    for (; at !== undefined && at <= span.last; at = this.#space.after(at)) {
+      const record = this.#records.find(at);
+      if (record !== undefined) found.push(record);
+    }
+    return found;
+  }
+}

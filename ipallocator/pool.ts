@@ -1,0 +1,323 @@
+import { type Cidr, familyOf, type Ip, ipFromBigInt, parseCidr, rangeOf } from "../core/address.ts";
+import { assertNever } from "../core/brand.ts";
+import type { Clock } from "../core/clock.ts";
+import * as failures from "./failures.ts";
+import { type Entry, Ledger } from "./ledger.ts";
+import { MonotoneTime } from "./monotone.ts";
+import type { Offset } from "./occupancy.ts";
+import { checkOwner, type Owner } from "./owner.ts";
+import type { ReservedSpan, Span } from "./ranges.ts";
+import {
+  checkSnapshotVersion,
+  type Lease,
+  type PoolSnapshot,
+  type QuarantinedAddress,
+  type Reservation,
+  snapshotVersion,
+} from "./snapshot.ts";
+import { openSpace, type Space } from "./space.ts";
+
+export interface PoolOptions {
+  /** IPv4 /8 to /30, IPv6 /8 to /126. */
+  readonly network: Cidr;
+  readonly clock: Clock;
+  /** How long a released address is not handed out again, milliseconds. Default one minute. */
+  readonly quarantineMs?: number;
+  /** Reserved from the start, with the reason `gateway`. */
+  readonly gateway?: Ip;
+  /**
+   * Leased and quarantined addresses the pool keeps at most, so that a very large network cannot fill the
+   * memory. Default 2^24: more than a full IPv4 /8 needs.
+   */
+  readonly maxLeases?: number;
+}
+
+/** Every address is counted in exactly one of the four; they add up to `size`. */
+export interface PoolStats {
+  readonly size: bigint;
+  readonly free: bigint;
+  readonly used: bigint;
+  readonly reserved: bigint;
+  readonly quarantined: bigint;
+}
+
+export type AddressState =
+  | { readonly state: "free" }
+  | { readonly state: "used"; readonly owner: Owner }
+  | { readonly state: "reserved"; readonly reason: string }
+  /** Times are milliseconds since 1970. */
+  | { readonly state: "quarantined"; readonly since: number; readonly until: number };
+
+/** One address, or all from `first` to `last`. */
+export type IpRange = Ip | { readonly first: Ip; readonly last: Ip };
+
+/**
+ * Which addresses of one network are free, reserved, leased (and by whom) or in quarantine.
+ *
+ * Pure and synchronous; the caller makes it durable. Addresses are handed out as runv did: the next free one
+ * behind the last handed out, from the start again at the end. An address asked for by name does not move that
+ * place. A released address rests for `quarantineMs`; when nothing else is left, the one that has rested longest
+ * goes first.
+ *
+ * Methods that depend on time take `now`, milliseconds since 1970, by default the clock's. When the clock is
+ * set back, time stands still here until it has caught up.
+ */
+export class AddressPool {
+  readonly network: Cidr;
+  readonly quarantineMs: number;
+  readonly maxLeases: number;
+  readonly #clock: Clock;
+  readonly #space: Space;
+  readonly #ledger: Ledger;
+  readonly #time = new MonotoneTime();
+
+  /** Throws `ADDRESS_INVALID` or `INVALID_ARGUMENT` for a network that cannot be a pool. */
+  constructor(options: PoolOptions) {
+    this.#space = openSpace(options.network);
+    this.network = this.#space.network;
+    this.quarantineMs = failures.wholeNumber(options.quarantineMs ?? 60_000, "quarantineMs");
+    this.maxLeases = failures.wholeNumber(options.maxLeases ?? 2 ** 24, "maxLeases");
+    this.#clock = options.clock;
+    this.#ledger = new Ledger(this.#space);
+    const { first, last } = this.#space;
+    // In IPv6 the first address is the subnet-router anycast address (RFC 4291 2.6.1); there is no broadcast.
+    this.#ledger.reserve({ first, last: first, reason: "network", fixed: true });
+    if (this.#space.family === 4)
+      this.#ledger.reserve({ first: last, last, reason: "broadcast", fixed: true });
+    if (options.gateway !== undefined) this.reserve(options.gateway, "gateway");
+  }
+
+  /** Hands out the next free address. Throws `POOL_EXHAUSTED`. */
+  acquire(owner: Owner, now: number = this.#clock.now()): Ip {
+    checkOwner(owner);
+    this.#settle(now);
+    const room = this.#ledger.recordCount < this.maxLeases;
+    let offset = room ? this.#ledger.nextFree() : undefined;
+    if (offset === undefined) {
+      const oldest = this.#ledger.oldest();
+      if (oldest === undefined) {
+        throw room
+          ? failures.exhausted(this.network, this.#ledger.counts())
+          : failures.leaseLimitReached(this.network, this.maxLeases);
+      }
+      offset = this.#ledger.leaseResting(oldest, owner);
+    } else this.#ledger.lease(offset, owner);
+    this.#ledger.cursor = offset;
+    return this.#space.ipAt(offset);
+  }
+
+  /**
+   * Leases an address by name; one in quarantine is granted, as the caller knows what it wants. Throws
+   * `ADDRESS_IN_USE` (details `holderKind` and `holderId`; also when the holder is the same owner),
+   * `ADDRESS_RESERVED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`, `POOL_EXHAUSTED` (at `maxLeases`).
+   */
+  acquireAt(ip: Ip, owner: Owner): void {
+    checkOwner(owner);
+    const offset = this.#offsetOf(ip);
+    const entry = this.#unclaimed(offset);
+    if (entry.kind === "resting") {
+      this.#ledger.leaseResting(entry.record, owner);
+      return;
+    }
+    if (this.#ledger.recordCount >= this.maxLeases) {
+      const oldest = this.#ledger.oldest();
+      if (oldest === undefined) throw failures.leaseLimitReached(this.network, this.maxLeases);
+      this.#ledger.wake(oldest);
+    }
+    this.#ledger.lease(offset, owner);
+  }
+
+  /**
+   * Ends a lease and answers whose it was; the address goes into quarantine.
+   * Throws `ADDRESS_NOT_ALLOCATED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
+   */
+  release(ip: Ip, now: number = this.#clock.now()): Owner {
+    const time = this.#settle(now);
+    const offset = this.#offsetOf(ip);
+    const entry = this.#ledger.at(offset);
+    if (entry.kind !== "leased")
+      throw failures.notAllocated(this.#space.ipAt(offset), this.#state(entry).state);
+    this.#ledger.retire(entry.record, time);
+    return entry.owner;
+  }
+
+  /** Ends all leases of an owner and answers their addresses in order; none is no error. */
+  releaseOwner(owner: Owner, now: number = this.#clock.now()): Ip[] {
+    const time = this.#settle(now);
+    const ips = this.addressesOf(owner);
+    for (const record of this.#ledger.recordsOf(owner)) this.#ledger.retire(record, time);
+    return ips;
+  }
+
+  /** The addresses an owner holds, in order. */
+  addressesOf(owner: Owner): Ip[] {
+    const records = this.#ledger.recordsOf(owner);
+    return this.#ledger.offsetsOf(records).map((offset) => this.#space.ipAt(offset));
+  }
+
+  /**
+   * Takes addresses out of the pool. What is reserved already keeps its reason; what rests in quarantine leaves
+   * it. Throws `ADDRESS_IN_USE` when one is leased, and then reserves none.
+   */
+  reserve(range: IpRange, reason: string): void {
+    const span = this.#spanOf(range);
+    this.#refuseLeasedIn(span);
+    this.#ledger.reserve({ ...span, reason, fixed: false });
+  }
+
+  /** Reserves the first and the last address of a network inside the pool: both or none. */
+  reserveEdges(network: Cidr, reason: string): void {
+    const range = rangeOf(parseCidr(network, "network"));
+    const spans = [range.first, range.last].map((value) =>
+      this.#spanOf(ipFromBigInt(familyOf(network), value)),
+    );
+    for (const span of spans) this.#refuseLeasedIn(span);
+    for (const span of spans) this.#ledger.reserve({ ...span, reason, fixed: false });
+  }
+
+  /** Gives reserved addresses back; absent is success. Network and broadcast address stay reserved. */
+  unreserve(range: IpRange): void {
+    this.#ledger.unreserve(this.#spanOf(range));
+  }
+
+  /**
+   * Puts a free address into quarantine as released at `since`: for a pool rebuilt from stored rows. One that
+   * rests already stays as it is. Throws `ADDRESS_IN_USE`, `ADDRESS_RESERVED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
+   */
+  quarantine(ip: Ip, since: number): void {
+    const offset = this.#offsetOf(ip);
+    if (this.#unclaimed(offset).kind === "free") this.#ledger.rest(offset, this.#time.adopt(since));
+  }
+
+  /** Makes the next search start behind this address, as if it had been handed out last. */
+  seek(ip: Ip): void {
+    this.#ledger.cursor = this.#offsetOf(ip);
+  }
+
+  /** What an address is now. Throws `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`. */
+  lookup(ip: Ip, now: number = this.#clock.now()): AddressState {
+    this.#settle(now);
+    return this.#state(this.#ledger.at(this.#offsetOf(ip)));
+  }
+
+  stats(now: number = this.#clock.now()): PoolStats {
+    this.#settle(now);
+    return { size: this.#space.size, ...this.#ledger.counts() };
+  }
+
+  /** The leases in the order of addresses. One that ends during the iteration is left out, a new one not seen. */
+  *leases(): Generator<Lease> {
+    for (const offset of this.#ledger.leased()) {
+      const entry = this.#ledger.at(offset);
+      if (entry.kind === "leased") yield { ip: this.#space.ipAt(offset), owner: entry.owner };
+    }
+  }
+
+  /** Addresses in quarantine, oldest first. */
+  quarantined(now: number = this.#clock.now()): QuarantinedAddress[] {
+    this.#settle(now);
+    return this.#resting();
+  }
+
+  /** Reserved ranges in order, network and broadcast address included. */
+  reservations(): Reservation[] {
+    return this.#ledger.reserved().map((span) => this.#reservation(span));
+  }
+
+  /** The pool as plain JSON; changes nothing. */
+  snapshot(): PoolSnapshot {
+    const { cursor } = this.#ledger;
+    return {
+      version: snapshotVersion,
+      network: this.network,
+      quarantineMs: this.quarantineMs,
+      ...(cursor === undefined ? {} : { cursor: this.#space.ipAt(cursor) }),
+      reservations: this.#ledger
+        .reserved()
+        .filter((span) => !span.fixed)
+        .map((span) => this.#reservation(span)),
+      leases: [...this.leases()],
+      quarantined: this.#resting(),
+    };
+  }
+
+  /**
+   * A pool equal to the one the snapshot was taken of. Throws `STATE_NEWER`, `STATE_CORRUPT`, or the error of the
+   * first entry that does not fit.
+   */
+  static restore(
+    snapshot: PoolSnapshot,
+    options: { readonly clock: Clock; readonly maxLeases?: number },
+  ): AddressPool {
+    checkSnapshotVersion(snapshot);
+    const { network, quarantineMs } = snapshot;
+    const pool = new AddressPool({ ...options, network, quarantineMs });
+    for (const { first, last, reason } of snapshot.reservations)
+      pool.reserve({ first, last }, reason);
+    for (const { ip, owner } of snapshot.leases) pool.acquireAt(ip, owner);
+    for (const { ip, since } of snapshot.quarantined) pool.quarantine(ip, since);
+    if (snapshot.cursor !== undefined) pool.seek(snapshot.cursor);
+    return pool;
+  }
+
+  /** Frees what has rested long enough; answers the pool's own time. */
+  #settle(now: number): number {
+    const time = this.#time.at(now);
+    this.#ledger.wakeUntil(time - this.quarantineMs);
+    return time;
+  }
+
+  #state(entry: Entry): AddressState {
+    switch (entry.kind) {
+      case "free":
+        return { state: "free" };
+      case "reserved":
+        return { state: "reserved", reason: entry.reason };
+      case "leased":
+        return { state: "used", owner: entry.owner };
+      case "resting": {
+        const since = this.#time.onClock(entry.since);
+        return { state: "quarantined", since, until: since + this.quarantineMs };
+      }
+      default:
+        return assertNever(entry);
+    }
+  }
+
+  /** The entry of an offset that is neither leased nor reserved. */
+  #unclaimed(offset: Offset): Entry & { kind: "free" | "resting" } {
+    const entry = this.#ledger.at(offset);
+    if (entry.kind === "leased") throw failures.inUse(this.#space.ipAt(offset), entry.owner);
+    if (entry.kind === "reserved") throw failures.reserved(this.#space.ipAt(offset), entry.reason);
+    return entry;
+  }
+
+  #refuseLeasedIn(span: Span): void {
+    const leased = this.#ledger.leasedIn(span);
+    if (leased !== undefined) this.#unclaimed(leased);
+  }
+
+  #resting(): QuarantinedAddress[] {
+    return Array.from(this.#ledger.resting(), ({ offset, since }) => ({
+      ip: this.#space.ipAt(offset),
+      since: this.#time.onClock(since),
+    }));
+  }
+
+  #reservation({ first, last, reason }: ReservedSpan): Reservation {
+    return { first: this.#space.ipAt(first), last: this.#space.ipAt(last), reason };
+  }
+
+  #offsetOf(ip: Ip): Offset {
+    const offset = this.#space.offsetOf(ip);
+    if (offset === undefined) throw failures.outOfRange(ip, this.network);
+    return offset;
+  }
+
+  #spanOf(range: IpRange): Span {
+    const [from, to] = typeof range === "string" ? [range, range] : [range.first, range.last];
+    const span = { first: this.#offsetOf(from), last: this.#offsetOf(to) };
+    if (span.first > span.last) throw failures.rangeBackwards(from, to);
+    return span;
+  }
+}
