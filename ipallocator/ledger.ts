@@ -64,10 +64,10 @@ export class Ledger {
       : { kind: "leased", record, owner: this.#records.ownerOf(record) };
   }
 
-  /** The first free offset behind the cursor, from the start again at the end. */
-  nextFree(): Offset | undefined {
+  /** The first free offset behind the cursor (or another one), from the start again at the end. */
+  nextFree(behind: Offset | undefined = this.cursor): Offset | undefined {
     const { first } = this.#space;
-    const from = this.cursor === undefined ? first : this.#space.after(this.cursor);
+    const from = behind === undefined ? first : this.#space.after(behind);
     const ahead = from === undefined ? undefined : this.#taken.nextFree(from);
     return ahead ?? this.#taken.nextFree(first);
   }

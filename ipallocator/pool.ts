@@ -189,6 +189,25 @@ export class AddressPool {
     if (this.#unclaimed(offset).kind === "free") this.#ledger.rest(offset, this.#time.adopt(since));
   }
 
+  /**
+   * The addresses `acquire` would hand out next, at most `count`, in order: the free ones, then those that rest,
+   * oldest first. Takes nothing.
+   */
+  peek(count: number, now: number = this.#clock.now()): Ip[] {
+    this.#settle(now);
+    const found: Offset[] = [];
+    let next = this.#ledger.nextFree();
+    while (found.length < count && next !== undefined && next !== found[0]) {
+      found.push(next);
+      next = this.#ledger.nextFree(next);
+    }
+    for (const { offset } of this.#ledger.resting()) {
+      if (found.length >= count) break;
+      found.push(offset);
+    }
+    return found.map((offset) => this.#space.ipAt(offset));
+  }
+
   /** Makes the next search start behind this address, as if it had been handed out last. */
   seek(ip: Ip): void {
     this.#ledger.cursor = this.#offsetOf(ip);
