@@ -65,7 +65,6 @@ const vx = {
   port: 15,
   group6: 16,
   local6: 17,
-  udpCsum: 18,
 } as const;
 
 export interface VxlanSettings {

@@ -150,7 +150,7 @@ export function changeLink(link: LinkRef, change: LinkChange): Request {
     flags: 0,
     payload: writer.finish(),
     what: `Cannot set ${describe(change)} of ${label(link)}`,
-    slow: change.master === 0 || change.netnsFd !== undefined || change.up === false,
+    slow: change.master === 0 || change.netnsFd !== undefined,
   };
 }
 

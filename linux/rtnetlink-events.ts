@@ -1,0 +1,132 @@
+import { type Poll, pollFd } from "./ffi/poll.ts";
+import { NetlinkSocket } from "./netlink-socket.ts";
+import { type EventGroup, eventGroups } from "./rtnetlink/constants.ts";
+import { parseEvent, type RtnetlinkEvent } from "./rtnetlink/event.ts";
+import { type NetlinkMessage, parseMessages } from "./rtnetlink/message.ts";
+
+export interface WatchOptions {
+  readonly groups: readonly EventGroup[];
+  /** Bytes the kernel may queue; 8 MiB unless given. */
+  readonly receiveBuffer?: number;
+}
+
+export interface RtnetlinkWatch extends Disposable {
+  /** How many times events were lost: a resync followed each. */
+  readonly losses: number;
+  close(): void;
+}
+
+// Gives other work its turn in a storm of events; what is left makes the descriptor readable again at once.
+const datagramsPerTurn = 64;
+
+/**
+ * Calls `listener` for every change in the network namespace the calling thread is in, in order. It does not keep the
+ * process alive.
+ *
+ * When more happens than the kernel can queue it drops events: `onResync` is then called once, after the events that
+ * were kept. Whoever mirrors the kernel's state lists it anew there; changes made after that arrive as events again.
+ */
+export function watchRtnetlink(
+  options: WatchOptions,
+  listener: (event: RtnetlinkEvent) => void,
+  onResync: () => void,
+): RtnetlinkWatch {
+  return new EventWatch(options, listener, onResync);
+}
+
+class EventWatch implements RtnetlinkWatch {
+  readonly #socket: NetlinkSocket;
+  readonly #poll: Poll;
+  readonly #listener: (event: RtnetlinkEvent) => void;
+  readonly #onResync: () => void;
+  #losses = 0;
+  #lossPending = false;
+  #closed = false;
+
+  constructor(
+    options: WatchOptions,
+    listener: (event: RtnetlinkEvent) => void,
+    onResync: () => void,
+  ) {
+    this.#listener = listener;
+    this.#onResync = onResync;
+    this.#socket = new NetlinkSocket({
+      groups: options.groups.map((group) => eventGroups[group]),
+      ...(options.receiveBuffer === undefined ? {} : { receiveBuffer: options.receiveBuffer }),
+    });
+    this.#poll = pollFd(this.#socket.fd, "readable", () => this.#read());
+    this.#poll.unref();
+  }
+
+  get losses(): number {
+    return this.#losses;
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#poll.close();
+    this.#socket.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #read(): void {
+    for (let i = 0; i < datagramsPerTurn && !this.#closed; i++) {
+      const part = this.#socket.receive();
+      if (part === "empty") {
+        this.#resyncIfLost();
+        return;
+      }
+      if (part === "lost") this.#noteLoss();
+      else this.#deliver(part);
+    }
+    // The queue may be empty by now, and then nothing would wake us for the resync.
+    if (this.#lossPending) setImmediate(() => this.#read());
+  }
+
+  /** After an overrun the kernel goes on dropping until the queue has been emptied, so the resync waits for that. */
+  #resyncIfLost(): void {
+    if (!this.#lossPending) return;
+    this.#lossPending = false;
+    this.#onResync();
+  }
+
+  #noteLoss(): void {
+    this.#losses++;
+    this.#lossPending = true;
+    // libuv stops watching a descriptor with an error pending, without a word (1.51).
+    this.#poll.stop();
+    this.#poll.start();
+    this.#poll.unref();
+  }
+
+  #deliver(part: Uint8Array): void {
+    for (const message of this.#parse(part)) {
+      if (this.#closed) return;
+      const event = this.#parseEvent(message);
+      if (event !== undefined) this.#listener(event);
+    }
+  }
+
+  #parse(part: Uint8Array): readonly NetlinkMessage[] {
+    try {
+      return parseMessages(part);
+    } catch {
+      // An event that cannot be read is an event lost.
+      this.#noteLoss();
+      return [];
+    }
+  }
+
+  #parseEvent(message: NetlinkMessage): RtnetlinkEvent | undefined {
+    try {
+      return parseEvent(message);
+    } catch {
+      this.#noteLoss();
+      return undefined;
+    }
+  }
+}

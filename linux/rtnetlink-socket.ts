@@ -1,0 +1,300 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Ip, IpPrefix } from "../core/address.ts";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
+import { type Answer, RtnetlinkExchange } from "./rtnetlink-exchange.ts";
+import { ackError } from "./rtnetlink/ack.ts";
+import * as address from "./rtnetlink/address.ts";
+import type { BridgePortSettings } from "./rtnetlink/bridge-port.ts";
+import { errnoName } from "./rtnetlink/errno.ts";
+import * as fdb from "./rtnetlink/fdb.ts";
+import { type Link, parseLink } from "./rtnetlink/link.ts";
+import type { BridgeSettings, VxlanSettings } from "./rtnetlink/link-kind.ts";
+import * as link from "./rtnetlink/link-requests.ts";
+import type { Request } from "./rtnetlink/message.ts";
+import * as neighbour from "./rtnetlink/neighbour.ts";
+import { parseRoute, type Route } from "./rtnetlink/route.ts";
+import * as route from "./rtnetlink/route-requests.ts";
+
+export interface LinksFilter extends link.LinkFilter {
+  readonly group?: number;
+}
+
+/** A new link and the alias it gets right after its birth. */
+export type AddLink = link.NewLink & { readonly alias?: string };
+
+// A send is bounded by the socket's buffer (208 KiB), an answer takes some 800 bytes of the other one.
+const batchSize = 256;
+// A dump of 1,000 links takes 6 ms; somebody would have to change links in each of them.
+const dumpAttempts = 50;
+
+/**
+ * The kernel's network configuration, in the namespace the calling thread was in when it was opened.
+ *
+ * Every method throws `NETLINK_FAILED` with the errno's name in `details.errno` and the kernel's own words, if any, in
+ * `details.kernel`. What is there already, or is absent already, is an error of `add…` and a success of `delete…`
+ * (which tell by a boolean whether there was something). Calls may overlap; answers are matched by sequence number.
+ * Requests that take the kernel milliseconds (deleting, leaving a bridge) run on another thread, one after the other:
+ * await them before something that depends on them.
+ */
+export class Rtnetlink implements Disposable {
+  readonly #fast = new RtnetlinkExchange();
+  readonly #slow = new RtnetlinkExchange();
+
+  static open(): Rtnetlink {
+    return new Rtnetlink();
+  }
+
+  /** Closes the sockets; slow requests under way are finished first. A second call does nothing. */
+  close(): void {
+    this.#fast.close();
+    this.#slow.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  // Links
+
+  async links(filter: LinksFilter = {}): Promise<readonly Link[]> {
+    const { group, ...kernelFilter } = filter;
+    const links = await this.#dump(link.getLinks(kernelFilter), parseLink);
+    // Filtered again: kernels ignore a kind they do not know, and those before 4.20 some filters.
+    return links.filter(
+      (found) =>
+        (group === undefined || found.group === group) &&
+        (filter.kind === undefined || found.kind === filter.kind) &&
+        (filter.master === undefined || found.master === filter.master),
+    );
+  }
+
+  /** One link, by index, name or alternative name; undefined when there is none. */
+  async link(which: link.LinkRef): Promise<Link | undefined> {
+    const found = await this.#get(link.getLink(which));
+    return found === undefined ? undefined : parseLink(found.payload);
+  }
+
+  /** Makes a bridge and gives it back as it is. Group and MTU are there from birth, the alias follows. */
+  addBridge(options: AddLink & { readonly bridge?: BridgeSettings }): Promise<Link> {
+    return this.#addLink(link.newBridge(options), options);
+  }
+
+  /** Makes a veth pair and gives back the near end; `peer.netnsFd` lets the far end be born elsewhere. */
+  addVeth(options: AddLink & { readonly peer: link.NewLink }): Promise<Link> {
+    return this.#addLink(link.newVeth(options), options);
+  }
+
+  addVxlan(options: AddLink & { readonly vxlan: VxlanSettings }): Promise<Link> {
+    return this.#addLink(link.newVxlan(options), options);
+  }
+
+  addDummy(options: AddLink): Promise<Link> {
+    return this.#addLink(link.newDummy(options), options);
+  }
+
+  /** Changes a link; several changes are not atomic, the kernel stops at the first that fails. */
+  changeLink(which: link.LinkRef, change: link.LinkChange): Promise<void> {
+    return this.run(link.changeLink(which, change));
+  }
+
+  /** Changes settings a link has as a port of its bridge. */
+  changeBridgePort(which: link.LinkRef, settings: BridgePortSettings): Promise<void> {
+    return this.run(link.changeBridgePort(which, settings));
+  }
+
+  addAltName(which: link.LinkRef, name: string): Promise<void> {
+    return this.run(link.addAltName(which, name));
+  }
+
+  deleteAltName(which: link.LinkRef, name: string): Promise<boolean> {
+    return this.#remove(link.deleteAltName(which, name));
+  }
+
+  deleteLink(which: link.LinkRef): Promise<boolean> {
+    return this.#remove(link.deleteLink(which));
+  }
+
+  /** Ends every link of a group in one go: 300 cost the kernel what two cost one by one. */
+  deleteGroup(group: number): Promise<boolean> {
+    return this.#remove(link.deleteGroup(group));
+  }
+
+  // Addresses
+
+  addresses(filter: address.AddressFilter = {}): Promise<readonly address.LinkAddress[]> {
+    return this.#dump(address.getAddresses(filter), (payload) => {
+      const found = address.parseAddress(payload);
+      return filter.index === undefined || found.index === filter.index ? found : undefined;
+    });
+  }
+
+  addAddress(index: number, prefix: IpPrefix, options?: address.AddressOptions): Promise<void> {
+    return this.run(address.addAddress(index, prefix, options));
+  }
+
+  deleteAddress(index: number, prefix: IpPrefix): Promise<boolean> {
+    return this.#remove(address.deleteAddress(index, prefix));
+  }
+
+  // Routes
+
+  /** Routes of every table unless filtered; `table: 254` is main. */
+  async routes(filter: route.RouteFilter = {}): Promise<readonly Route[]> {
+    const matches = (found: Route): boolean =>
+      (filter.table === undefined || found.table === filter.table) &&
+      (filter.protocol === undefined || found.protocol === filter.protocol) &&
+      (filter.link === undefined || found.link === filter.link);
+    try {
+      return await this.#dump(route.getRoutes(filter), (payload) => {
+        const found = parseRoute(payload);
+        return found !== undefined && matches(found) ? found : undefined;
+      });
+    } catch (error) {
+      // "FIB table does not exist": a table is there from its first route on.
+      if (filter.table !== undefined && hasErrno(error, ["ENOENT"])) return [];
+      throw error;
+    }
+  }
+
+  addRoute(wanted: route.NewRoute): Promise<void> {
+    return this.run(route.addRoute(wanted));
+  }
+
+  replaceRoute(wanted: route.NewRoute): Promise<void> {
+    return this.run(route.replaceRoute(wanted));
+  }
+
+  deleteRoute(unwanted: route.NewRoute): Promise<boolean> {
+    return this.#remove(route.deleteRoute(unwanted));
+  }
+
+  // Neighbours and forwarding entries
+
+  neighbours(filter: neighbour.NeighbourFilter = {}): Promise<readonly neighbour.Neighbour[]> {
+    return this.#dump(neighbour.getNeighbours(filter), (payload) => {
+      const found = neighbour.parseNeighbour(payload);
+      return filter.index === undefined || found?.index === filter.index ? found : undefined;
+    });
+  }
+
+  replaceNeighbour(wanted: neighbour.NewNeighbour): Promise<void> {
+    return this.run(neighbour.replaceNeighbour(wanted));
+  }
+
+  deleteNeighbour(index: number, ip: Ip): Promise<boolean> {
+    return this.#remove(neighbour.deleteNeighbour(index, ip));
+  }
+
+  fdb(filter: fdb.FdbFilter = {}): Promise<readonly fdb.FdbEntry[]> {
+    return this.#dump(fdb.getFdb(filter), fdb.parseFdb);
+  }
+
+  addFdb(entry: fdb.NewFdbEntry, mode?: "add" | "replace" | "append"): Promise<void> {
+    return this.run(fdb.addFdb(entry, mode));
+  }
+
+  deleteFdb(entry: fdb.NewFdbEntry): Promise<boolean> {
+    return this.#remove(fdb.deleteFdb(entry));
+  }
+
+  // Requests of any kind
+
+  /** Carries out one request that is answered by nothing but success or failure. */
+  async run(request: Request): Promise<void> {
+    const [answer] = await this.#exchange([request]);
+    throwIfRefused(request, answer);
+  }
+
+  /**
+   * Carries out many requests, up to 256 per system call, in order, whatever becomes of each: the outcome of a request
+   * is undefined or its error. Do not put a request here that must not happen when an earlier one fails.
+   */
+  async tryBatch(requests: readonly Request[]): Promise<readonly (PodnetError | undefined)[]> {
+    const outcomes: (PodnetError | undefined)[] = [];
+    for (let start = 0; start < requests.length; start += batchSize) {
+      const part = requests.slice(start, start + batchSize);
+      const answers = await this.#exchange(part);
+      part.forEach((request, i) => outcomes.push(refusal(request, answers[i])));
+    }
+    return outcomes;
+  }
+
+  /** The same, throwing the first error when all have been tried; `details.failed` counts them. */
+  async batch(requests: readonly Request[]): Promise<void> {
+    const errors = (await this.tryBatch(requests)).filter((outcome) => outcome !== undefined);
+    const [first] = errors;
+    if (first !== undefined) throw first.with({ details: { failed: errors.length } });
+  }
+
+  async #exchange(requests: readonly Request[]): Promise<readonly Answer[]> {
+    return requests.some(({ slow }) => slow === true)
+      ? this.#slow.exchangeSlowly(requests)
+      : this.#fast.exchange(requests);
+  }
+
+  async #addLink(request: Request, options: AddLink): Promise<Link> {
+    await this.run(request);
+    // Not in the same batch: had the first failed, the second would mark somebody else's link.
+    if (options.alias !== undefined) await this.changeLink(options.name, { alias: options.alias });
+    const made = await this.link(options.name);
+    if (made !== undefined) return made;
+    throw new PodnetError("NETLINK_FAILED", `Link "${options.name}" was made and is gone again`, {
+      details: { errno: "ENODEV" },
+    });
+  }
+
+  async #get(request: Request): Promise<{ readonly payload: Uint8Array } | undefined> {
+    const [answer] = await this.#exchange([request]);
+    if (answer !== undefined && errnoName(answer.ack.errno) === "ENODEV") return undefined;
+    throwIfRefused(request, answer);
+    return answer?.messages[0];
+  }
+
+  async #remove(request: Request): Promise<boolean> {
+    try {
+      await this.run(request);
+      return true;
+    } catch (error) {
+      if (hasErrno(error, absent)) return false;
+      throw error;
+    }
+  }
+
+  async #dump<T>(
+    request: Request,
+    parse: (payload: Uint8Array) => T | undefined,
+  ): Promise<readonly T[]> {
+    for (let attempt = 1; attempt <= dumpAttempts; attempt++) {
+      const [answer] = await this.#exchange([request]);
+      throwIfRefused(request, answer);
+      if (answer !== undefined && !answer.interrupted) {
+        return answer.messages
+          .map(({ payload }) => parse(payload))
+          .filter((found) => found !== undefined);
+      }
+      await nextTurn();
+    }
+    throw new PodnetError(
+      "NETLINK_FAILED",
+      `${request.what}: it changed during each of ${dumpAttempts} attempts`,
+      { details: { errno: "EINTR" } },
+    );
+  }
+}
+
+/** How the kernel says that what should be deleted is not there: link, address, route, neighbour or FDB entry. */
+const absent = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
+
+function hasErrno(error: unknown, names: readonly string[]): boolean {
+  return isPodnetError(error, "NETLINK_FAILED") && names.includes(String(error.details["errno"]));
+}
+
+function refusal(request: Request, answer: Answer | undefined): PodnetError | undefined {
+  const errno = answer?.ack.errno ?? 0;
+  return answer === undefined || errno === 0 ? undefined : ackError(request.what, answer.ack);
+}
+
+function throwIfRefused(request: Request, answer: Answer | undefined): void {
+  const error = refusal(request, answer);
+  if (error !== undefined) throw error;
+}
