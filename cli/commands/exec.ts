@@ -1,0 +1,140 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Command } from "commander";
+import type { Podnet } from "../../api/client.ts";
+import type { ExecRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { CommonOptions, Context } from "../context.ts";
+import type { Io, SignalName } from "../io.ts";
+import { collect, parsePairs } from "../parse.ts";
+import { Queue } from "../queue.ts";
+import { usage } from "../report.ts";
+import { rawMode, sizeOf, write } from "../terminal.ts";
+
+interface Options extends CommonOptions {
+  readonly interactive?: boolean;
+  readonly tty?: boolean;
+  readonly env?: readonly string[];
+  readonly workdir?: string;
+}
+
+type Message = MessageInitShape<typeof ExecRequestSchema>;
+
+const more = `
+Options stand before the pod's name; all that follows it goes to the guest.
+Exits with the program's own code, 128+n when signal n ended it, 125 when podnet itself failed,
+126 when the program cannot be run, 127 when it is not there.
+
+Examples:
+  podnet exec web ip addr
+  podnet exec -it web sh
+  echo hello | podnet exec -i web cat
+  podnet exec -e LANG=C -w /tmp web ls -l`;
+
+export function addExec(program: Command, context: Context): void {
+  program
+    .command("exec")
+    .description("run a program in a pod")
+    .passThroughOptions()
+    .argument("<pod>", "name or id")
+    .argument("<program...>", "program and its arguments")
+    .option("-i, --interactive", "pass standard input on")
+    .option("-t, --tty", "give the program a terminal")
+    .option("-e, --env <key=value>", "an environment variable; may be repeated", collect)
+    .option("-w, --workdir <path>", "working directory; default /")
+    .addHelpText("after", more)
+    .action(async (pod: string, args: string[], options: Options) => {
+      const { io } = context;
+      if (options.tty === true && options.interactive === true && io.stdin.isTTY !== true) {
+        throw usage("Standard input is no terminal", "Leave out -t");
+      }
+      using podnet = await io.connect(options.socket);
+      context.exitCode = await runExec(io, podnet, pod, args, options);
+    });
+}
+
+async function runExec(
+  io: Io,
+  podnet: Podnet,
+  idOrName: string,
+  args: string[],
+  options: Options,
+): Promise<number> {
+  const terminal = options.tty === true;
+  const input = new Queue<Message>();
+  input.push({
+    input: {
+      case: "start",
+      value: {
+        idOrName,
+        args,
+        env: {
+          ...(terminal ? { TERM: io.env["TERM"] ?? "xterm" } : {}),
+          ...parsePairs("--env", options.env ?? []),
+        },
+        workdir: options.workdir ?? "",
+        terminal,
+        ...(terminal ? sizeOf(io.stdout) : {}),
+      },
+    },
+  });
+  using stack = new DisposableStack();
+  if (terminal && options.interactive === true) stack.use(rawMode(io.stdin));
+  if (terminal) stack.use(followSize(io, input));
+  const gaveUp = new AbortController();
+  stack.use(passSignals(io, input, gaveUp));
+  if (options.interactive === true) stack.use(passInput(io, input));
+  else input.push({ input: { case: "closeStdin", value: {} } });
+  stack.defer(() => input.end());
+  for await (const { output } of podnet.pods.exec(input, { signal: gaveUp.signal })) {
+    if (output.case === "stdout") await write(io.stdout, output.value);
+    if (output.case === "stderr") await write(io.stderr, output.value);
+    if (output.case === "exit") return output.value.code;
+  }
+  throw new PodnetError("AGENT_DISCONNECTED", "The program's end was not reported", {
+    hint: "See whether the pod still runs: podnet get",
+  });
+}
+
+const forwarded = { SIGINT: 2, SIGTERM: 15, SIGHUP: 1, SIGQUIT: 3 } as const;
+
+/** Passes signals on to the program; whoever presses ctrl-c a third time wants to leave. */
+function passSignals(io: Io, input: Queue<Message>, gaveUp: AbortController): Disposable {
+  const stack = new DisposableStack();
+  let interrupts = 0;
+  for (const [name, signal] of Object.entries(forwarded) as [SignalName, number][]) {
+    stack.use(
+      io.onSignal(name, () => {
+        if (name === "SIGINT" && ++interrupts === 3) gaveUp.abort();
+        else input.push({ input: { case: "signal", value: { signal } } });
+      }),
+    );
+  }
+  return stack;
+}
+
+function followSize(io: Io, input: Queue<Message>): Disposable {
+  return io.onSignal("SIGWINCH", () =>
+    input.push({ input: { case: "resize", value: sizeOf(io.stdout) } }),
+  );
+}
+
+/** Chunks of standard input that may wait to be sent. */
+const most = 16;
+
+function passInput(io: Io, input: Queue<Message>): Disposable {
+  const { stdin } = io;
+  const onData = (data: Uint8Array | string): void => {
+    input.push({ input: { case: "stdin", value: Buffer.from(data as Uint8Array) } });
+    if (input.length > most) stdin.pause();
+  };
+  const onEnd = (): void => input.push({ input: { case: "closeStdin", value: {} } });
+  input.onDrain = () => stdin.resume();
+  stdin.on("data", onData).on("end", onEnd);
+  return {
+    [Symbol.dispose]() {
+      input.onDrain = undefined;
+      stdin.off("data", onData).off("end", onEnd);
+      stdin.pause();
+    },
+  };
+}

@@ -1,0 +1,48 @@
+import type { Command } from "commander";
+import { VerifyPodResponseSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { exitCodes } from "../exit-codes.ts";
+import { document, printDocument, toPlain } from "../output.ts";
+import { count, harmless, styled, table } from "../text.ts";
+
+const more = `
+Links, addresses and routes of the host are read through npm's netlink, the VM's NICs through npm's qemu-qmp,
+in a process that shares no code with podnet. Exits 1 when something differs.`;
+
+export function addVerify(program: Command, context: Context): void {
+  addOutput(
+    program.command("verify").description("compare a pod with what independent programs find"),
+  )
+    .argument("<pod>", "name or id")
+    .addHelpText("after", more)
+    .action(async (idOrName: string, options: OutputOptions) => {
+      const { io } = context;
+      const result = await withPodnet(context, options, (podnet, signal) =>
+        podnet.pods.verify({ idOrName }, { signal }),
+      );
+      if (!result.ok) context.exitCode = exitCodes.failed;
+      if (options.output !== "table") {
+        const body = toPlain(VerifyPodResponseSchema, result);
+        await printDocument(io, options.output, document("Verification", body));
+        return;
+      }
+      const rows = result.checks.map(({ ok, subject, witness, wanted, found }) => [
+        ok ? "ok" : "DIFFERS",
+        harmless(subject),
+        harmless(wanted),
+        harmless(found),
+        witness,
+      ]);
+      io.stdout.write(table(["", "SUBJECT", "WANTED", "FOUND", "WITNESS"], rows));
+      const wrong = result.checks.filter((check) => !check.ok).length;
+      io.stdout.write(
+        result.ok
+          ? styled(io.stdout, "green", `${count(result.checks.length, "check")}, all as recorded\n`)
+          : styled(
+              io.stdout,
+              "red",
+              `${wrong} of ${count(result.checks.length, "check")} differ\n`,
+            ),
+      );
+    });
+}

@@ -1,0 +1,51 @@
+import { type Command, Option } from "commander";
+import type { Podnet } from "../api/client.ts";
+import { PodnetError } from "../core/errors.ts";
+import { type Io, interruption } from "./io.ts";
+import type { Format } from "./output.ts";
+
+/** What one run of the program shares. */
+export interface Context {
+  readonly io: Io;
+  exitCode: number;
+}
+
+/** Options that every command takes. */
+export interface CommonOptions {
+  readonly socket?: string;
+}
+
+export interface OutputOptions extends CommonOptions {
+  readonly output: Format;
+}
+
+/** Adds `-o`. */
+export const addOutput = (command: Command): Command =>
+  command.addOption(
+    new Option("-o, --output <format>", "how to print")
+      .choices(["table", "json", "yaml"])
+      .default("table"),
+  );
+
+/**
+ * Runs `body` with a connection that is closed after it, and a signal that follows SIGINT and SIGTERM;
+ * after one of those the error is `CANCELLED` with the signal's number.
+ */
+export async function withPodnet<T>(
+  { io }: Context,
+  options: CommonOptions,
+  body: (podnet: Podnet, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  using interrupted = interruption(io);
+  using podnet = await io.connect(options.socket);
+  const { signal } = interrupted;
+  try {
+    return await body(podnet, signal);
+  } catch (thrown) {
+    if (!signal.aborted) throw thrown;
+    throw new PodnetError("CANCELLED", "Interrupted", {
+      details: { signal: Number(signal.reason) },
+      cause: thrown,
+    });
+  }
+}

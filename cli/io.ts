@@ -1,0 +1,61 @@
+import type { Podnet } from "../api/client.ts";
+
+/** A stream to write to, which may be a terminal. */
+export type Output = NodeJS.WritableStream & {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  readonly rows?: number;
+};
+
+/** A stream to read from, which may be a terminal. */
+export type Input = NodeJS.ReadableStream & {
+  readonly isTTY?: boolean;
+  setRawMode?(raw: boolean): unknown;
+  unref?(): unknown;
+};
+
+export type SignalName = "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGQUIT" | "SIGWINCH";
+
+/** All of the outside world that commands touch, so that tests can stand in for it. */
+export interface Io {
+  readonly stdin: Input;
+  readonly stdout: Output;
+  readonly stderr: Output;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Calls back on a signal instead of its default action, until disposed. */
+  onSignal(name: SignalName, listener: () => void): Disposable;
+  /** Opens the API; loads it only now, so that help and usage errors are quick. */
+  connect(socket: string | undefined): Promise<Podnet>;
+}
+
+/** This process. */
+export function processIo(): Io {
+  return {
+    stdin: process.stdin,
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+    onSignal(name, listener) {
+      process.on(name, listener);
+      return { [Symbol.dispose]: () => void process.off(name, listener) };
+    },
+    async connect(socket) {
+      const { connectPodnet } = await import("../api/client.ts");
+      return connectPodnet(socket === undefined ? {} : { socket });
+    },
+  };
+}
+
+/** An `AbortSignal` that follows SIGINT and SIGTERM. The reason is the signal's number. */
+export function interruption(io: Io): { readonly signal: AbortSignal } & Disposable {
+  const controller = new AbortController();
+  const int = io.onSignal("SIGINT", () => controller.abort(2));
+  const term = io.onSignal("SIGTERM", () => controller.abort(15));
+  return {
+    signal: controller.signal,
+    [Symbol.dispose]() {
+      int[Symbol.dispose]();
+      term[Symbol.dispose]();
+    },
+  };
+}

@@ -1,0 +1,50 @@
+import { type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
+import type { Io } from "./io.ts";
+
+export type Format = "table" | "json" | "yaml";
+
+/** Keys whose values are enums of podnet.v1, which programs get as `running`, not `POD_STATE_RUNNING`. */
+const enumPrefix = /^(?:POD_STATE|INTERFACE_STATE|STATUS|KIND)_/;
+
+function plain(json: JsonValue): JsonValue {
+  if (Array.isArray(json)) return json.map(plain);
+  if (typeof json !== "object" || json === null) return json;
+  return Object.fromEntries(
+    Object.entries(json).map(([key, value]) => {
+      const isEnum = key === "state" || key === "status" || key === "kind";
+      if (isEnum && typeof value === "string" && enumPrefix.test(value)) {
+        return [key, value.replace(enumPrefix, "").toLowerCase()];
+      }
+      return [key, plain(value)];
+    }),
+  );
+}
+
+/** A message as programs see it: the API's JSON with every field present and enums in short lower case. */
+export function toPlain<Desc extends DescMessage>(
+  desc: Desc,
+  message: MessageShape<Desc>,
+): { [key: string]: JsonValue } {
+  return plain(toJson(desc, message, { alwaysEmitImplicit: true })) as { [key: string]: JsonValue };
+}
+
+/** The envelope of everything that `-o json` and `-o yaml` print; the version changes when a field goes or changes. */
+export const document = (
+  kind: string,
+  body: { readonly [key: string]: JsonValue },
+): { [key: string]: JsonValue } => ({ apiVersion: "podnet.v1", kind, ...body });
+
+/** Writes one document. `lines` keeps JSON on one line and separates YAML documents, for streams. */
+export async function printDocument(
+  io: Io,
+  format: "json" | "yaml",
+  value: JsonValue,
+  lines = false,
+): Promise<void> {
+  if (format === "json") {
+    io.stdout.write(`${JSON.stringify(value, undefined, lines ? 0 : 2)}\n`);
+    return;
+  }
+  const { stringify } = await import("yaml");
+  io.stdout.write(`${lines ? "---\n" : ""}${stringify(value)}`);
+}

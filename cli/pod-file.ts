@@ -1,0 +1,43 @@
+import { readFileSync } from "node:fs";
+import type { JsonValue } from "@bufbuild/protobuf";
+import { type PodSpec, PodSpecSchema } from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import { readJson } from "../api/json.ts";
+import { PodnetError } from "../core/errors.ts";
+import { printable } from "../core/names.ts";
+
+const maxBytes = 1 << 20;
+
+/** Reads a pod spec from a JSON or YAML file, `-` for standard input. The document is the spec itself. */
+export async function readPodFile(file: string): Promise<PodSpec> {
+  const text = readText(file);
+  const { parse } = await import("yaml");
+  let value: JsonValue;
+  try {
+    // Every JSON document is a YAML document. Aliases could blow a small file up.
+    value = parse(text, { maxAliasCount: 100, prettyErrors: true }) as JsonValue;
+  } catch (cause) {
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `"${printable(file)}" is neither YAML nor JSON: ${(cause as Error).message.split("\n")[0]}`,
+      { hint: "See docs/api.md for a pod file", cause },
+    );
+  }
+  return readJson(PodSpecSchema, value);
+}
+
+function readText(file: string): string {
+  try {
+    const bytes = readFileSync(file === "-" ? 0 : file);
+    if (bytes.length <= maxBytes) return bytes.toString("utf8");
+  } catch (cause) {
+    const { code = "unknown" } = cause as NodeJS.ErrnoException;
+    throw new PodnetError("INVALID_ARGUMENT", `"${printable(file)}" cannot be read (${code})`, {
+      hint: "Name a file you may read, or - for standard input",
+      details: { errno: code },
+      cause,
+    });
+  }
+  throw new PodnetError("INVALID_ARGUMENT", `"${printable(file)}" is larger than 1 MiB`, {
+    hint: "A pod file holds one pod spec",
+  });
+}

@@ -1,0 +1,116 @@
+import { Command, CommanderError } from "commander";
+import { addConsole } from "./commands/console.ts";
+import { addCreate } from "./commands/create.ts";
+import { addDelete } from "./commands/delete.ts";
+import { addDown } from "./commands/down.ts";
+import { addExec } from "./commands/exec.ts";
+import { addGet } from "./commands/get.ts";
+import { addInfo } from "./commands/info.ts";
+import { addList } from "./commands/list.ts";
+import { addNetworks } from "./commands/networks.ts";
+import { addStart } from "./commands/start.ts";
+import { addVerify } from "./commands/verify.ts";
+import { addVersion } from "./commands/version.ts";
+import { addWatch } from "./commands/watch.ts";
+import { addCompletion } from "./completion.ts";
+import type { Context } from "./context.ts";
+import { exitCodes } from "./exit-codes.ts";
+import type { Io } from "./io.ts";
+import type { Format } from "./output.ts";
+import { report } from "./report.ts";
+import { packageVersion } from "./version.ts";
+
+const about = `podnet gives microVM pods their network.
+
+Commands talk to podnetd over its unix socket: --socket, else PODNET_SOCKET, else /run/podnet/podnet.sock.`;
+
+const epilogue = `
+Examples:
+  podnet create --name web            one pod on the default network
+  podnet list                         what there is
+  podnet exec -it web sh              a shell in it
+  podnet delete web
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 podnetd unreachable, 4 not found, 5 conflict,
+6 the host is not ready, 124 timed out, 128+n ended by signal n.`;
+
+/** Builds the command tree. Actions put their exit code into `context`. */
+export function buildProgram(context: Context): Command {
+  const { io } = context;
+  const program = new Command("podnet");
+  program
+    .description(about)
+    .version(packageVersion(), "-V, --version", "print podnet's version")
+    .helpOption("-h, --help", "show help")
+    .helpCommand(true)
+    .enablePositionalOptions()
+    .showSuggestionAfterError()
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => void io.stdout.write(text),
+      writeErr: (text) => void io.stderr.write(text),
+      getOutHelpWidth: () => io.stdout.columns ?? 100,
+      getErrHelpWidth: () => io.stderr.columns ?? 100,
+      getOutHasColors: () => io.stdout.isTTY === true,
+      getErrHasColors: () => io.stderr.isTTY === true,
+    })
+    .addHelpText("after", epilogue);
+  for (const add of [
+    addCreate,
+    addGet,
+    addList,
+    addStart,
+    addDelete,
+    addWatch,
+    addExec,
+    addConsole,
+    addVerify,
+    addNetworks,
+    addInfo,
+    addDown,
+    addVersion,
+    addCompletion,
+  ]) {
+    add(program, context);
+  }
+  for (const command of program.commands) addCommon(command);
+  return program;
+}
+
+/** The options that every command has. */
+function addCommon(command: Command): void {
+  command
+    .optionsGroup("Options:")
+    .option("--socket <path>", "podnetd's unix socket")
+    .showHelpAfterError(`Try: podnet ${command.name()} --help`)
+    .helpOption("-h, --help", "show help");
+}
+
+/** What `-o` says, read before the arguments are understood, so that errors come in the form asked for. */
+function formatOf(args: readonly string[]): Format {
+  // What follows `exec POD` is the guest's.
+  if (args[0] === "exec") return "table";
+  const end = args.indexOf("--");
+  const own = end < 0 ? args : args.slice(0, end);
+  const wanted = own.flatMap((arg, i) => {
+    const joined = /^(?:-o|--output=)(json|yaml|table)$/.exec(arg)?.[1];
+    return joined ?? (arg === "-o" || arg === "--output" ? (own[i + 1] ?? []) : []);
+  });
+  return wanted.at(-1) === "json" ? "json" : "table";
+}
+
+/** Runs one command line, without the program's name, and returns the exit code. Never throws. */
+export async function run(args: readonly string[], io: Io): Promise<number> {
+  const context: Context = { io, exitCode: exitCodes.ok };
+  try {
+    await buildProgram(context).parseAsync([...args], { from: "user" });
+    return context.exitCode;
+  } catch (thrown) {
+    // Commander has said what it had to say; asking for help is no error.
+    if (thrown instanceof CommanderError) {
+      return thrown.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
+    }
+    const code = report(io, thrown, formatOf(args));
+    return args[0] === "exec" && code !== exitCodes.usage ? exitCodes.exec : code;
+  }
+}

@@ -1,0 +1,156 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { Command } from "commander";
+import {
+  BootSchema,
+  type DiskSchema,
+  DnsSchema,
+  type Interface,
+  InterfaceSchema,
+  type PodSpec,
+  PodSpecSchema,
+  ResourcesSchema,
+  type RouteSchema,
+} from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import { collect, parseCount, parseMemory, parsePairs, parseParts } from "./parse.ts";
+
+/** The flags that say what a pod is. */
+export interface SpecFlags {
+  readonly name?: string;
+  readonly label?: readonly string[];
+  readonly vcpu?: string;
+  readonly memory?: string;
+  readonly kernel?: string;
+  readonly initrd?: string;
+  readonly cmdline?: string;
+  readonly disk?: readonly string[];
+  readonly network?: string;
+  readonly address?: string;
+  readonly mac?: string;
+  readonly mtu?: string;
+  readonly gateway?: string;
+  readonly guestName?: string;
+  readonly interface?: readonly string[];
+  readonly hostname?: string;
+  readonly dns?: readonly string[];
+  readonly dnsSearch?: readonly string[];
+  readonly dnsOption?: readonly string[];
+  readonly route?: readonly string[];
+}
+
+/** Adds the flags to a command. */
+export function addSpecFlags(command: Command): void {
+  command
+    .option("-n, --name <name>", "the pod's name; default pod- and the start of its id")
+    .option("-l, --label <key=value>", "a label; may be repeated", collect)
+    .optionsGroup("Network:")
+    .option("--network <name>", "network of the first interface")
+    .option("--address <ip[/len]>", "its address; default the next free one")
+    .option("--mac <mac>", "its Ethernet address; default random")
+    .option("--mtu <bytes>", "its MTU; default the network's")
+    .option("--gateway <ip>", "default route by this gateway")
+    .option("--guest-name <name>", "its name in the guest; default eth0")
+    .option(
+      "--interface <parts>",
+      "one more: network=…,address=…,mac=…,mtu=…,gateway=…,name=…; may be repeated",
+      collect,
+    )
+    .option(
+      "--route <parts>",
+      "a route: DESTINATION,via=GATEWAY,dev=INTERFACE; may be repeated",
+      collect,
+    )
+    .option("--hostname <name>", "hostname in the guest; default the pod's name")
+    .option("--dns <ip>", "a name server; default the host's; may be repeated", collect)
+    .option("--dns-search <domain>", "a search domain; may be repeated", collect)
+    .option("--dns-option <option>", "a resolver option such as ndots:2; may be repeated", collect)
+    .optionsGroup("Machine:")
+    .option("--vcpu <count>", "virtual processors; default 1")
+    .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
+    .option("--kernel <path>", "kernel on the host; default podnet's image")
+    .option("--initrd <path>", "initramfs on the host; default podnet's image")
+    .option("--cmdline <words>", "words added to the kernel's command line")
+    .option("--disk <parts>", "a disk: PATH,format=raw|qcow2,readonly; may be repeated", collect);
+}
+
+const interfaceKeys = ["network", "address", "mac", "mtu", "gateway", "name"] as const;
+
+type InterfaceParts = Readonly<Partial<Record<(typeof interfaceKeys)[number], string>>>;
+
+function overlay(into: Interface, parts: InterfaceParts): Interface {
+  if (parts.network !== undefined) into.network = parts.network;
+  if (parts.address !== undefined) into.address = parts.address;
+  if (parts.mac !== undefined) into.mac = parts.mac;
+  if (parts.mtu !== undefined) into.mtu = parseCount("MTU", parts.mtu);
+  if (parts.gateway !== undefined) into.gateway = parts.gateway;
+  if (parts.name !== undefined) into.guestName = parts.name;
+  return into;
+}
+
+function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
+  const { network, address, mac, mtu, gateway, guestName: name } = flags;
+  const first = Object.fromEntries(
+    Object.entries({ network, address, mac, mtu, gateway, name }).filter(
+      ([, v]) => v !== undefined,
+    ),
+  ) as InterfaceParts;
+  if (Object.keys(first).length > 0) {
+    spec.interfaces[0] = overlay(spec.interfaces[0] ?? create(InterfaceSchema), first);
+  }
+  for (const text of flags.interface ?? []) {
+    // `--interface lan` is short for `--interface network=lan`.
+    const { first: lead, rest } = parseParts("--interface", text, interfaceKeys);
+    const parts = lead === "" ? rest : { network: lead, ...rest };
+    spec.interfaces.push(overlay(create(InterfaceSchema), parts));
+  }
+}
+
+function disk(text: string): MessageInitShape<typeof DiskSchema> {
+  const { first, rest } = parseParts("--disk", text, ["format", "path"], ["readonly"]);
+  return {
+    path: rest["path"] ?? first,
+    format: rest["format"] ?? "",
+    readOnly: rest["readonly"] !== undefined,
+  };
+}
+
+function route(text: string): MessageInitShape<typeof RouteSchema> {
+  const { first, rest } = parseParts("--route", text, ["via", "dev"]);
+  return { destination: first, gateway: rest["via"] ?? "", interface: rest["dev"] ?? "" };
+}
+
+/** The flags' pod: a file's spec, where there is one, with each flag given in its place. */
+export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodSpec {
+  const spec = file ?? create(PodSpecSchema);
+  if (flags.name !== undefined) spec.name = flags.name;
+  if (flags.hostname !== undefined) spec.hostname = flags.hostname;
+  Object.assign(spec.labels, parsePairs("--label", flags.label ?? []));
+  setInterfaces(spec, flags);
+  setMachine(spec, flags);
+  const { dns, dnsSearch, dnsOption } = flags;
+  if (dns !== undefined || dnsSearch !== undefined || dnsOption !== undefined) {
+    spec.dns ??= create(DnsSchema);
+    if (dns !== undefined) spec.dns.servers = [...dns];
+    if (dnsSearch !== undefined) spec.dns.search = [...dnsSearch];
+    if (dnsOption !== undefined) spec.dns.options = [...dnsOption];
+  }
+  const routes = create(PodSpecSchema, { routes: (flags.route ?? []).map(route) }).routes;
+  spec.routes.push(...routes);
+  return spec;
+}
+
+function setMachine(spec: PodSpec, flags: SpecFlags): void {
+  const { vcpu, memory, kernel, initrd, cmdline } = flags;
+  if (vcpu !== undefined || memory !== undefined) {
+    spec.resources ??= create(ResourcesSchema);
+    if (vcpu !== undefined) spec.resources.vcpu = parseCount("--vcpu", vcpu);
+    if (memory !== undefined) spec.resources.memoryMib = parseMemory(memory);
+  }
+  const disks = create(BootSchema, { disks: (flags.disk ?? []).map(disk) }).disks;
+  if (kernel ?? initrd ?? cmdline ?? disks[0]) {
+    spec.boot ??= create(BootSchema);
+    spec.boot.kernel = kernel ?? spec.boot.kernel;
+    spec.boot.initrd = initrd ?? spec.boot.initrd;
+    spec.boot.cmdline = cmdline ?? spec.boot.cmdline;
+    spec.boot.disks.push(...disks);
+  }
+}

@@ -1,0 +1,57 @@
+import { styleText } from "node:util";
+import type { Output } from "./io.ts";
+
+export type Style = "bold" | "dim" | "red" | "green" | "yellow" | "cyan";
+
+/** Text in a colour when the stream is a terminal and NO_COLOR is not set. */
+export const styled = (out: Output, style: Style, text: string): string =>
+  out.isTTY === true ? styleText(style, text, { stream: out }) : text;
+
+/** Text from elsewhere, made harmless to a terminal: control characters are shown, not obeyed. */
+export const harmless = (text: string): string =>
+  text.replace(
+    /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g,
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
+/** A duration for people: `0.42 ms`, `38 ms`, `1.62 s`, `3 min`. */
+export function duration(ms: number): string {
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${(ms / 1000).toFixed(2)} s`;
+  return `${Math.round(ms / 60_000)} min`;
+}
+
+/** An age for people: `5 s`, `12 min`, `3 h`, `9 d`. */
+export function age(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86_400)} d`;
+}
+
+/** Lines of left-aligned columns, two spaces apart, without trailing blanks. */
+export function columns(rows: readonly (readonly string[])[]): string[] {
+  const widths: number[] = [];
+  for (const row of rows) {
+    row.forEach((cell, i) => {
+      widths[i] = Math.max(widths[i] ?? 0, cell.length);
+    });
+  }
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+/** A table with a heading. */
+export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+  return `${columns([heading, ...rows]).join("\n")}\n`;
+}
+
+/** `1 pod`, `2 pods`. */
+export const count = (n: number, noun: string): string => `${n} ${noun}${n === 1 ? "" : "s"}`;
