@@ -1,4 +1,5 @@
 import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import type { ChannelLimits } from "./limits.ts";
 
 /** Who is at the other end. */
 export interface GuestIdentity {
@@ -46,6 +47,7 @@ export interface Guest {
   /** Sets up the network and returns what the guest observes afterwards. */
   configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
   ping(signal: AbortSignal): Promise<void>;
+  /** Starts a process. The signal ends the session too: the process is killed and `events` throws. */
   exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession>;
   /** DESTROYPOD: the guest acknowledges and powers off. */
   powerOff(signal: AbortSignal): Promise<void>;
@@ -61,4 +63,6 @@ export interface OpenGuestOptions {
   readonly ttyPath: string;
   /** The daemon was restarted: the agent is up already and will not say READY; ask for its version instead. */
   readonly reattach: boolean;
+  /** Deadlines and bounds that differ from `defaultLimits`. */
+  readonly limits?: Partial<ChannelLimits>;
 }

@@ -11,7 +11,7 @@ export const extensionVersion = 1;
 export interface HelloRequest {
   readonly versions: readonly number[];
   /** Echoed in the reply: tells it from a reply left over by an earlier agent or daemon. One word. */
-  readonly nonce?: string;
+  readonly nonce: string;
 }
 export interface HelloReply {
   readonly version: number;
@@ -20,7 +20,7 @@ export interface HelloReply {
   /** Random per agent start, so that the host sees a restart. */
   readonly epoch: string;
   /** The request's. */
-  readonly nonce?: string;
+  readonly nonce: string;
 }
 
 export interface GuestInterface {

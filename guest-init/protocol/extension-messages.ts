@@ -44,7 +44,7 @@ export function parseHelloRequest(payload: Uint8Array): HelloRequest {
   const fields = new Fields(decodeJson(payload));
   return {
     versions: fields.required("versions", listOf(asVersion)),
-    ...given("nonce", fields.optional("nonce", asWord)),
+    nonce: fields.required("nonce", asWord),
   };
 }
 
@@ -55,7 +55,7 @@ export function parseHelloReply(payload: Uint8Array): HelloReply {
     version: fields.required("version", asVersion),
     agent: fields.required("agent", asWord),
     epoch: fields.required("epoch", asWord),
-    ...given("nonce", fields.optional("nonce", asWord)),
+    nonce: fields.required("nonce", asWord),
   };
 }
 

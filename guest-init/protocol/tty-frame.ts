@@ -5,9 +5,10 @@ import { noBytes, readU32, readU64, writeU32, writeU64 } from "./bytes.ts";
 export const ttyHeaderSize = 12;
 /**
  * Limits of a whole tty frame, bytes. A hyperstart that gets more than 4,096 ends, and its kernel with
- * it; ends that agreed on the extension exchange up to `extension`.
+ * it; ends that agreed on the extension exchange up to `extension`: what Linux passes on in one piece
+ * (virtio_console's write takes 32 KiB at a time), so an agent that is killed leaves no half frame behind.
  */
-export const ttyLimit = { hyperstart: 4096, extension: 64 * 1024 } as const;
+export const ttyLimit = { hyperstart: 4096, extension: 32 * 1024 } as const;
 /** runv sends standard input in frames of at most 16 bytes of data; hyperstart's guest buffer holds 512. */
 export const hyperstartInput = { frame: 16, buffer: 512 } as const;
 

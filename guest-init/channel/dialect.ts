@@ -1,0 +1,21 @@
+import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import type { Control } from "./control.ts";
+import type { Processes } from "./exec.ts";
+import type { InputStyle } from "./exec-session.ts";
+import type { ChannelLimits } from "./limits.ts";
+
+/** What a dialect speaks through. */
+export interface DialectContext {
+  readonly control: Control;
+  readonly processes: Processes;
+  readonly limits: ChannelLimits;
+  /** Aborted when the guest's agent starts anew: what is under way is to stop. */
+  readonly life: AbortSignal;
+}
+
+/** What differs between our agent and a plain hyperstart. One per READY. */
+export interface Dialect {
+  readonly input: InputStyle;
+  /** See `Guest.configure`. */
+  configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
+}

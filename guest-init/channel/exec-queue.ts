@@ -1,0 +1,75 @@
+import type { ExecEvent } from "./guest.ts";
+
+/** What one event costs in memory beside its bytes: a guest may send its output byte by byte. */
+const eventCost = 128;
+const costOf = (event: ExecEvent): number =>
+  eventCost + (event.kind === "exit" ? 0 : event.data.length);
+
+type End =
+  | { readonly kind: "open" }
+  | { readonly kind: "ended" }
+  | { readonly kind: "failed"; readonly error: Error };
+
+/** Events of one session between the channel and whoever reads them. One reader. */
+export class ExecQueue implements AsyncIterable<ExecEvent> {
+  readonly #onTaken: () => void;
+  readonly #onLeft: () => void;
+  #events: ExecEvent[] = [];
+  #cost = 0;
+  #end: End = { kind: "open" };
+  #wake: (() => void) | undefined;
+
+  /** `onTaken`: an event was read. `onLeft`: the reader went away before the end. */
+  constructor(onTaken: () => void, onLeft: () => void) {
+    this.#onTaken = onTaken;
+    this.#onLeft = onLeft;
+  }
+
+  /** Bytes held, bookkeeping included. */
+  get cost(): number {
+    return this.#cost;
+  }
+
+  push(event: ExecEvent): void {
+    if (this.#end.kind !== "open") return;
+    this.#events.push(event);
+    this.#cost += costOf(event);
+    if (event.kind === "exit") this.#end = { kind: "ended" };
+    this.#wake?.();
+  }
+
+  /** What is queued is still delivered, then the error, unless the exit came first. */
+  fail(error: Error): void {
+    if (this.#end.kind !== "open") return;
+    this.#end = { kind: "failed", error };
+    this.#wake?.();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<ExecEvent, void, void> {
+    try {
+      for (;;) {
+        const batch = this.#events;
+        this.#events = [];
+        for (const event of batch) {
+          this.#cost -= costOf(event);
+          this.#onTaken();
+          yield event;
+        }
+        if (this.#events.length > 0) continue;
+        if (this.#end.kind === "failed") throw this.#end.error;
+        if (this.#end.kind === "ended") return;
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        this.#wake = undefined;
+      }
+    } finally {
+      if (this.#end.kind === "open") {
+        this.#end = { kind: "ended" };
+        this.#events = [];
+        this.#cost = 0;
+        this.#onLeft();
+      }
+    }
+  }
+}

@@ -1,0 +1,206 @@
+import { PodnetError } from "../../core/errors.ts";
+import { noBytes } from "../protocol/bytes.ts";
+import { abortError } from "./aborting.ts";
+import { ExecQueue } from "./exec-queue.ts";
+import type { ExecEvent, ExecSession } from "./guest.ts";
+import type { ChannelLimits } from "./limits.ts";
+import type { Tty } from "./tty.ts";
+
+const SIGKILL = 9;
+
+/** How standard input goes to this kind of guest. */
+export interface InputStyle {
+  /** Most data in one frame. */
+  readonly frame: number;
+  /**
+   * Bytes after which the guest is pinged before more is sent; undefined leaves the pace to the socket.
+   * hyperstart discards silently what its 512-byte buffer does not hold: its answer shows that it has
+   * been round its event loop since.
+   */
+  readonly pingEvery: number | undefined;
+}
+
+export interface ProcessSessionOptions {
+  readonly id: string;
+  readonly stdio: bigint;
+  /** 0 on a terminal. */
+  readonly stderr: bigint;
+  readonly input: InputStyle;
+  readonly tty: Tty;
+  readonly limits: ChannelLimits;
+  readonly signal: AbortSignal;
+  /** Whether other sessions share the channel. */
+  readonly othersLive: () => boolean;
+  readonly resize: (rows: number, columns: number) => Promise<void>;
+  readonly kill: (signal: number) => Promise<void>;
+  readonly ping: () => Promise<void>;
+  readonly gone: () => void;
+}
+
+/** Where a process is: the end of its output and its exit status come on two channels, in any order. */
+type Phase =
+  | { readonly kind: "running" }
+  /** Its output is complete; the exit status is on its way. */
+  | { readonly kind: "drained" }
+  /** It has ended; some of its output may be on its way. */
+  | { readonly kind: "finished"; readonly code: number }
+  | { readonly kind: "over" };
+
+/**
+ * One process. Output waits in a bounded queue; when that is full the whole tty channel is paused, since
+ * the guest has one pipe for all. A reader may hold up others for `execStallMs`, then its session is ended
+ * and its process killed; alone on the channel it may take for ever.
+ */
+export class ProcessSession implements ExecSession {
+  readonly id: string;
+  readonly stdio: bigint;
+  readonly stderr: bigint;
+  readonly events: ExecQueue;
+  readonly #options: ProcessSessionOptions;
+  readonly #onAbort: () => void;
+  #phase: Phase = { kind: "running" };
+  #writing: Promise<void> = Promise.resolve();
+  #sinceSync = 0;
+  #stallTimer: NodeJS.Timeout | undefined;
+  #eofTimer: NodeJS.Timeout | undefined;
+
+  constructor(options: ProcessSessionOptions) {
+    this.#options = options;
+    this.id = options.id;
+    this.stdio = options.stdio;
+    this.stderr = options.stderr;
+    this.events = new ExecQueue(
+      () => this.#taken(),
+      () =>
+        this.abandon(this.#error("CANCELLED", "Nobody reads the process's output"), { kill: true }),
+    );
+    options.tty.listen(this.stdio, (data) => this.#output("stdout", data));
+    if (this.stderr !== 0n) options.tty.listen(this.stderr, (data) => this.#output("stderr", data));
+    this.#onAbort = () => this.abandon(abortError(options.signal, "The process"), { kill: true });
+    options.signal.addEventListener("abort", this.#onAbort, { once: true });
+  }
+
+  write(data: Uint8Array): Promise<void> {
+    return this.#queued(async () => {
+      const { frame, pingEvery } = this.#options.input;
+      for (let at = 0; at < data.length; at += frame) {
+        if (this.#phase.kind === "over") return;
+        const part = data.subarray(at, at + frame);
+        await this.#options.tty.write(this.stdio, part);
+        this.#sinceSync += part.length;
+        if (pingEvery === undefined || this.#sinceSync < pingEvery) continue;
+        this.#sinceSync = 0;
+        await this.#options.ping();
+      }
+    });
+  }
+
+  closeInput(): Promise<void> {
+    return this.#queued(async () => {
+      if (this.#phase.kind === "over") return;
+      await this.#options.tty.write(this.stdio, noBytes);
+    });
+  }
+
+  resize(rows: number, columns: number): Promise<void> {
+    return this.#options.resize(rows, columns);
+  }
+
+  signal(number: number): Promise<void> {
+    return this.#options.kill(number);
+  }
+
+  /** The process has ended with this status. */
+  finished(code: number): void {
+    if (this.#phase.kind === "drained") this.#exit(code);
+    else if (this.#phase.kind === "running") {
+      this.#phase = { kind: "finished", code };
+      this.#awaitEof(code);
+    }
+  }
+
+  /** Ends the session without an exit: what is queued is still read, then `reason` is thrown. */
+  abandon(reason: PodnetError, { kill }: { readonly kill: boolean }): void {
+    if (this.#phase.kind === "over") return;
+    // The answer does not matter any more, and the guest may be gone.
+    if (kill && this.#phase.kind !== "finished") this.#options.kill(SIGKILL).catch(() => {});
+    this.#over();
+    this.events.fail(reason);
+  }
+
+  /** One write after the other, in the order of the calls. */
+  #queued(body: () => Promise<void>): Promise<void> {
+    const turn = this.#writing.then(body);
+    this.#writing = turn.catch(() => {});
+    return turn;
+  }
+
+  #output(kind: "stdout" | "stderr", data: Uint8Array): void {
+    // hyperstart ends the stdio stream alone, after both have been written; an end of stderr says nothing.
+    if (data.length === 0) {
+      if (kind === "stderr") return;
+      if (this.#phase.kind === "finished") this.#exit(this.#phase.code);
+      else if (this.#phase.kind === "running") this.#phase = { kind: "drained" };
+      return;
+    }
+    this.#deliver({ kind, data });
+    if (this.#phase.kind === "finished") this.#awaitEof(this.#phase.code);
+  }
+
+  #deliver(event: ExecEvent): void {
+    this.events.push(event);
+    if (this.events.cost < this.#options.limits.execQueue || this.#stallTimer !== undefined) return;
+    this.#options.tty.hold(this);
+    this.#watchStall();
+  }
+
+  #taken(): void {
+    if (this.#stallTimer === undefined || this.events.cost > this.#options.limits.execQueue / 2)
+      return;
+    this.#release();
+  }
+
+  #watchStall(): void {
+    this.#stallTimer = setTimeout(() => {
+      if (!this.#options.othersLive()) return this.#watchStall();
+      this.abandon(
+        this.#error("DEADLINE_EXCEEDED", "The process's output was not read while others waited"),
+        { kill: true },
+      );
+    }, this.#options.limits.execStallMs);
+  }
+
+  #release(): void {
+    clearTimeout(this.#stallTimer);
+    this.#stallTimer = undefined;
+    this.#options.tty.release(this);
+  }
+
+  /** A guest that never ends the stream must not keep the exit from being told. */
+  #awaitEof(code: number): void {
+    clearTimeout(this.#eofTimer);
+    this.#eofTimer = setTimeout(() => {
+      if (this.#options.tty.held) this.#awaitEof(code);
+      else this.#exit(code);
+    }, this.#options.limits.execEofMs);
+  }
+
+  #exit(code: number): void {
+    this.#over();
+    this.events.push({ kind: "exit", code });
+  }
+
+  #over(): void {
+    this.#phase = { kind: "over" };
+    clearTimeout(this.#eofTimer);
+    if (this.#stallTimer !== undefined) this.#release();
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    this.#options.tty.forget(this.stdio);
+    this.#options.tty.forget(this.stderr);
+    this.#options.gone();
+  }
+
+  #error(code: "CANCELLED" | "DEADLINE_EXCEEDED", message: string): PodnetError {
+    return new PodnetError(code, message, { details: { process: this.id } });
+  }
+}

@@ -1,0 +1,149 @@
+import { randomUUID } from "node:crypto";
+import { PodnetError } from "../../core/errors.ts";
+import { agentContainer, command } from "../protocol/codes.ts";
+import {
+  type ProcessEvent,
+  encodeExecCmd,
+  encodeSignalProcess,
+  encodeWinSize,
+} from "../protocol/process-messages.ts";
+import { abortError, abortable } from "./aborting.ts";
+import type { CallOptions, Control } from "./control.ts";
+import { type InputStyle, ProcessSession } from "./exec-session.ts";
+import type { ExecRequest, ExecSession } from "./guest.ts";
+import type { ChannelLimits } from "./limits.ts";
+import type { Tty } from "./tty.ts";
+
+/** The processes running in one guest on behalf of this host. */
+export class Processes {
+  readonly #control: Control;
+  readonly #tty: Tty;
+  readonly #limits: ChannelLimits;
+  readonly #sessions = new Map<string, ProcessSession>();
+  readonly #never = new AbortController().signal;
+
+  constructor(control: Control, tty: Tty, limits: ChannelLimits) {
+    this.#control = control;
+    this.#tty = tty;
+    this.#limits = limits;
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  /** EXECCMD in the agent's own namespaces. Throws `AGENT_REFUSED`, and what `Control.call` throws. */
+  async start(request: ExecRequest, input: InputStyle, signal: AbortSignal): Promise<ExecSession> {
+    if (signal.aborted) throw abortError(signal, "Starting a process");
+    if (this.#sessions.size >= this.#limits.execSessions)
+      throw new PodnetError(
+        "WRONG_STATE",
+        `The guest runs ${this.#sessions.size} processes already`,
+        {
+          hint: "Wait for some of them to end",
+        },
+      );
+    const session = this.#open(request, input, signal);
+    try {
+      const payload = encodeExecCmd({
+        container: agentContainer,
+        process: {
+          id: session.id,
+          additionalGroups: [],
+          terminal: request.terminal,
+          stdio: session.stdio,
+          stderr: session.stderr,
+          args: request.args,
+          envs: Object.entries(request.env).map(([env, value]) => ({ env, value })),
+          workdir: request.workdir === "" ? "/" : request.workdir,
+        },
+      });
+      await this.#call(command.execCmd, payload, signal, `to run "${request.args[0] ?? ""}"`);
+      if (request.terminal && request.rows !== undefined && request.columns !== undefined)
+        await session.resize(request.rows, request.columns);
+      return session;
+    } catch (error) {
+      session.abandon(error as PodnetError, {
+        kill: !(error instanceof PodnetError && error.code === "AGENT_REFUSED"),
+      });
+      throw error;
+    }
+  }
+
+  /** A process ended. Those of an earlier daemon are nobody's. */
+  finished(event: ProcessEvent): void {
+    this.#sessions.get(event.process)?.finished(event.status);
+  }
+
+  /** The guest is gone, or its agent has started anew. */
+  failAll(reason: PodnetError): void {
+    for (const session of this.#sessions.values()) session.abandon(reason, { kill: false });
+  }
+
+  #open(request: ExecRequest, input: InputStyle, signal: AbortSignal): ProcessSession {
+    const id = `podnet-exec-${randomUUID()}`;
+    const target = { container: agentContainer, process: id };
+    const session = new ProcessSession({
+      id,
+      stdio: this.#tty.newStream(),
+      stderr: request.terminal ? 0n : this.#tty.newStream(),
+      input,
+      tty: this.#tty,
+      limits: this.#limits,
+      signal,
+      othersLive: () => this.#sessions.size > 1,
+      resize: (row, column) =>
+        this.#call(
+          command.winSize,
+          encodeWinSize({ target: { kind: "process", ...target }, row, column }),
+          signal,
+          "to resize a terminal",
+        ),
+      kill: (number) =>
+        this.#call(
+          command.signalProcess,
+          encodeSignalProcess({ ...target, signal: number }),
+          // Not the session's signal: its abort is a reason to kill.
+          this.#never,
+          `signal ${number}`,
+        ),
+      ping: () => this.#call(command.ping, new Uint8Array(0), signal, "PING"),
+      gone: () => this.#sessions.delete(id),
+    });
+    this.#sessions.set(id, session);
+    return session;
+  }
+
+  async #call(code: number, payload: Uint8Array, signal: AbortSignal, what: string): Promise<void> {
+    const options: CallOptions = { deadlineMs: this.#limits.commandMs, signal, what };
+    await this.#control.call(code, payload, options);
+  }
+}
+
+/** Most output kept of a command run for its text. */
+const textLimit = 256 * 1024;
+
+/** Runs a command to its end and returns what it printed, at most 256 KiB. */
+export async function runForText(
+  processes: Processes,
+  input: InputStyle,
+  args: readonly string[],
+  signal: AbortSignal,
+): Promise<{ readonly code: number; readonly stdout: Uint8Array }> {
+  const request = { args, env: {}, workdir: "/", terminal: false };
+  const session = await processes.start(request, input, signal);
+  const stdout = new Uint8Array(textLimit);
+  let length = 0;
+  const read = async (): Promise<number> => {
+    for await (const event of session.events) {
+      if (event.kind === "exit") return event.code;
+      if (event.kind !== "stdout") continue;
+      const part = event.data.subarray(0, textLimit - length);
+      stdout.set(part, length);
+      length += part.length;
+    }
+    return -1;
+  };
+  const code = await abortable(read(), signal, `Running "${args[0] ?? ""}" in the guest`);
+  return { code, stdout: stdout.subarray(0, length) };
+}

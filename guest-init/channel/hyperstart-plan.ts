@@ -1,0 +1,108 @@
+import { type IpPrefix, type Ipv4, familyOf, ipOf, lengthOf } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type {
+  GuestConfig,
+  GuestInterface,
+  GuestRoute,
+  ObservedInterface,
+} from "../protocol/configure.ts";
+import type { AddressSetup, InterfaceSetup, RouteSetup } from "../protocol/network-messages.ts";
+
+const unsupported = (field: string, message: string): PodnetError =>
+  new PodnetError("UNSUPPORTED", message, {
+    field,
+    hint: "Use an image with podnet's own agent",
+  });
+
+/** Refuses, before anything is sent, what a plain hyperstart cannot do. Throws `UNSUPPORTED`. */
+export function checkForHyperstart(config: GuestConfig): void {
+  const four = (text: string, field: string, what: string): void => {
+    if (text.includes(":"))
+      throw unsupported(field, `A plain hyperstart takes no IPv6 ${what}, and "${text}" is one`);
+  };
+  config.interfaces.forEach((wanted, i) =>
+    wanted.addresses.forEach((address, k) =>
+      four(address, `interfaces[${i}].addresses[${k}]`, "address"),
+    ),
+  );
+  config.routes.forEach((route, i) => {
+    four(route.destination, `routes[${i}].destination`, "route");
+    if (route.metric !== undefined && route.metric !== 0)
+      throw unsupported(`routes[${i}].metric`, "A plain hyperstart sets no route metrics");
+  });
+  // Its buffer for one server is 28 bytes and it reads past the end of longer ones.
+  config.dns?.servers.forEach((server, i) => four(server, `dns.servers[${i}]`, "DNS server"));
+  if (config.neighbours.length > 0)
+    throw unsupported("neighbours[0]", "A plain hyperstart sets no neighbours");
+}
+
+const setup = (prefix: IpPrefix, remove: boolean): AddressSetup => ({
+  address: ipOf(prefix) as Ipv4,
+  length: lengthOf(prefix),
+  remove,
+});
+
+/**
+ * The SETUPINTERFACE that turns `found` into `wanted`; undefined when nothing is to be done. It is not
+ * sent for nothing: hyperstart takes the link down for a rename or an MTU, and the routes with it.
+ */
+export function interfaceStep(
+  wanted: GuestInterface,
+  found: ObservedInterface,
+): InterfaceSetup | undefined {
+  const four = found.addresses.filter((address) => familyOf(address) === 4);
+  const addresses = [
+    ...four.filter((a) => !wanted.addresses.includes(a)).map((a) => setup(a, true)),
+    ...wanted.addresses.filter((a) => !four.includes(a)).map((a) => setup(a, false)),
+  ];
+  const rename = wanted.name !== found.name;
+  const mtu = wanted.mtu !== undefined && wanted.mtu !== found.mtu ? wanted.mtu : undefined;
+  if (found.up && !rename && mtu === undefined && addresses.length === 0) return undefined;
+  return {
+    device: found.name,
+    ...(rename ? { newName: wanted.name } : {}),
+    addresses,
+    ...(mtu === undefined ? {} : { mtu }),
+  };
+}
+
+export const routeStep = (route: GuestRoute): RouteSetup => ({
+  destination: route.destination,
+  ...(route.gateway === undefined ? {} : { gateway: route.gateway }),
+  device: route.interface,
+});
+
+const sameRoute = (a: GuestRoute, b: GuestRoute): boolean =>
+  a.destination === b.destination && a.gateway === b.gateway && a.interface === b.interface;
+
+/** Those of `wanted` that are not among `found`. */
+export const missingRoutes = (
+  wanted: readonly GuestRoute[],
+  found: readonly GuestRoute[],
+): GuestRoute[] => wanted.filter((route) => !found.some((other) => sameRoute(route, other)));
+
+/** What the guest shows that is not as it was asked to be, in words; empty when all is well. */
+export function shortfalls(
+  config: GuestConfig,
+  interfaces: readonly ObservedInterface[],
+  routes: readonly GuestRoute[],
+): string[] {
+  const missing = missingRoutes(config.routes, routes).map(
+    (r) => `route ${r.destination}${r.gateway === undefined ? "" : ` via ${r.gateway}`} is missing`,
+  );
+  const faults = config.interfaces.flatMap((wanted) => {
+    const found = interfaces.find((other) => other.mac === wanted.mac);
+    if (found === undefined) return [`interface ${wanted.mac} is missing`];
+    const step = interfaceStep(wanted, found);
+    if (step === undefined) return [];
+    return [
+      ...(step.newName === undefined ? [] : [`${found.name} is not named ${wanted.name}`]),
+      ...(step.mtu === undefined ? [] : [`${found.name} has MTU ${found.mtu}, not ${step.mtu}`]),
+      ...(found.up ? [] : [`${found.name} is down`]),
+      ...step.addresses.map(
+        (a) => `${found.name} ${a.remove ? "still has" : "lacks"} ${a.address}/${a.length}`,
+      ),
+    ];
+  });
+  return [...faults, ...missing];
+}

@@ -1,0 +1,191 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Ip, isIp, parseIp } from "../../core/address.ts";
+import { PodnetError, isPodnetError } from "../../core/errors.ts";
+import { decodeUtf8 } from "../../core/utf8.ts";
+import { command } from "../protocol/codes.ts";
+import type {
+  GuestConfig,
+  GuestDns,
+  GuestRoute,
+  ObservedGuest,
+  ObservedInterface,
+} from "../protocol/configure.ts";
+import { encodeInterfaceSetup, encodeRouteSetup } from "../protocol/network-messages.ts";
+import { emptyStartPod, encodeStartPod } from "../protocol/pod-messages.ts";
+import { hyperstartInput } from "../protocol/tty-frame.ts";
+import { abortError } from "./aborting.ts";
+import type { Dialect, DialectContext } from "./dialect.ts";
+import { runForText } from "./exec.ts";
+import {
+  checkForHyperstart,
+  interfaceStep,
+  missingRoutes,
+  routeStep,
+  shortfalls,
+} from "./hyperstart-plan.ts";
+import { parseIpAddr, parseIpRoute } from "./iproute-text.ts";
+
+/** Between two looks for an interface: hyperstart tells of none. */
+const lookMs = 100;
+const input = { frame: hyperstartInput.frame, pingEvery: hyperstartInput.buffer / 2 };
+
+/** Whether STARTPOD was sent to this hyperstart: a second one would end it. */
+type PodState = "new" | "unknown" | "started";
+
+/**
+ * A plain hyperstart. One configuration becomes STARTPOD (once), SETUPINTERFACE for what differs and
+ * SETUPROUTE for what is missing then, since the former flushes routes. Its ACK proves nothing about the kernel,
+ * whose replies it never reads, so `ip addr` and `ip route` are read back and compared.
+ * Not done here: clock and entropy, for which it has no command. Refused: IPv6, neighbours, metrics.
+ */
+export class HyperstartDialect implements Dialect {
+  readonly input = input;
+  readonly #context: DialectContext;
+  #pod: PodState;
+
+  constructor(context: DialectContext, pod: "new" | "unknown") {
+    this.#context = context;
+    this.#pod = pod;
+  }
+
+  async configure(config: GuestConfig, caller: AbortSignal): Promise<ObservedGuest> {
+    checkForHyperstart(config);
+    const signal = AbortSignal.any([caller, this.#context.life]);
+    await this.#startPod(config, signal);
+    const before = await this.#awaitInterfaces(config, signal);
+    for (const wanted of config.interfaces) {
+      const found = before.find((other) => other.mac === wanted.mac);
+      const step = found === undefined ? undefined : interfaceStep(wanted, found);
+      if (step === undefined) continue;
+      await this.#call(
+        command.setupInterface,
+        encodeInterfaceSetup(step),
+        `interface ${wanted.name}`,
+        signal,
+      );
+    }
+    const missing = missingRoutes(config.routes, await this.#routes(signal));
+    if (missing.length > 0)
+      await this.#call(
+        command.setupRoute,
+        encodeRouteSetup(missing.map(routeStep)),
+        "routes",
+        signal,
+      );
+    const observed = await this.#observe(config.requestId, signal);
+    const faults = shortfalls(config, observed.interfaces, observed.routes);
+    if (faults.length > 0)
+      throw new PodnetError(
+        "AGENT_REFUSED",
+        `The guest said yes and did not do it: ${faults.slice(0, 5).join("; ")}`,
+        { details: { faults: faults.length } },
+      );
+    return observed;
+  }
+
+  async #startPod(config: GuestConfig, signal: AbortSignal): Promise<void> {
+    // STARTPOD alone brings lo up.
+    if (this.#pod === "unknown")
+      this.#pod = /^\d+: lo: <[^>]*\bUP\b/m.test(await this.#text(["ip", "addr"], signal))
+        ? "started"
+        : "new";
+    if (this.#pod === "started") return;
+    const pod = {
+      ...emptyStartPod,
+      ...(config.hostname === undefined ? {} : { hostname: config.hostname }),
+      dns: config.dns?.servers ?? [],
+      dnsSearch: config.dns?.search ?? [],
+      dnsOptions: config.dns?.options ?? [],
+    };
+    this.#pod = "unknown";
+    await this.#call(command.startPod, encodeStartPod(pod), "the pod", signal);
+    this.#pod = "started";
+  }
+
+  async #awaitInterfaces(config: GuestConfig, signal: AbortSignal): Promise<ObservedInterface[]> {
+    const until = performance.now() + config.waitMs;
+    for (let asked = false; ; asked = true) {
+      const found = parseIpAddr(await this.#text(["ip", "addr"], signal));
+      const absent = config.interfaces.find((wanted) => found.every((f) => f.mac !== wanted.mac));
+      if (absent === undefined) return found;
+      if (performance.now() >= until)
+        throw new PodnetError("AGENT_TIMEOUT", `The guest has no interface ${absent.mac}`, {
+          details: { waited_ms: config.waitMs },
+        });
+      // READY from the host makes it look at its PCI buses again.
+      if (!asked) await this.#call(command.ready, new Uint8Array(0), "to rescan PCI", signal);
+      await delay(lookMs, undefined, { signal }).catch(() => {
+        throw abortError(signal, "Waiting for an interface");
+      });
+    }
+  }
+
+  async #routes(signal: AbortSignal): Promise<GuestRoute[]> {
+    return parseIpRoute(await this.#text(["ip", "route"], signal));
+  }
+
+  async #observe(requestId: string, signal: AbortSignal): Promise<ObservedGuest> {
+    const read = (...args: string[]): Promise<string> => this.#textIfAny(args, signal);
+    const interfaces = parseIpAddr(await this.#text(["ip", "addr"], signal));
+    const routes = await this.#routes(signal);
+    const [hostname, resolv, status, seconds] = await Promise.all([
+      read("cat", "/tmp/hyper/hostname"),
+      read("cat", "/tmp/hyper/resolv.conf"),
+      read("cat", "/proc/1/status"),
+      read("date", "+%s"),
+    ]);
+    return {
+      requestId,
+      hostname: hostname.trim().slice(0, 255),
+      dns: parseResolvConf(resolv),
+      interfaces,
+      routes,
+      clockMs: Number(/^\d{1,12}$/.exec(seconds.trim())?.[0] ?? 0) * 1000,
+      agentRssKib: Number(/^VmRSS:\s+(\d{1,12}) kB$/m.exec(status)?.[1] ?? 0),
+    };
+  }
+
+  /** What a command prints in the guest. Throws `AGENT_REFUSED` when it fails. */
+  async #text(args: readonly string[], signal: AbortSignal): Promise<string> {
+    const { code, stdout } = await runForText(this.#context.processes, input, args, signal);
+    if (code !== 0)
+      throw new PodnetError(
+        "AGENT_REFUSED",
+        `"${args.join(" ")}" exited with ${code} in the guest`,
+        {
+          hint: "Reading back what a hyperstart did needs busybox's ip in its image",
+        },
+      );
+    return decodeUtf8(stdout);
+  }
+
+  /** The same, empty for a command or file that is not there. */
+  async #textIfAny(args: readonly string[], signal: AbortSignal): Promise<string> {
+    try {
+      return await this.#text(args, signal);
+    } catch (error) {
+      if (isPodnetError(error, "AGENT_REFUSED")) return "";
+      throw error;
+    }
+  }
+
+  async #call(code: number, payload: Uint8Array, what: string, signal: AbortSignal): Promise<void> {
+    const deadlineMs = this.#context.limits.commandMs;
+    await this.#context.control.call(code, payload, { deadlineMs, signal, what });
+  }
+}
+
+/** resolv.conf as far as it is understood. */
+export function parseResolvConf(text: string): GuestDns {
+  const servers: Ip[] = [];
+  const search: string[] = [];
+  const options: string[] = [];
+  for (const line of text.split("\n")) {
+    const [key, ...words] = line.trim().split(/\s+/);
+    if (key === "nameserver" && words[0] !== undefined && isIp(words[0]))
+      servers.push(parseIp(words[0]));
+    if (key === "search") search.push(...words);
+    if (key === "options") options.push(...words);
+  }
+  return { servers, search, options };
+}

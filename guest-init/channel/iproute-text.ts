@@ -1,0 +1,93 @@
+import {
+  type Cidr,
+  type Ip,
+  type IpPrefix,
+  type Mac,
+  isIp,
+  parseCidr,
+  parseIp,
+  parseIpPrefix,
+  parseMac,
+} from "../../core/address.ts";
+import type { GuestRoute, ObservedInterface } from "../protocol/configure.ts";
+
+/** The value after a keyword in a line of words. */
+function after(words: readonly string[], key: string): string | undefined {
+  const at = words.indexOf(key);
+  return at < 0 ? undefined : words[at + 1];
+}
+
+/** Undefined instead of an error: a line that cannot be read is a line that says nothing. */
+function attempt<T>(parse: () => T): T | undefined {
+  try {
+    return parse();
+  } catch {
+    return undefined;
+  }
+}
+
+interface Draft {
+  name: string;
+  index: number;
+  mtu: number;
+  up: boolean;
+  mac: Mac | undefined;
+  addresses: IpPrefix[];
+}
+
+/**
+ * Reads `ip addr`, busybox's and iproute2's alike: Ethernet interfaces and their global addresses.
+ * Lines it does not know are passed over; text from a guest is never trusted to be well formed.
+ */
+export function parseIpAddr(text: string): ObservedInterface[] {
+  const drafts: Draft[] = [];
+  for (const line of text.split("\n")) {
+    const head = /^(\d{1,9}): ([^:\s]{1,31}): <([A-Z0-9_,-]*)> mtu (\d{1,6})\b/.exec(line);
+    if (head !== null) {
+      const [, index = "", name = "", flags = "", mtu = ""] = head;
+      drafts.push({
+        // A peer's index follows the name: eth0@if3.
+        name: name.replace(/@.*$/, ""),
+        index: Number(index),
+        mtu: Number(mtu),
+        up: flags.split(",").includes("UP"),
+        mac: undefined,
+        addresses: [],
+      });
+      continue;
+    }
+    const draft = drafts.at(-1);
+    if (draft === undefined) continue;
+    const words = line.trim().split(/\s+/);
+    if (words[0] === "link/ether") draft.mac = attempt(() => parseMac(words[1] ?? ""));
+    if ((words[0] === "inet" || words[0] === "inet6") && after(words, "scope") === "global") {
+      const prefix = attempt(() => parseIpPrefix(words[1] ?? ""));
+      if (prefix !== undefined) draft.addresses.push(prefix);
+    }
+  }
+  return drafts.flatMap(({ mac, ...rest }) => (mac === undefined ? [] : [{ ...rest, mac }]));
+}
+
+/** Reads `ip route`: IPv4 routes of the main table. */
+export function parseIpRoute(text: string): GuestRoute[] {
+  return text.split("\n").flatMap((line) => {
+    const words = line.trim().split(/\s+/);
+    const [dest = ""] = words;
+    const name = after(words, "dev");
+    const destination = attempt(() =>
+      dest === "default" ? ("0.0.0.0/0" as Cidr) : parseCidr(isIp(dest) ? `${dest}/32` : dest),
+    );
+    if (destination === undefined || name === undefined) return [];
+    const via = after(words, "via");
+    const gateway: Ip | undefined = via === undefined ? undefined : attempt(() => parseIp(via));
+    const metric = Number(after(words, "metric") ?? Number.NaN);
+    return [
+      {
+        destination,
+        interface: name,
+        ...(gateway === undefined ? {} : { gateway }),
+        ...(Number.isSafeInteger(metric) ? { metric } : {}),
+      },
+    ];
+  });
+}

@@ -1,0 +1,52 @@
+import { ctlLimit } from "../protocol/ctl-frame.ts";
+
+/** What the host grants a guest: times in milliseconds, sizes in bytes. */
+export interface ChannelLimits {
+  /** Until the sockets can be connected to: QEMU makes them as it starts. */
+  readonly connectMs: number;
+  /** From opening until READY, or, when reattaching, until the agent says who it is. */
+  readonly readyMs: number;
+  /** From READY until the agent has said who it is. */
+  readonly identifyMs: number;
+  /** For an answer to a command, counted from when those before it are due. */
+  readonly commandMs: number;
+  /** For CONFIGURE, on top of the time it may wait for interfaces. */
+  readonly configureMs: number;
+  readonly powerOffMs: number;
+  /** For a frame to be complete once its first byte has come. */
+  readonly frameMs: number;
+  /** Largest control frame accepted. */
+  readonly controlFrame: number;
+  /** Commands without an answer, those given up included. */
+  readonly outstanding: number;
+  /** Bytes of commands not yet written. */
+  readonly queuedBytes: number;
+  /** Frames of unknown kinds before the guest is cut off. */
+  readonly unknownFrames: number;
+  /** Sessions at a time. */
+  readonly execSessions: number;
+  /** Output held for one session before the tty channel is paused. */
+  readonly execQueue: number;
+  /** How long a session that is not read may pause the others; then it is ended. */
+  readonly execStallMs: number;
+  /** After a process has ended: silence on its stream that stands for the end-of-stream frame. */
+  readonly execEofMs: number;
+}
+
+export const defaultLimits: ChannelLimits = {
+  connectMs: 10_000,
+  readyMs: 60_000,
+  identifyMs: 10_000,
+  commandMs: 10_000,
+  configureMs: 10_000,
+  powerOffMs: 10_000,
+  frameMs: 10_000,
+  controlFrame: ctlLimit.default,
+  outstanding: 256,
+  queuedBytes: 4 * 1024 * 1024,
+  unknownFrames: 64,
+  execSessions: 256,
+  execQueue: 1024 * 1024,
+  execStallMs: 30_000,
+  execEofMs: 5_000,
+};

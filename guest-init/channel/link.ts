@@ -1,0 +1,170 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { type UnixConnection, connectUnix } from "../../linux/unix-socket.ts";
+import { abortError } from "./aborting.ts";
+
+/**
+ * Connects to a socket that QEMU is about to make: while the path is missing or nobody listens, it
+ * tries again. Throws `AGENT_TIMEOUT` after `connectMs`, and what else keeps it from connecting.
+ */
+export async function connectWhenThere(
+  path: string,
+  connectMs: number,
+  signal: AbortSignal,
+): Promise<UnixConnection> {
+  const until = performance.now() + connectMs;
+  for (let pause = 5; ; pause = Math.min(2 * pause, 50)) {
+    try {
+      return await connectUnix(path, signal);
+    } catch (error) {
+      if (signal.aborted) throw abortError(signal, "Connecting to the guest");
+      const errno = toPodnetError(error).details.errno;
+      if (errno !== "ENOENT" && errno !== "ECONNREFUSED") throw error;
+      if (performance.now() > until)
+        throw new PodnetError("AGENT_TIMEOUT", `Nobody listens on "${path}"`, {
+          cause: error,
+          hint: "Look at the VM's console: QEMU may have failed to start",
+        });
+      await delay(pause, undefined, { signal }).catch(() => {});
+    }
+  }
+}
+
+/** Cuts bytes into frames; `CtlDecoder` and `TtyDecoder` are such. */
+export interface Decoder<Item> {
+  readonly pending: boolean;
+  push(bytes: Uint8Array): Item[];
+}
+
+export interface LinkListener<Item> {
+  item(item: Item): void;
+  /** Bytes may be written again. */
+  drained(): void;
+  /** Once, whatever the cause; not after `close`. */
+  closed(reason: PodnetError): void;
+}
+
+export interface LinkOptions<Item> {
+  /** For messages: `control channel`. */
+  readonly name: string;
+  readonly frameMs: number;
+  readonly decoder: () => Decoder<Item>;
+  readonly listener: LinkListener<Item>;
+}
+
+/** One socket to the guest, frames in and bytes out. A frame that has begun must come to its end in time. */
+export class Link<Item> {
+  readonly #connection: UnixConnection;
+  readonly #options: LinkOptions<Item>;
+  #decoder: Decoder<Item>;
+  #frameTimer: NodeJS.Timeout | undefined;
+  #closed = false;
+  #drain = Promise.withResolvers<void>();
+
+  constructor(connection: UnixConnection, options: LinkOptions<Item>) {
+    this.#connection = connection;
+    this.#options = options;
+    this.#decoder = options.decoder();
+    const { socket } = connection;
+    socket.on("data", (bytes) => this.#take(bytes));
+    socket.on("drain", () => {
+      this.#releaseWriters();
+      if (!this.#closed) options.listener.drained();
+    });
+    socket.on("error", (error) => this.#lost(error));
+    socket.on("close", () => this.#lost());
+  }
+
+  /** Writes, or keeps in memory what does not fit: false asks to wait for `drained`. */
+  write(bytes: Uint8Array): boolean {
+    return !this.#closed && this.#connection.socket.write(bytes);
+  }
+
+  /** Whether earlier writes are still in memory. */
+  get congested(): boolean {
+    return this.#connection.socket.writableNeedDrain;
+  }
+
+  /** Resolves at the next moment the socket takes bytes again, or is closed. */
+  whenDrained(): Promise<void> {
+    return this.congested && !this.#closed ? this.#drain.promise : Promise.resolve();
+  }
+
+  /** Stops reading; the guest is held back by its own full buffers. */
+  pause(): void {
+    this.#connection.socket.pause();
+    this.#stopFrameTimer();
+  }
+
+  resume(): void {
+    if (this.#closed) return;
+    this.#connection.socket.resume();
+    if (this.#decoder.pending) this.#startFrameTimer();
+  }
+
+  /** Forgets a frame half read: its sender has started anew. */
+  restart(): void {
+    this.#decoder = this.#options.decoder();
+    this.#stopFrameTimer();
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#stopFrameTimer();
+    this.#connection.close();
+    this.#releaseWriters();
+  }
+
+  #take(bytes: Uint8Array): void {
+    const decoder = this.#decoder;
+    const items = decoder.push(bytes);
+    // A frame that ended restarts the clock for the one that began behind it.
+    if (items.length > 0 || !decoder.pending) this.#stopFrameTimer();
+    if (decoder.pending) this.#startFrameTimer();
+    for (const item of items) {
+      if (this.#closed) return;
+      this.#options.listener.item(item);
+    }
+  }
+
+  #startFrameTimer(): void {
+    this.#frameTimer ??= setTimeout(() => {
+      const timer = this.#frameTimer;
+      // The rest may lie in the socket, unread because this process was busy: look once more first.
+      setImmediate(() => {
+        if (timer === undefined || this.#frameTimer !== timer) return;
+        this.#fail(
+          new PodnetError(
+            "AGENT_PROTOCOL",
+            `The guest began a frame on its ${this.#options.name} and did not finish it in ${this.#options.frameMs} ms`,
+          ),
+        );
+      });
+    }, this.#options.frameMs);
+  }
+
+  #stopFrameTimer(): void {
+    clearTimeout(this.#frameTimer);
+    this.#frameTimer = undefined;
+  }
+
+  #lost(cause?: Error): void {
+    this.#fail(
+      new PodnetError("AGENT_DISCONNECTED", `The guest's ${this.#options.name} was closed`, {
+        cause,
+      }),
+    );
+  }
+
+  #fail(reason: PodnetError): void {
+    if (this.#closed) return;
+    this.close();
+    this.#options.listener.closed(reason);
+  }
+
+  #releaseWriters(): void {
+    this.#drain.resolve();
+    this.#drain = Promise.withResolvers<void>();
+  }
+}

@@ -1,0 +1,262 @@
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { UnixConnection } from "../../linux/unix-socket.ts";
+import { noBytes } from "../protocol/bytes.ts";
+import { command } from "../protocol/codes.ts";
+import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import { abortable } from "./aborting.ts";
+import { Control, type ControlCounters } from "./control.ts";
+import type { Dialect } from "./dialect.ts";
+import { Processes } from "./exec.ts";
+import type { ExecRequest, ExecSession, Guest, GuestIdentity, OpenGuestOptions } from "./guest.ts";
+import { HyperstartDialect } from "./hyperstart.ts";
+import { identify } from "./identify.ts";
+import { type ChannelLimits, defaultLimits } from "./limits.ts";
+import { connectWhenThere } from "./link.ts";
+import { ourDialect } from "./ours.ts";
+import { Tty } from "./tty.ts";
+
+/** The two channels, once connected. */
+interface Wires {
+  readonly control: Control;
+  readonly tty: Tty;
+  readonly processes: Processes;
+}
+
+/**
+ * Where the session is. Every READY starts `identifying` anew; `closed` is the end.
+ * connecting → waiting → identifying ⇄ up → closed; reattaching skips `waiting`.
+ */
+type State =
+  | { readonly kind: "connecting"; readonly stop: AbortController }
+  | { readonly kind: "waiting"; readonly wires: Wires }
+  | { readonly kind: "identifying"; readonly wires: Wires; readonly stop: AbortController }
+  | {
+      readonly kind: "up";
+      readonly wires: Wires;
+      readonly identity: GuestIdentity;
+      readonly dialect: Dialect;
+      readonly life: AbortController;
+    }
+  | { readonly kind: "closed"; readonly reason: PodnetError };
+
+type Up = Extract<State, { kind: "up" }>;
+
+/** Connects to a guest's channels and follows it through restarts; see `Guest`. Returns at once. */
+export function openGuest(options: OpenGuestOptions): GuestSession {
+  return new GuestSession(options);
+}
+
+export class GuestSession implements Guest {
+  readonly #options: OpenGuestOptions;
+  readonly #limits: ChannelLimits;
+  readonly #readyListeners = new Set<(identity: GuestIdentity) => void>();
+  readonly #closeListeners = new Set<(reason: Error) => void>();
+  #state: State;
+  /** Resolved at the next `up`, rejected at the end; made anew on leaving `up`. */
+  #up = Promise.withResolvers<Up>();
+  #readyTimer: NodeJS.Timeout | undefined;
+
+  constructor(options: OpenGuestOptions) {
+    this.#options = options;
+    this.#limits = { ...defaultLimits, ...options.limits };
+    const stop = new AbortController();
+    this.#state = { kind: "connecting", stop };
+    this.#up.promise.catch(() => {});
+    this.#connect(stop.signal).catch((error: unknown) => this.#end(toPodnetError(error)));
+  }
+
+  async ready(signal: AbortSignal): Promise<GuestIdentity> {
+    return (await this.#whenUp(signal)).identity;
+  }
+
+  async configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest> {
+    return (await this.#whenUp(signal)).dialect.configure(config, signal);
+  }
+
+  async ping(signal: AbortSignal): Promise<void> {
+    const { wires } = await this.#whenUp(signal);
+    await wires.control.call(command.ping, noBytes, { deadlineMs: this.#limits.commandMs, signal });
+  }
+
+  async exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession> {
+    const { wires, dialect } = await this.#whenUp(signal);
+    return wires.processes.start(request, dialect.input, signal);
+  }
+
+  async powerOff(signal: AbortSignal): Promise<void> {
+    const { wires } = await this.#whenUp(signal);
+    try {
+      const deadlineMs = this.#limits.powerOffMs;
+      await wires.control.call(command.destroyPod, noBytes, { deadlineMs, signal });
+    } catch (error) {
+      // A guest that is gone before its answer came is as off as can be.
+      if (!(error instanceof PodnetError && error.code === "AGENT_DISCONNECTED")) throw error;
+    }
+  }
+
+  onReady(listener: (identity: GuestIdentity) => void): () => void {
+    this.#readyListeners.add(listener);
+    return () => this.#readyListeners.delete(listener);
+  }
+
+  onClose(listener: (reason: Error) => void): () => void {
+    if (this.#state.kind === "closed") listener(this.#state.reason);
+    else this.#closeListeners.add(listener);
+    return () => this.#closeListeners.delete(listener);
+  }
+
+  close(): Promise<void> {
+    this.#end(new PodnetError("CANCELLED", "The channel was closed"));
+    return Promise.resolve();
+  }
+
+  /** What the guest did that it should not have; zero before the channel is connected. */
+  counters(): ControlCounters & { readonly strayTtyFrames: number } {
+    const wires = this.#wires();
+    const counters = wires?.control.counters ?? { unknownFrames: 0, staleReplies: 0, readies: 0 };
+    return { ...counters, strayTtyFrames: wires?.tty.strayFrames ?? 0 };
+  }
+
+  #wires(): Wires | undefined {
+    return "wires" in this.#state ? this.#state.wires : undefined;
+  }
+
+  async #whenUp(signal: AbortSignal): Promise<Up> {
+    if (this.#state.kind === "up" && !signal.aborted) return this.#state;
+    return abortable(this.#up.promise, signal, "Waiting for the guest");
+  }
+
+  async #connect(signal: AbortSignal): Promise<void> {
+    const { channelPath, ttyPath, reattach } = this.#options;
+    const { connectMs, readyMs } = this.#limits;
+    this.#readyTimer = setTimeout(
+      () =>
+        this.#end(
+          new PodnetError("AGENT_TIMEOUT", `The guest's agent was not ready in ${readyMs} ms`, {
+            hint: "Look at the guest's console: it may not have booted, or have no agent",
+          }),
+        ),
+      readyMs,
+    );
+    // The tty first: once the control channel is connected, READY may come and sessions begin.
+    const tty = await connectWhenThere(ttyPath, connectMs, signal);
+    const control = await connectWhenThere(channelPath, connectMs, signal).catch(
+      (error: unknown) => {
+        tty.close();
+        throw error;
+      },
+    );
+    if (this.#state.kind === "closed") {
+      tty.close();
+      control.close();
+      return;
+    }
+    const wires = this.#wire(control, tty);
+    this.#state = { kind: "waiting", wires };
+    if (reattach) this.#identify(wires, { fresh: false });
+  }
+
+  #wire(controlSocket: UnixConnection, ttySocket: UnixConnection): Wires {
+    const limits = this.#limits;
+    const tty = new Tty(ttySocket, {
+      limits,
+      // An earlier daemon's processes may still use its numbers.
+      firstStream: this.#options.reattach ? BigInt(Date.now()) * 1024n : 1n,
+      onClose: (reason) => this.#end(reason),
+    });
+    const control = new Control(controlSocket, limits, {
+      ready: () => this.#onReadyFrame(),
+      processEvent: (event) => processes.finished(event),
+      closed: (reason) => this.#end(reason),
+    });
+    const processes = new Processes(control, tty, limits);
+    return { control, tty, processes };
+  }
+
+  #onReadyFrame(): void {
+    const state = this.#state;
+    switch (state.kind) {
+      case "connecting":
+      case "closed":
+        return;
+      case "waiting":
+        return this.#identify(state.wires, { fresh: true });
+      case "identifying":
+        state.stop.abort();
+        return this.#restart(state.wires);
+      case "up":
+        this.#up = Promise.withResolvers<Up>();
+        this.#up.promise.catch(() => {});
+        return this.#restart(state.wires, state.life);
+    }
+  }
+
+  /** READY came again: the guest rebooted or its agent restarted, and knows nothing of what was asked. */
+  #restart(wires: Wires, life?: AbortController): void {
+    const reason = new PodnetError("AGENT_DISCONNECTED", "The guest's agent has started anew");
+    life?.abort(reason);
+    wires.tty.restart();
+    wires.control.restart(reason);
+    wires.processes.failAll(reason);
+    this.#identify(wires, { fresh: false });
+  }
+
+  #identify(wires: Wires, { fresh }: { readonly fresh: boolean }): void {
+    const stop = new AbortController();
+    this.#state = { kind: "identifying", wires, stop };
+    const booted = wires.control.counters.readies > 0;
+    const { identifyMs, readyMs } = this.#limits;
+    // A guest found again may be rebooting just now: it gets the time of a boot.
+    const deadlineMs = booted ? identifyMs : readyMs;
+    const current = (): boolean => this.#state.kind === "identifying" && this.#state.stop === stop;
+    identify(wires.control, { fresh, deadlineMs, signal: stop.signal }).then(
+      (identity) => {
+        if (current()) this.#rise(wires, identity, booted);
+      },
+      (error: unknown) => {
+        if (current()) this.#end(toPodnetError(error));
+      },
+    );
+  }
+
+  #rise(wires: Wires, identity: GuestIdentity, booted: boolean): void {
+    clearTimeout(this.#readyTimer);
+    const ours = identity.extension !== undefined;
+    wires.control.setFlow(ours ? "free" : "next");
+    const life = new AbortController();
+    const context = { ...wires, limits: this.#limits, life: life.signal };
+    const dialect = ours
+      ? ourDialect(context)
+      : new HyperstartDialect(context, booted ? "new" : "unknown");
+    const up: Up = { kind: "up", wires, identity, dialect, life };
+    this.#state = up;
+    this.#up.resolve(up);
+    // The first READY is what `ready` waits for. Found again, a guest said its first to an earlier daemon.
+    const expected = this.#options.reattach ? 0 : 1;
+    if (wires.control.counters.readies <= expected) return;
+    try {
+      for (const listener of this.#readyListeners) listener(identity);
+    } catch (error) {
+      this.#end(toPodnetError(error));
+    }
+  }
+
+  #end(reason: PodnetError): void {
+    const state = this.#state;
+    if (state.kind === "closed") return;
+    const wires = this.#wires();
+    this.#state = { kind: "closed", reason };
+    clearTimeout(this.#readyTimer);
+    if (state.kind === "connecting" || state.kind === "identifying") state.stop.abort(reason);
+    if (state.kind === "up") state.life.abort(reason);
+    wires?.control.abandon(reason);
+    wires?.tty.close(reason);
+    wires?.processes.failAll(reason);
+    if (state.kind === "up") this.#up = Promise.withResolvers<Up>();
+    this.#up.promise.catch(() => {});
+    this.#up.reject(reason);
+    const listeners = [...this.#closeListeners];
+    this.#closeListeners.clear();
+    for (const listener of listeners) listener(reason);
+  }
+}
