@@ -119,6 +119,8 @@ export interface Driver {
   capabilities(): Capabilities;
   /** The command line `start` would run, for `--plan`. Pure. */
   describe(plan: VmPlan): readonly string[];
+  /** What plugging the NIC would send, for `--plan`. Pure. */
+  describePlug(nic: NicPlan): readonly string[];
   /** Starts a VM. On failure nothing is left: no process, no socket, no file. */
   start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
   /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */

@@ -2,6 +2,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { hotplugBus } from "./argv.ts";
+import { plugCommands } from "./plug-commands.ts";
 
 type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot">;
 
@@ -39,15 +40,17 @@ export class Nics {
   async plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
     const held = this.#take(nic);
     const qmp = this.#options.qmp();
-    let device: "untried" | "asked" = "untried";
+    const commands = plugCommands(nic);
+    let asked: "getfd" | "netdev_add" | "device_add" = "getfd";
     try {
       // A command on its way is always awaited: only then is it known what has to be undone.
       throwIfAborted(signal);
       await qmp.passFd(nic.fdName, tapFd);
       throwIfAborted(signal);
+      asked = "netdev_add";
       await qmp.execute("netdev_add", { type: "tap", id: nic.netdevId, fd: nic.fdName });
       throwIfAborted(signal);
-      device = "asked";
+      asked = "device_add";
       await qmp.execute("device_add", {
         driver: "virtio-net-pci",
         id: nic.nicId,
@@ -58,10 +61,12 @@ export class Nics {
         romfile: "",
       });
     } catch (error) {
-      // Without an answer to device_add the NIC may be there.
-      const unknown = device === "asked" && !isPodnetError(error, "QMP_FAILED");
-      await this.#undoPlug(qmp, nic, unknown);
-      if (unknown && qmp.closed === undefined) held.state = "pending";
+      // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may be there.
+      const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
+      const device = asked === "device_add" && !refused;
+      const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);
+      await undoPlug(qmp, nic, { device, netdev });
+      if (device && qmp.closed === undefined) held.state = "pending";
       else this.#free(held);
       throw toPodnetError(error).with({ step: "nic.plug", details: { nic: nic.nicId } });
     }
@@ -158,16 +163,6 @@ export class Nics {
     }
   }
 
-  async #undoPlug(qmp: QmpClient, nic: NicPlan, device: boolean): Promise<void> {
-    const steps = [
-      ...(device ? [qmp.execute("device_del", { id: nic.nicId })] : []),
-      qmp.execute("netdev_del", { id: nic.netdevId }),
-      // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails before.
-      qmp.execute("closefd", { fdname: nic.fdName }),
-    ];
-    await Promise.allSettled(steps);
-  }
-
   #find(nicId: string): Held | undefined {
     for (const held of this.#held.values()) if (held.nicId === nicId) return held;
     return undefined;
@@ -209,6 +204,19 @@ export class Nics {
 
 function newHeld({ nicId, netdevId, slot }: Ids, state: Held["state"]): Held {
   return { nicId, netdevId, slot, state, left: false, leaving: Promise.withResolvers() };
+}
+
+async function undoPlug(
+  qmp: QmpClient,
+  nic: NicPlan,
+  undo: { readonly device: boolean; readonly netdev: boolean },
+): Promise<void> {
+  const steps: Promise<unknown>[] = [];
+  if (undo.device) steps.push(qmp.execute("device_del", { id: nic.nicId }));
+  if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));
+  // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails before.
+  steps.push(qmp.execute("closefd", { fdname: nic.fdName }));
+  await Promise.allSettled(steps);
 }
 
 /** Asks the guest to let go; false when there is no such device. */

@@ -1,0 +1,28 @@
+import type { NicPlan } from "../driver.ts";
+import { hotplugBus } from "./argv.ts";
+
+/** The QMP commands that plug a NIC, in order; the tap's descriptor travels with `getfd`. Pure. */
+export function plugCommands(nic: NicPlan) {
+  return {
+    getfd: { fdname: nic.fdName },
+    netdev_add: { type: "tap", id: nic.netdevId, fd: nic.fdName },
+    device_add: {
+      driver: "virtio-net-pci",
+      id: nic.nicId,
+      bus: hotplugBus.id,
+      // QEMU reads a bare number here as hexadecimal (7.2 rejects "20").
+      addr: `0x${nic.slot.toString(16)}`,
+      netdev: nic.netdevId,
+      mac: nic.mac,
+      // No boot ROM: nothing boots from a NIC that is plugged later, and the file may be missing.
+      romfile: "",
+    },
+  } as const;
+}
+
+/** The same as the lines QEMU gets. */
+export function describePlug(nic: NicPlan): readonly string[] {
+  return Object.entries(plugCommands(nic)).map(([execute, args]) =>
+    JSON.stringify({ execute, arguments: args }),
+  );
+}
