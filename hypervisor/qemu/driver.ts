@@ -1,14 +1,16 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
-import type { Capabilities, Driver, RunningVm, VmPlan, VmRecord } from "../driver.ts";
+import type { Capabilities, Driver, NicPlan, RunningVm, VmPlan, VmRecord } from "../driver.ts";
 import { type Accelerator, chooseAccelerator, type KvmChoice } from "./accelerator.ts";
 import { hotplugBus, qemuArgv } from "./argv.ts";
 import { within } from "./connect.ts";
 import { type Log, noLog } from "./log.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
+import { describePlug } from "./plug-commands.ts";
 import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
 import { logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
-import { killProcess } from "./terminate.ts";
+import { endProcess } from "./terminate.ts";
 import { QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {
@@ -31,6 +33,7 @@ const program = "qemu-system-x86_64";
 
 /** Opens the QEMU driver. Throws `PREFLIGHT_FAILED` when `kvm` is `on` and KVM is not there. */
 export function openQemuDriver(options: QemuDriverOptions = {}): Promise<Driver> {
+  closeAllOnExec();
   return Promise.resolve().then(
     () => new QemuDriver(options, chooseAccelerator(options.kvm ?? "auto")),
   );
@@ -58,6 +61,10 @@ class QemuDriver implements Driver {
 
   describe(plan: VmPlan): readonly string[] {
     return this.#argv(plan, this.#program() ?? program);
+  }
+
+  describePlug(nic: NicPlan): readonly string[] {
+    return describePlug(nic);
   }
 
   async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
@@ -94,7 +101,7 @@ class QemuDriver implements Driver {
 
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
     const found = record ?? findProcess(plan);
-    if (found !== undefined) await killProcess(found);
+    if (found !== undefined) await endProcess(found, { told: false });
     await removeRunDir(plan.runDir);
   }
 
@@ -143,7 +150,7 @@ async function undoStart(
   record: VmRecord | undefined,
 ): Promise<PodnetError> {
   try {
-    if (record !== undefined) await killProcess(record);
+    if (record !== undefined) await endProcess(record, { told: false });
     await removeRunDir(plan.runDir);
     return failure.with({ step: "vm.start" });
   } catch (error) {

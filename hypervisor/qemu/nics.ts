@@ -45,21 +45,13 @@ export class Nics {
     try {
       // A command on its way is always awaited: only then is it known what has to be undone.
       throwIfAborted(signal);
-      await qmp.passFd(nic.fdName, tapFd);
+      await qmp.passFd(commands.getfd.fdname, tapFd);
       throwIfAborted(signal);
       asked = "netdev_add";
-      await qmp.execute("netdev_add", { type: "tap", id: nic.netdevId, fd: nic.fdName });
+      await qmp.execute("netdev_add", commands.netdev_add);
       throwIfAborted(signal);
       asked = "device_add";
-      await qmp.execute("device_add", {
-        driver: "virtio-net-pci",
-        id: nic.nicId,
-        bus: hotplugBus.id,
-        addr: `0x${nic.slot.toString(16)}`,
-        netdev: nic.netdevId,
-        mac: nic.mac,
-        romfile: "",
-      });
+      await qmp.execute("device_add", commands.device_add);
     } catch (error) {
       // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may be there.
       const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;

@@ -1,33 +1,41 @@
 import { chmod, mkdir, open, rmdir, unlink } from "node:fs/promises";
 import { join } from "node:path";
+import { fileError } from "../../linux/syscall-error.ts";
 import { vmSockets } from "../driver.ts";
 import { vmFiles } from "./argv.ts";
 
 const names = [...Object.values(vmSockets), ...Object.values(vmFiles)];
 
+const what = (path: string): string => `Cannot use the run directory "${path}"`;
+
 /** Makes the VM's directory (0700) and the ones above it; leftovers of an earlier VM in it are removed. */
 export async function makeRunDir(path: string): Promise<void> {
-  await mkdir(path, { recursive: true, mode: 0o700 });
-  // It may have been there before, with other rights.
-  await chmod(path, 0o700);
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    // It may have been there before, with other rights.
+    await chmod(path, 0o700);
+  } catch (error) {
+    throw fileError(error, what(path));
+  }
   await removeFiles(path);
 }
 
 /** Removes QEMU's files, and the directory when nothing else is in it. Absent means success. */
 export async function removeRunDir(path: string): Promise<void> {
   await removeFiles(path);
-  await rmdir(path).catch(unless("ENOENT", "ENOTEMPTY", "ENOTDIR"));
+  await rmdir(path).catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
 }
 
 async function removeFiles(path: string): Promise<void> {
   await Promise.all(
-    names.map((name) => unlink(join(path, name)).catch(unless("ENOENT", "ENOTDIR"))),
+    names.map((name) => unlink(join(path, name)).catch(unless(path, "ENOENT", "ENOTDIR"))),
   );
 }
 
-function unless(...codes: readonly string[]): (error: unknown) => void {
+function unless(path: string, ...codes: readonly string[]): (error: unknown) => void {
   return (error) => {
-    if (!codes.includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+    const { code } = error as NodeJS.ErrnoException;
+    if (!codes.includes(code ?? "")) throw fileError(error, what(path));
   };
 }
 

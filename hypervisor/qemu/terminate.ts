@@ -7,16 +7,15 @@ import { isRunning, signalProcess } from "./process.ts";
 const patience = { quit: 1000, term: 1000, kill: 10_000 } as const;
 
 /**
- * Waits for a QEMU that was told to quit, then ends it by force. The pid is signalled only while it still belongs
- * to the process of the record. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
+ * Ends a QEMU: one that was `told` to quit is waited for first; then SIGTERM, then SIGKILL. The pid is signalled
+ * only while it still belongs to the process of the record; a process that has ended is success.
+ * Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
  */
-export async function endProcess(record: VmRecord): Promise<void> {
-  if (await endsWithin(record, patience.quit)) return;
-  await killProcess(record);
-}
-
-/** SIGTERM, then SIGKILL. */
-export async function killProcess(record: VmRecord): Promise<void> {
+export async function endProcess(
+  record: VmRecord,
+  { told }: { readonly told: boolean },
+): Promise<void> {
+  if (told && (await endsWithin(record, patience.quit))) return;
   signalProcess(record, "SIGTERM");
   if (await endsWithin(record, patience.term)) return;
   signalProcess(record, "SIGKILL");

@@ -244,9 +244,11 @@ export class QemuVm implements RunningVm {
   async #stop(graceMs: number): Promise<void> {
     await within(this.#gone.promise, graceMs);
     const qmp = this.#over ? undefined : this.#qmp;
-    if (qmp !== undefined && qmp.closed === undefined)
-      await qmp.execute("quit", {}, { deadlineMs: 1000 }).catch(() => {});
-    await endProcess(this.record);
+    const told = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(
+      () => true,
+      () => false,
+    );
+    await endProcess(this.record, { told: (await told) ?? false });
     if (this.#options.ended === undefined) await this.#exited("it was stopped");
     await this.#gone.promise;
     await removeRunDir(this.record.runDir);

@@ -1,4 +1,4 @@
-import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
@@ -201,12 +201,8 @@ export class QmpClient implements Disposable {
     signal?.addEventListener("abort", abort, { once: true });
     this.#pending.set(id, pending);
     const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
-    send(line).catch((error: unknown) => {
-      const failure = toPodnetError(error, "QMP_PROTOCOL");
-      pending.reject(failure);
-      // Part of the line may be on the wire, so nothing can follow it; a cancelled wait has sent nothing.
-      if (!isPodnetError(failure, "CANCELLED")) this.#fail(failure);
-    });
+    // A descriptor that cannot be sent leaves nothing on the wire; a wire that is broken ends the session by itself.
+    send(line).catch((error: unknown) => pending.reject(toPodnetError(error, "QMP_PROTOCOL")));
     return promise;
   }
 
