@@ -58,7 +58,7 @@ export const rangeBackwards = (first: Ip, last: Ip): PodnetError =>
 /** Refuses what is no whole number from 0 on. Throws `INVALID_ARGUMENT`. */
 export function wholeNumber(value: number, field: string): number {
   if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new PodnetError("INVALID_ARGUMENT", `${value} is no whole number of at least 0`, {
+  throw new PodnetError("INVALID_ARGUMENT", `Value ${value} is no whole number of at least 0`, {
     field,
     hint: "Write a whole number such as 60000",
   });
