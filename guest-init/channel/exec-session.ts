@@ -44,7 +44,8 @@ type Phase =
   | { readonly kind: "drained" }
   /** It has ended; some of its output may be on its way. */
   | { readonly kind: "finished"; readonly code: number }
-  | { readonly kind: "over" };
+  /** Ended; with a reason when it was not by its exit. */
+  | { readonly kind: "over"; readonly reason: PodnetError | undefined };
 
 /**
  * One process. Output waits in a bounded queue; when that is full the whole tty channel is paused, since
@@ -84,7 +85,7 @@ export class ProcessSession implements ExecSession {
     return this.#queued(async () => {
       const { frame, pingEvery } = this.#options.input;
       for (let at = 0; at < data.length; at += frame) {
-        if (this.#phase.kind === "over") return;
+        if (this.#isOver()) return;
         const part = data.subarray(at, at + frame);
         await this.#options.tty.write(this.stdio, part);
         this.#sinceSync += part.length;
@@ -97,7 +98,7 @@ export class ProcessSession implements ExecSession {
 
   closeInput(): Promise<void> {
     return this.#queued(async () => {
-      if (this.#phase.kind === "over") return;
+      if (this.#isOver()) return;
       await this.#options.tty.write(this.stdio, noBytes);
     });
   }
@@ -124,7 +125,7 @@ export class ProcessSession implements ExecSession {
     if (this.#phase.kind === "over") return;
     // The answer does not matter any more, and the guest may be gone.
     if (kill && this.#phase.kind !== "finished") this.#options.kill(SIGKILL).catch(() => {});
-    this.#over();
+    this.#over(reason);
     this.events.fail(reason);
   }
 
@@ -190,8 +191,15 @@ export class ProcessSession implements ExecSession {
     this.events.push({ kind: "exit", code });
   }
 
-  #over(): void {
-    this.#phase = { kind: "over" };
+  /** Whether input would go nowhere; after an exit that is no error, as the writer cannot know. */
+  #isOver(): boolean {
+    if (this.#phase.kind !== "over") return false;
+    if (this.#phase.reason !== undefined) throw this.#phase.reason;
+    return true;
+  }
+
+  #over(reason?: PodnetError): void {
+    this.#phase = { kind: "over", reason };
     clearTimeout(this.#eofTimer);
     if (this.#stallTimer !== undefined) this.#release();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
