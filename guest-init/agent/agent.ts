@@ -1,17 +1,41 @@
+import { PodnetError } from "../../core/errors.ts";
 import { command, portNames } from "../protocol/codes.ts";
+import { Fields, decodeJson } from "../protocol/fields.ts";
 import { encodeVersion } from "../protocol/replies.ts";
 import { findPort, onlineAll, rescanPci } from "./boot.ts";
+import { configure } from "./configure.ts";
 import { Control } from "./control.ts";
 import { watchDevices } from "./devices.ts";
+import { readGuestFile, writeGuestFile } from "./guest-files.ts";
+import { hello } from "./hello.ts";
+import { Interfaces } from "./interfaces.ts";
+import { Links } from "./links.ts";
+import { newEpoch } from "./machine.ts";
+import { Netlink } from "./netlink.ts";
+import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
 import type { Options } from "./options.ts";
 import { endMachine } from "./power.ts";
-import { Processes } from "./processes.ts";
-import { type Handler, done } from "./reply.ts";
+import { Processes, noSuch } from "./processes.ts";
+import { type Handler, type Reply, done } from "./reply.ts";
 import { Streams } from "./streams.ts";
 import { pollEvent, sys } from "./sys.ts";
 
 const signals = { interrupt: 2, user1: 10, user2: 12, terminate: 15, child: 17 } as const;
+
+/** hyperd and runv send `null`; keys mean that something is expected which is not known here. */
+function getVersion(payload: Uint8Array): Reply {
+  const asked = payload.length === 0 ? null : decodeJson(payload);
+  if (asked !== null) new Fields(asked).done();
+  return { payload: encodeVersion() };
+}
+
+const noContainers = (): never => {
+  throw new PodnetError("UNSUPPORTED", "Containers are not supported by this agent");
+};
+const noContainer = (): never => {
+  throw noSuch("container");
+};
 
 /** Everything the agent is made of, and which command leads where. */
 export class Agent {
@@ -20,10 +44,15 @@ export class Agent {
   readonly #control: Control;
   readonly #streams: Streams;
   readonly #processes: Processes;
+  readonly #links: Links;
+  readonly #interfaces: Interfaces;
+  readonly #epoch = newEpoch();
 
   constructor(loop: Loop, options: Options) {
     this.#loop = loop;
     this.#options = options;
+    this.#links = new Links(loop, new Netlink(), options.channel === portNames.control);
+    this.#interfaces = new Interfaces(this.#links);
     this.#processes = new Processes(
       loop,
       () => this.#streams,
@@ -52,17 +81,39 @@ export class Agent {
   #handlers(): ReadonlyMap<number, Handler> {
     return new Map<number, Handler>([
       [command.ping, () => done],
-      [command.getVersion, () => ({ payload: encodeVersion() })],
+      [command.getVersion, getVersion],
       [command.ready, () => this.#rescan()],
       [command.execCmd, (payload) => this.#processes.exec(payload)],
       [command.signalProcess, (payload) => this.#processes.signal(payload)],
       [command.winSize, (payload) => this.#processes.resize(payload)],
       [command.onlineCpuMem, () => ({ after: () => this.#inGuest(onlineAll) })],
+      [command.setupInterface, (payload) => this.#interfaces.setup(payload)],
+      [command.setupRoute, (payload) => this.#interfaces.route(payload)],
+      [command.deleteInterface, (payload) => this.#interfaces.remove(payload)],
+      [command.writeFile, writeGuestFile],
+      [command.readFile, readGuestFile],
+      [command.startPod, (payload) => this.#startPod(payload)],
+      [command.newContainer, noContainers],
+      [command.killContainer, noContainer],
+      [command.removeContainer, noContainer],
+      [command.hello, (payload) => this.#hello(payload)],
+      [command.configure, (payload) => configure(payload, this.#links)],
       [command.destroyPod, () => ({ after: () => this.#end("power-off") })],
     ]);
   }
 
-  #rescan(): typeof done {
+  #startPod(payload: Uint8Array): Promise<Reply> {
+    this.#inGuest(rescanPci);
+    return startPod(payload, this.#interfaces);
+  }
+
+  #hello(payload: Uint8Array): Reply {
+    const reply = hello(payload, this.#epoch);
+    this.#streams.extend();
+    return reply;
+  }
+
+  #rescan(): Reply {
     this.#inGuest(rescanPci);
     return done;
   }

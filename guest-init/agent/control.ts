@@ -62,6 +62,8 @@ export class Control {
 
   #ready(): void {
     this.#announced = false;
+    // What is there already was meant for an earlier agent: virtio ports keep it across a restart.
+    while (this.#port.read(this.#buffer) !== undefined);
     this.#port.send(encodeCtlFrame(command.ready));
     // Told at once rather than in the next round: the host waits for nothing else when a pod starts.
     this.#port.flush();

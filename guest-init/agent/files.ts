@@ -1,13 +1,14 @@
 import { joinBytes } from "../protocol/bytes.ts";
 import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
-import { SysError, failedWith, openFlag, sys } from "./sys.ts";
+import { SysError, eagain, failedWith, openFlag, sys } from "./sys.ts";
 
-/** Largest file read whole, bytes. */
-const readLimit = 1024 * 1024;
+/** Largest file read whole, bytes: it fits a control frame. */
+const readLimit = 1024 * 1024 - 4096;
 
 /** A whole file. Throws `EFBIG` above `limit` bytes. */
 export function readFile(path: string, limit = readLimit): Uint8Array {
-  const fd = sys.open(path, openFlag.read);
+  // A pipe without a writer would block, and with it everything else.
+  const fd = sys.open(path, openFlag.read | openFlag.nonBlock);
   try {
     const parts: Uint8Array[] = [];
     let total = 0;
@@ -36,7 +37,11 @@ export function readText(path: string): string | undefined {
 
 /** Writes to an open file until all is written. */
 function writeAll(fd: number, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length; ) at += sys.write(fd, bytes.subarray(at)) ?? 0;
+  for (let at = 0; at < bytes.length; ) {
+    const count = sys.write(fd, bytes.subarray(at));
+    if (count === undefined) throw new SysError("write", eagain);
+    at += count;
+  }
 }
 
 /** Writes into a file as it is: for /proc and /sys. */
@@ -44,6 +49,17 @@ export function writeInto(path: string, text: string): void {
   const fd = sys.open(path, openFlag.write);
   try {
     writeAll(fd, encodeUtf8(text));
+  } finally {
+    sys.close(fd);
+  }
+}
+
+/** Makes a file with this content, or overwrites the one that is there. */
+export function writeFile(path: string, content: Uint8Array): void {
+  const { write, create, truncate, nonBlock } = openFlag;
+  const fd = sys.open(path, write | create | truncate | nonBlock);
+  try {
+    writeAll(fd, content);
   } finally {
     sys.close(fd);
   }

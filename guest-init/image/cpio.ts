@@ -1,3 +1,5 @@
+import { assertNever } from "../../core/brand.ts";
+
 /** One file of an archive. Paths are relative, without `./`. */
 export type Entry =
   | {
@@ -104,5 +106,7 @@ function encode(inode: number, entry: Entry): Buffer {
       return member(inode, entry.path, typeBits.symlink | 0o777, Buffer.from(entry.target));
     case "character-device":
       return member(inode, entry.path, typeBits[entry.kind] | entry.mode, none, entry);
+    default:
+      return assertNever(entry);
   }
 }

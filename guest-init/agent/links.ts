@@ -1,0 +1,94 @@
+import type { Mac } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { rescanPci } from "./boot.ts";
+import { netlinkSocket } from "./devices.ts";
+import { type Loop, readable } from "./loop.ts";
+import type { Netlink } from "./netlink.ts";
+import { pollEvent, sys } from "./sys.ts";
+
+const netlinkRoute = 0;
+/** RTMGRP_LINK. */
+const linkGroup = 1;
+/** How long hyperstart waits for a device it is told of, milliseconds. */
+const deviceWaitMs = 2000;
+
+/** Finds links, and waits for those that are not there yet: a NIC may be configured before it is plugged. */
+export class Links {
+  readonly netlink: Netlink;
+  readonly #loop: Loop;
+  readonly #mayRescan: boolean;
+  readonly #waiting = new Set<() => void>();
+  #fd = -1;
+
+  /** `mayRescan`: the PCI bus is the guest's own. */
+  constructor(loop: Loop, netlink: Netlink, mayRescan: boolean) {
+    this.#loop = loop;
+    this.netlink = netlink;
+    this.#mayRescan = mayRescan;
+  }
+
+  /** The link with this name, waited for as hyperstart does: 2 s, after asking the PCI bus. */
+  async named(name: string): Promise<Link> {
+    const find = (): Link | undefined => this.netlink.link(name);
+    const link = find() ?? (await this.#afterRescan(find));
+    if (link !== undefined) return link;
+    throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${printable(name)}"`, {
+      field: "device",
+    });
+  }
+
+  /** The link with this MAC, waited for; undefined when it does not come. */
+  withMac(mac: Mac, waitMs: number): Promise<Link | undefined> {
+    return this.until(
+      () => this.netlink.links().find((link) => link.mac === mac && !link.loopback),
+      waitMs,
+    );
+  }
+
+  /** What `find` finds, looked for now and at every change of a link; undefined after `waitMs` milliseconds. */
+  until<T>(find: () => T | undefined, waitMs: number): Promise<T | undefined> {
+    const found = find();
+    if (found !== undefined || waitMs <= 0) return Promise.resolve(found);
+    this.#listen();
+    return new Promise((resolve, reject) => {
+      const finish = (end: () => void): void => {
+        this.#waiting.delete(look);
+        cancel();
+        end();
+      };
+      const look = (): void => {
+        try {
+          const result = find();
+          if (result !== undefined) finish(() => resolve(result));
+        } catch (thrown) {
+          finish(() => reject(thrown));
+        }
+      };
+      const cancel = this.#loop.after(waitMs, () => finish(() => resolve(undefined)));
+      this.#waiting.add(look);
+      // It may have come between the first look and the socket.
+      look();
+    });
+  }
+
+  #afterRescan(find: () => Link | undefined): Promise<Link | undefined> {
+    if (this.#mayRescan) rescanPci();
+    return this.until(find, deviceWaitMs);
+  }
+
+  #listen(): void {
+    if (this.#fd >= 0) return;
+    this.#fd = netlinkSocket(netlinkRoute, linkGroup);
+    const buffer = new Uint8Array(16384);
+    this.#loop.watch(this.#fd, pollEvent.in, (events) => {
+      if (!readable(events)) return;
+      // What changed is not read: whoever waits looks for himself. ENOBUFS, events lost, is no different.
+      try {
+        while (sys.receive(this.#fd, buffer) !== undefined);
+      } catch {}
+      for (const look of this.#waiting) look();
+    });
+  }
+}

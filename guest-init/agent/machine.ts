@@ -1,0 +1,74 @@
+import { PodnetError } from "../../core/errors.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import { makeDirectories, readText, replaceFile } from "./files.ts";
+import { renderResolver } from "./resolver.ts";
+import { openFlag, sys } from "./sys.ts";
+
+/** Where hyperstart keeps files of the pod for its containers. */
+const hyperDirectory = "/tmp/hyper";
+
+/** Sets the kernel's hostname, and hyperstart's file with it. */
+export function setHostname(name: string): void {
+  if (name.length > 64 || !/^[A-Za-z0-9._-]+$/.test(name))
+    throw new PodnetError("INVALID_ARGUMENT", "The hostname is not usable", { field: "hostname" });
+  sys.setHostname(name);
+  makeDirectories(hyperDirectory);
+  replaceFile(`${hyperDirectory}/hostname`, encodeUtf8(`${name}\n`));
+}
+
+export const hostname = (): string => (readText("/proc/sys/kernel/hostname") ?? "").trimEnd();
+
+export interface ResolverWords {
+  readonly servers: readonly string[];
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}
+
+/** Writes /etc/resolv.conf, and hyperstart's copy. */
+export function setResolver(dns: ResolverWords): void {
+  const words = [...dns.servers, ...dns.search, ...dns.options];
+  if (words.some((word) => !/^[\x21-\x7e]+$/.test(word)))
+    throw new PodnetError("INVALID_ARGUMENT", "A word for resolv.conf is not usable", {
+      field: "dns",
+    });
+  const content = encodeUtf8(renderResolver(dns));
+  for (const directory of [hyperDirectory, "/etc"]) {
+    makeDirectories(directory);
+    replaceFile(`${directory}/resolv.conf`, content);
+  }
+}
+
+/** RNDADDENTROPY and RNDRESEEDCRNG: include/uapi/linux/random.h (Linux 6.1). */
+const addEntropy = 0x40085203;
+const reseed = 0x5207;
+
+/**
+ * Stirs bytes into the kernel's pool and reseeds at once. A guest cloned from a memory image has its twins'
+ * random state: without this all of them draw the same "random" numbers. `hex` is checked already.
+ */
+export function addRandomness(hex: string): void {
+  const bytes = Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+  // struct rand_pool_info: bits counted, bytes, the bytes.
+  const info = new Uint8Array(8 + bytes.length);
+  const view = new DataView(info.buffer);
+  view.setInt32(0, bytes.length * 8, true);
+  view.setInt32(4, bytes.length, true);
+  info.set(bytes, 8);
+  const fd = sys.open("/dev/urandom", openFlag.write);
+  try {
+    sys.ioctlBytes(fd, addEntropy, info);
+    sys.ioctlNumber(fd, reseed, 0);
+  } finally {
+    sys.close(fd);
+  }
+}
+
+/** Resident memory of this process, KiB. */
+export function residentKib(): number {
+  const line = /^VmRSS:\s*([0-9]+)/m.exec(readText("/proc/self/status") ?? "");
+  return Number(line?.[1] ?? 0);
+}
+
+/** Different at every start of the agent. */
+export const newEpoch = (): string =>
+  (readText("/proc/sys/kernel/random/uuid") ?? String(sys.clock())).trim();

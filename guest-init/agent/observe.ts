@@ -1,0 +1,75 @@
+import { type Cidr, familyOf, parseIpPrefix } from "../../core/address.ts";
+import { parseIfName } from "../../core/names.ts";
+import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Route } from "../../linux/rtnetlink/route.ts";
+import type { GuestRoute, ObservedGuest, ObservedInterface } from "../protocol/configure.ts";
+import { readText } from "./files.ts";
+import { hostname, residentKib } from "./machine.ts";
+import type { Netlink } from "./netlink.ts";
+import { parseResolver } from "./resolver.ts";
+import { sys } from "./sys.ts";
+
+const isName = (name: string): boolean => {
+  try {
+    return parseIfName(name) === name;
+  } catch {
+    return false;
+  }
+};
+
+/** An address of the whole network: not of the link alone (fe80::), not of this machine. */
+export const isGlobal = (address: LinkAddress): boolean =>
+  address.scope !== "link" && address.scope !== "host";
+
+/** Metric a route gets when none is asked for. */
+const defaultMetric = (destination: Cidr): number => (familyOf(destination) === 4 ? 0 : 1024);
+
+/** Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing. */
+export function guestRoutes(routes: readonly Route[], links: readonly Link[]): GuestRoute[] {
+  const found: GuestRoute[] = [];
+  for (const { destination, gateway, link, metric, type } of routes) {
+    const name = links.find(({ index, loopback }) => index === link && !loopback)?.name;
+    if (name === undefined || !isName(name) || type !== "unicast") continue;
+    if (/^(?:fe80|ff00):/.test(destination)) continue;
+    if (gateway !== undefined && familyOf(gateway) !== familyOf(destination)) continue;
+    found.push({
+      destination,
+      ...(gateway === undefined ? {} : { gateway }),
+      interface: name,
+      ...(metric === defaultMetric(destination) ? {} : { metric }),
+    });
+  }
+  return found;
+}
+
+function observedInterface(link: Link, addresses: readonly LinkAddress[]): ObservedInterface[] {
+  if (link.loopback || link.mac === undefined || !isName(link.name)) return [];
+  return [
+    {
+      name: link.name,
+      mac: link.mac,
+      index: link.index,
+      mtu: link.mtu,
+      up: link.up,
+      addresses: addresses
+        .filter((address) => address.index === link.index && isGlobal(address))
+        .map(({ prefix }) => parseIpPrefix(prefix)),
+    },
+  ];
+}
+
+/** What the guest is like now, as its kernel tells it. */
+export function observe(netlink: Netlink, requestId: string): ObservedGuest {
+  const links = netlink.links();
+  const addresses = netlink.addresses();
+  return {
+    requestId,
+    hostname: hostname(),
+    dns: parseResolver(readText("/etc/resolv.conf") ?? ""),
+    interfaces: links.flatMap((link) => observedInterface(link, addresses)),
+    routes: guestRoutes(netlink.routes(), links),
+    clockMs: Math.floor(sys.clock()),
+    agentRssKib: residentKib(),
+  };
+}

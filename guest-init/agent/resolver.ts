@@ -1,0 +1,29 @@
+import { isIp, parseIp } from "../../core/address.ts";
+import type { GuestDns } from "../protocol/configure.ts";
+
+/** resolv.conf (resolv.conf(5)). Words come checked: none holds white space. */
+export function renderResolver(dns: {
+  readonly servers: readonly string[];
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}): string {
+  const lines = dns.servers.map((server) => `nameserver ${server}`);
+  if (dns.search.length > 0) lines.push(`search ${dns.search.join(" ")}`);
+  if (dns.options.length > 0) lines.push(`options ${dns.options.join(" ")}`);
+  return lines.map((line) => `${line}\n`).join("");
+}
+
+/** Reads resolv.conf back; what is not understood, such as a server with a zone, is left out. */
+export function parseResolver(text: string): GuestDns {
+  const servers: string[] = [];
+  let search: string[] = [];
+  const options: string[] = [];
+  for (const line of text.split("\n")) {
+    const [keyword, ...words] = line.trim().split(/\s+/);
+    if (keyword === "nameserver") servers.push(...words.slice(0, 1));
+    // The last line of its kind counts.
+    else if (keyword === "search" || keyword === "domain") search = words;
+    else if (keyword === "options") options.push(...words);
+  }
+  return { servers: servers.filter(isIp).map((server) => parseIp(server)), search, options };
+}
