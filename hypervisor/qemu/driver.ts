@@ -20,7 +20,7 @@ export interface QemuDriverOptions {
   readonly kvm?: KvmChoice;
   /** MiB for translated code under software emulation; 64 unless given. */
   readonly tbSizeMib?: number;
-  /** MiB below which a VM is refused; 72, the least for Debian's kernel, unless given. */
+  /** MiB below which a VM is refused; 80, the least for the default image, unless given. */
   readonly leastMemoryMib?: number;
   /** Milliseconds QEMU gets to open its sockets; 10 s unless given. */
   readonly socketMs?: number;
