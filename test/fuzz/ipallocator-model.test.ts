@@ -76,15 +76,15 @@ class Run {
 
   step(): void {
     const { size } = this.#model;
-    const dice = this.#random(1000);
+    const dice = this.#random(10_000) / 10;
     if (dice < 400) this.#acquire();
     else if (dice < 500) this.#acquireAt();
     else if (dice < 780) this.#release();
     else if (dice < 800) this.#releaseOwner();
     else if (dice < 815) this.#reserve();
     else if (dice < 835) this.#unreserve();
-    else if (dice < 837) this.#restore();
-    else if (dice < 838) this.#sweep();
+    else if (dice < 835.2) this.#restore();
+    else if (dice < 836) this.#sweep();
     else this.#pass();
     this.#model.pass(0);
     const stats = this.#pool.stats();
@@ -134,11 +134,15 @@ class Run {
   }
 
   #release(): void {
-    const held = [...this.#model.used.keys()];
-    const offset =
-      held.length > 0 && this.#random(10) > 0
-        ? (held[this.#random(held.length)] as bigint)
-        : this.#anyOffset();
+    let offset = this.#anyOffset();
+    // Mostly one that is held: one of the first few, which are the longest held.
+    if (this.#random(10) > 0) {
+      let skip = this.#random(16);
+      for (const held of this.#model.used.keys()) {
+        offset = held;
+        if (skip-- === 0) break;
+      }
+    }
     const owner = this.#model.used.get(offset);
     let found: Owner | undefined;
     const code = codeOf(() => (found = this.#pool.release(this.#ip(offset))));
@@ -156,7 +160,8 @@ class Run {
     const released = this.#pool.releaseOwner(owner).map((ip) => this.#offset(ip));
     assert.deepEqual(released, offsets);
     // Released at one moment: which of them is the older is the pool's to say.
-    const order = this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
+    const order =
+      offsets.length < 2 ? [] : this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
     offsets.sort((a, b) => order.indexOf(a) - order.indexOf(b));
     for (const offset of offsets) this.#model.release(offset);
   }
