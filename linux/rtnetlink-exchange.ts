@@ -41,6 +41,11 @@ export class RtnetlinkExchange {
   #slowCount = 0;
   #closed = false;
 
+  /** A slow request is under way or waits for its turn. */
+  get busy(): boolean {
+    return this.#slowCount > 0;
+  }
+
   /** Sends requests in one datagram and gives their answers in the same order. */
   exchange(requests: readonly Request[]): readonly Answer[] {
     this.#checkOpen();

@@ -33,12 +33,13 @@ const dumpAttempts = 50;
  * Every method throws `NETLINK_FAILED` with the errno's name in `details.errno` and the kernel's own words, if any, in
  * `details.kernel`. What is there already, or is absent already, is an error of `add…` and a success of `delete…`
  * (which tell by a boolean whether there was something). Calls may overlap; answers are matched by sequence number.
- * Requests that take the kernel milliseconds (deleting, leaving a bridge) run on another thread, one after the other:
- * await them before something that depends on them.
+ * Requests that take the kernel milliseconds (deleting, leaving a bridge) run on another thread, one after the other,
+ * and others may overtake them: await what something else depends on.
  */
 export class Rtnetlink implements Disposable {
   readonly #fast = new RtnetlinkExchange();
   readonly #slow = new RtnetlinkExchange();
+  readonly #beside = new RtnetlinkExchange();
 
   static open(): Rtnetlink {
     return new Rtnetlink();
@@ -48,6 +49,7 @@ export class Rtnetlink implements Disposable {
   close(): void {
     this.#fast.close();
     this.#slow.close();
+    this.#beside.close();
   }
 
   [Symbol.dispose](): void {
@@ -227,9 +229,10 @@ export class Rtnetlink implements Disposable {
   }
 
   async #exchange(requests: readonly Request[]): Promise<readonly Answer[]> {
-    return requests.some(({ slow }) => slow === true)
-      ? this.#slow.exchangeSlowly(requests)
-      : this.#fast.exchange(requests);
+    if (requests.some(({ slow }) => slow === true)) return this.#slow.exchangeSlowly(requests);
+    // Deleting a group of a thousand links holds the kernel's one lock (rtnl) for 180 ms: this thread must not wait.
+    if (this.#slow.busy || this.#beside.busy) return this.#beside.exchangeSlowly(requests);
+    return this.#fast.exchange(requests);
   }
 
   async #addLink(request: Request, options: AddLink): Promise<Link> {

@@ -34,7 +34,10 @@ import type { Writer } from "./writer.ts";
 /** Whose table an entry is in: the link's own (a VXLAN, a card) or that of the bridge it is a port of. */
 export type FdbTable = "self" | "master";
 
-/** `permanent` is the port's own, `static` neither ages nor moves, `dynamic` was learnt or may age. */
+/**
+ * In a bridge, `permanent` entries are the host's own addresses (frames are received, not forwarded), `static` ones
+ * neither age nor move, `dynamic` ones were learnt or may age. In a VXLAN `permanent` and `static` do not age.
+ */
 export type FdbState = "permanent" | "static" | "dynamic";
 
 /** An entry of a forwarding database. */
@@ -99,7 +102,8 @@ export interface NewFdbEntry {
 
 const stateNumbers: Readonly<Record<FdbState, number>> = {
   permanent: NUD_PERMANENT,
-  static: NUD_NOARP,
+  // A bridge asks for NOARP, a VXLAN for REACHABLE or PERMANENT; iproute2 6.1 says both as well.
+  static: NUD_NOARP | NUD_REACHABLE,
   dynamic: NUD_REACHABLE,
 };
 

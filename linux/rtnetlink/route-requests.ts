@@ -41,6 +41,7 @@ export interface NewRoute {
 
 const RTPROT_BOOT = 3;
 
+/** struct rtmsg and what the three kinds of request share, in iproute2's order. */
 function rtmsg(route: NewRoute, protocol: number, scope: number, type: number): Writer {
   const table = route.table ?? RT_TABLE_MAIN;
   const writer = new Writer()
@@ -48,7 +49,7 @@ function rtmsg(route: NewRoute, protocol: number, scope: number, type: number): 
     .u8(lengthOf(route.destination))
     .u8(0)
     .u8(0)
-    // Eight bits only; RTA_TABLE holds larger ones.
+    // Eight bits only; RTA_TABLE holds larger ones, and overrides this.
     .u8(table < 256 ? table : 0)
     .u8(protocol)
     .u8(scope)
@@ -58,9 +59,13 @@ function rtmsg(route: NewRoute, protocol: number, scope: number, type: number): 
     writer.attribute(RTA_DST, ipToBytes(ipOf(route.destination)));
   if (table > 255) writer.attributeU32(RTA_TABLE, table);
   if (route.gateway !== undefined) writeGateway(writer, route.destination, route.gateway);
-  if (route.link !== undefined) writer.attributeU32(RTA_OIF, route.link);
   if (route.source !== undefined) writer.attribute(RTA_PREFSRC, ipToBytes(route.source));
   if (route.metric !== undefined) writer.attributeU32(RTA_PRIORITY, route.metric);
+  if (route.mtu !== undefined) {
+    const { mtu } = route;
+    writer.nested(RTA_METRICS, (metrics) => metrics.attributeU32(RTAX_MTU, mtu));
+  }
+  if (route.link !== undefined) writer.attributeU32(RTA_OIF, route.link);
   return writer;
 }
 
@@ -91,10 +96,6 @@ function newRoute(route: NewRoute, flags: number, verb: string): Request {
     scopeNumber(route.scope ?? defaultScope(route)),
     routeTypeNumber(route.type ?? "unicast"),
   );
-  if (route.mtu !== undefined) {
-    const { mtu } = route;
-    writer.nested(RTA_METRICS, (metrics) => metrics.attributeU32(RTAX_MTU, mtu));
-  }
   return {
     type: RTM_NEWROUTE,
     flags: NLM_F_CREATE | flags,
