@@ -24,6 +24,8 @@ export type Change =
       readonly alias: string;
     }
   | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
+  /** Brings up somebody else's bridge that we adopt, or takes it down again. */
+  | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
   /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
   | {
@@ -45,7 +47,12 @@ export type Change =
       readonly from: string;
       readonly to: string;
     }
-  | ({ readonly kind: "firewall"; readonly variant: Variant } & TableEdit);
+  | ({
+      readonly kind: "firewall";
+      readonly variant: Variant;
+      /** Our chain's name, for what is to be remembered. */
+      readonly chain: string;
+    } & TableEdit);
 
 export type ChangeKind = Change["kind"];
 export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
@@ -59,6 +66,8 @@ export function changeText(change: Change): string[] {
       ];
     case "set-link":
       return [`link ~ ${change.name} ${settingsText(change.set)}`];
+    case "set-adopted":
+      return [`link ~ ${change.name} ${change.up ? "up" : "down"} (not ours)`];
     case "add-address":
       return [`address + ${change.prefix} on ${change.link}`];
     case "attach-port":

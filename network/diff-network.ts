@@ -43,7 +43,7 @@ export function diffNetwork(
   } else {
     adopt(desired, observed, bridge);
     // Left as it is otherwise: no mark, no MTU, no address of ours.
-    if (!bridge.up) changes.push({ kind: "set-link", name: bridge.name, set: { up: true } });
+    if (!bridge.up) changes.push({ kind: "set-adopted", name: bridge.name, up: true });
   }
   if (desired.forward && observed.ipForward !== "1") {
     changes.push({ kind: "set-sysctl", key: ipForwardKey, from: observed.ipForward, to: "1" });

@@ -3,31 +3,22 @@ import { PodnetError } from "../core/errors.ts";
 import type { Change, LinkSettings } from "./change.ts";
 import { mark, type PodFragment, type PortDesired } from "./desired.ts";
 import type { ObservedLink, ObservedPod } from "./observed.ts";
-import { bridgeFull, maxBridgePorts } from "./port-limit.ts";
 
 /**
  * The changes that make a pod's taps ports. Pure, and without the firewall: what a network lets through holds for all
- * its pods. Throws `BRIDGE_CONFLICT` when a bridge is missing, `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when
- * the tap's name is another's, `BRIDGE_FULL`.
+ * its pods. That a bridge is full shows when the kernel says so; the planner asks `checkPortRoom` long before.
+ * Throws `BRIDGE_CONFLICT` when a bridge is missing, `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when the tap's
+ * name is another's.
  */
 export function diffPod(desired: PodFragment, observed: ObservedPod): Change[] {
-  const joining = new Map<string, number>();
-  const changes: Change[] = [];
-  for (const port of desired.ports) {
-    const bridge = observed.links.get(port.bridge);
+  return desired.ports.flatMap((port) => {
+    const bridge = observed.get(port.bridge);
     if (bridge?.kind !== "bridge") throw missingBridge(port);
-    const tap = observed.links.get(port.tap);
+    const tap = observed.get(port.tap);
     if (tap === undefined) throw missingTap(port);
     if (tap.alias !== undefined && tap.alias !== port.alias) throw taken(port, tap.alias);
-    if (tap.master !== bridge.index) {
-      joining.set(port.bridge, (joining.get(port.bridge) ?? 0) + 1);
-      const used = observed.ports.get(port.bridge) ?? 0;
-      const wanted = joining.get(port.bridge) as number;
-      if (used + wanted > maxBridgePorts) throw bridgeFull(port.bridge, used, wanted);
-    }
-    changes.push(...diffPort(port, tap, bridge));
-  }
-  return changes;
+    return diffPort(port, tap, bridge);
+  });
 }
 
 function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): Change[] {
@@ -41,8 +32,7 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name, set });
   if (tap.master !== bridge.index) {
     // Whoever had these addresses before had another MAC, which the host may still believe in.
-    for (const prefix of port.guestAddresses)
-      changes.push({ kind: "forget-neighbour", link: port.bridge, ip: ipOf(prefix) });
+    changes.push(...forgetNeighbours([port]));
     const { bridge: onto, isolated } = port;
     return [...changes, { kind: "attach-port", link: name, bridge: onto, isolated }];
   }
@@ -62,6 +52,16 @@ export const detachLinks = (links: readonly ObservedLink[]): Change[] =>
   links
     .filter((link) => link.master !== 0)
     .map((link) => ({ kind: "detach-port", link: link.name }));
+
+/** The host's memory of where the ports' addresses were. */
+export const forgetNeighbours = (ports: readonly PortDesired[]): Change[] =>
+  ports.flatMap((port) =>
+    port.guestAddresses.map((prefix) => ({
+      kind: "forget-neighbour",
+      link: port.bridge,
+      ip: ipOf(prefix),
+    })),
+  );
 
 const missingBridge = (port: PortDesired): PodnetError =>
   new PodnetError(

@@ -62,8 +62,9 @@ export class Memory {
     this.#set({ ...this.#value, chains });
   }
 
-  forgetChains(): void {
-    this.#set({ ...this.#value, chains: [] });
+  forgetChain(variant: Variant, table: TableName, chain: string): void {
+    const gone = `${variant} ${table} ${chain}`;
+    this.#set({ ...this.#value, chains: this.#value.chains.filter((name) => name !== gone) });
   }
 
   /** The variant our chains were made in, when it was only one. */

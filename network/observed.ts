@@ -36,9 +36,5 @@ export interface ObservedNetwork {
   readonly acceptRa: string | undefined;
 }
 
-/** What a pod fragment is compared with: only links of its own and its bridges, whatever else the host has. */
-export interface ObservedPod {
-  readonly links: ReadonlyMap<IfName, ObservedLink>;
-  /** Ports by bridge; read only when a port is to be added. */
-  readonly ports: ReadonlyMap<IfName, number>;
-}
+/** The links a pod fragment speaks of, by name; absent ones are not in it. */
+export type ObservedPod = ReadonlyMap<IfName, ObservedLink>;

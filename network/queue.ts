@@ -1,3 +1,12 @@
+import { isPodnetError, PodnetError } from "../core/errors.ts";
+
+/** Throws what the signal was aborted with, as `CANCELLED` unless it is an error of ours already. */
+export function throwIfAborted(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  if (isPodnetError(signal.reason)) throw signal.reason;
+  throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
+}
+
 /**
  * Runs tasks one after the other, in the order they were handed in. A task that fails does not hold up the next; one
  * whose signal aborts while it waits is not started.
@@ -7,7 +16,7 @@ export class SerialQueue {
 
   run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const result = this.#tail.then(() => {
-      signal.throwIfAborted();
+      throwIfAborted(signal);
       return task();
     });
     this.#tail = result.catch(() => {});

@@ -1,0 +1,176 @@
+import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
+import type { IfName } from "../core/names.ts";
+import { changeLink } from "../linux/rtnetlink/link-requests.ts";
+import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
+import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
+import type { Change, ChangeKind, ChangeOf } from "./change.ts";
+import { mark } from "./desired.ts";
+import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import { commitTable } from "./iptables/firewall.ts";
+import type { Memory } from "./memory.ts";
+import { observePorts, requireLink } from "./observe.ts";
+import { parseOwner } from "./ownership.ts";
+import { bridgeFull } from "./port-limit.ts";
+import { throwIfAborted } from "./queue.ts";
+
+/** What appliers work with. */
+export interface Kernel {
+  readonly netlink: Rtnetlink;
+  readonly memory: Memory;
+}
+
+type Applier<Kind extends ChangeKind> = (
+  change: ChangeOf<Kind>,
+  kernel: Kernel,
+  signal: AbortSignal,
+) => Promise<void>;
+
+/** Does one change. Setting what is set and removing what is absent succeed. */
+export async function applyChange(
+  change: Change,
+  kernel: Kernel,
+  signal: AbortSignal,
+): Promise<void> {
+  await (appliers[change.kind] as Applier<ChangeKind>)(change, kernel, signal);
+}
+
+/**
+ * Does all changes in order and stops at the first that fails; or, to take things away (`keepGoing`), goes on past
+ * failures and reports the first, with the others beneath it.
+ */
+export async function applyAll(
+  changes: readonly Change[],
+  kernel: Kernel,
+  signal: AbortSignal,
+  keepGoing = false,
+): Promise<void> {
+  const failures: PodnetError[] = [];
+  for (const change of changes) {
+    throwIfAborted(signal);
+    try {
+      await applyChange(change, kernel, signal);
+    } catch (error) {
+      failures.push(toPodnetError(error));
+      if (!keepGoing) break;
+    }
+  }
+  const [first, ...others] = failures;
+  if (first === undefined) return;
+  throw others.length === 0
+    ? first
+    : first.with({ cause: new AggregateError(others), details: { failures: failures.length } });
+}
+
+const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
+  async "create-bridge"(change, { netlink }) {
+    const { name, mac, mtu, alias } = change;
+    // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
+    // and setting what is set already is no change: hence one less at first.
+    const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
+    const { index } = await netlink.addBridge(born);
+    await netlink.changeLink(index, { mtu });
+    refuseRouterAdvertisements(name);
+  },
+
+  async "set-link"({ name, set }, { netlink }) {
+    const { index } = await requireLink(netlink, name);
+    await netlink.changeLink(index, set);
+  },
+
+  async "set-adopted"({ name, up }, { netlink, memory }) {
+    if (up) memory.rememberRaised(name);
+    const link = await netlink.link(name);
+    if (link !== undefined) await netlink.changeLink(link.index, { up });
+    if (!up) memory.forgetRaised(name);
+  },
+
+  async "add-address"({ link, prefix }, { netlink }) {
+    const { index } = await requireLink(netlink, link);
+    await netlink.addAddress(index, prefix, { noDad: true });
+  },
+
+  async "attach-port"({ link, bridge, isolated }, { netlink }) {
+    const { index } = await requireLink(netlink, link);
+    const master = await requireLink(netlink, bridge);
+    try {
+      await netlink.changeLink(index, { master: master.index });
+    } catch (error) {
+      // br_add_if has no port number left.
+      if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
+      throw bridgeFull(bridge, await observePorts(netlink, master.index), 1, error);
+    }
+    if (isolated) await netlink.changeBridgePort(index, { isolated });
+    await netlink.changeLink(index, { up: true });
+  },
+
+  async "set-port"({ link, isolated }, { netlink }) {
+    const { index } = await requireLink(netlink, link);
+    await netlink.changeBridgePort(index, { isolated });
+  },
+
+  async "detach-port"({ link }, { netlink }) {
+    const port = await netlink.link(link);
+    if (port !== undefined) await netlink.changeLink(port.index, { master: 0 });
+  },
+
+  async "forget-neighbour"({ link, ip }, { netlink }) {
+    const bridge = await netlink.link(link);
+    if (bridge !== undefined) await netlink.deleteNeighbour(bridge.index, ip);
+  },
+
+  "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
+
+  async "set-sysctl"({ key, from, to }, { memory }) {
+    // Restoring is setting it back to what is remembered.
+    if (key === ipForwardKey && to === "1") memory.rememberForward(from);
+    writeSysctl(key, to);
+    if (key === ipForwardKey && to !== "1") memory.forgetForward();
+  },
+
+  async firewall(change, { memory }, signal) {
+    const { variant, table, chain } = change;
+    if (change.makesChain) memory.rememberChain(variant, table, chain);
+    await commitTable(variant, change, signal);
+    for (const line of change.lines)
+      if (line.startsWith("-X ")) memory.forgetChain(variant, table, line.slice(3));
+  },
+};
+
+/** A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6. */
+function refuseRouterAdvertisements(bridge: IfName): void {
+  const key = acceptRaKey(bridge);
+  try {
+    if (readSysctl(key) !== "0") writeSysctl(key, "0");
+  } catch (error) {
+    // No IPv6 on this host.
+    if (!isPodnetError(error) || error.details["errno"] !== "ENOENT") throw error;
+  }
+}
+
+/**
+ * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group costs little more than
+ * one. So several are moved into the graveyard group, which one message ends, if a listing proves that nothing else
+ * is in it.
+ */
+async function deleteLinks(names: readonly IfName[], netlink: Rtnetlink): Promise<void> {
+  const doomed: number[] = [];
+  for (const name of names) {
+    const link = await netlink.link(name);
+    // A name may have gone to somebody else since it was looked at.
+    if (link !== undefined && isMarked(link)) doomed.push(link.index);
+  }
+  if (doomed.length > 1) {
+    const group = mark.graveyardGroup;
+    await netlink.batch(doomed.map((index) => changeLink(index, { group })));
+    const buried = await netlink.links({ group });
+    if (buried.every((link) => doomed.includes(link.index))) {
+      await netlink.deleteGroup(group);
+      return;
+    }
+  }
+  for (const index of doomed) await netlink.deleteLink(index);
+}
+
+const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
+  parseOwner(link.alias) !== undefined ||
+  (link.alias === undefined && link.group === mark.linkGroup);

@@ -1,0 +1,36 @@
+import { settingsText } from "./change.ts";
+import { type Fragment, mark, type NetworkFragment, type PortDesired } from "./desired.ts";
+import { bridgeMac, ipForwardKey } from "./diff-network.ts";
+import { networkRules, sharedRules } from "./iptables/network-rules.ts";
+import { ruleText } from "./iptables/rule.ts";
+import { networkMark } from "./ownership.ts";
+
+/** What the host is to look like for a fragment, a line for each link, address, setting and rule. Pure. */
+export function describeFragment(fragment: Fragment, hostSeed: string): string[] {
+  return fragment.kind === "network"
+    ? describeNetwork(fragment, hostSeed)
+    : fragment.ports.map(describePort);
+}
+
+function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
+  const settings = settingsText({
+    mac: bridgeMac(hostSeed, network.bridge),
+    mtu: network.mtu,
+    group: mark.linkGroup,
+    alias: networkMark(network.key),
+    up: true,
+  });
+  const rules = network.firewall ? [...networkRules(network), ...sharedRules(network.chain)] : [];
+  return [
+    `link ${network.bridge} bridge ${settings}`,
+    ...network.gateways.map((prefix) => `address ${prefix} on ${network.bridge}`),
+    ...(network.forward ? [`sysctl ${ipForwardKey} = 1`] : []),
+    ...rules.map((rule) => `iptables ${ruleText(rule)}`),
+  ];
+}
+
+function describePort(port: PortDesired): string {
+  const { alias, mtu } = port;
+  const settings = settingsText({ mtu, group: mark.linkGroup, alias, up: true });
+  return `port ${port.tap} on ${port.bridge} ${port.isolated ? "isolated " : ""}${settings}`;
+}

@@ -1,0 +1,87 @@
+import { isPodnetError, PodnetError } from "../core/errors.ts";
+import type { IfName } from "../core/names.ts";
+import type { Link } from "../linux/rtnetlink/link.ts";
+import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
+import { readSysctl } from "../linux/sysctl.ts";
+import type { NetworkFragment, PodFragment } from "./desired.ts";
+import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import type { ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
+
+const observedLink = (link: Link): ObservedLink => ({
+  index: link.index,
+  // A foreign link's name need not be one of ours; it is only ever shown and compared.
+  name: link.name as IfName,
+  kind: link.kind,
+  alias: link.alias,
+  group: link.group,
+  mtu: link.mtu,
+  up: link.up,
+  mac: link.mac,
+  master: link.master ?? 0,
+  isolated: link.port?.isolated,
+});
+
+/** All links of the host. */
+export async function observeLinks(netlink: Rtnetlink): Promise<ObservedLink[]> {
+  return (await netlink.links()).map(observedLink);
+}
+
+export async function observeLink(
+  netlink: Rtnetlink,
+  name: IfName,
+): Promise<ObservedLink | undefined> {
+  const link = await netlink.link(name);
+  return link === undefined ? undefined : observedLink(link);
+}
+
+/** How many ports a bridge has. */
+export async function observePorts(netlink: Rtnetlink, bridgeIndex: number): Promise<number> {
+  return (await netlink.links({ master: bridgeIndex })).length;
+}
+
+export async function observeNetwork(
+  netlink: Rtnetlink,
+  fragment: NetworkFragment,
+): Promise<ObservedNetwork> {
+  const links = await observeLinks(netlink);
+  const bridge = links.find((link) => link.name === fragment.bridge);
+  const addresses = await netlink.addresses();
+  return {
+    bridge,
+    addresses: addresses.map(({ index, prefix }) => ({ link: index, prefix })),
+    linkNames: new Map(links.map((link) => [link.index, link.name])),
+    ipForward: readSysctl(ipForwardKey),
+    acceptRa: bridge === undefined ? undefined : readOptional(acceptRaKey(fragment.bridge)),
+  };
+}
+
+/** Reads only the links that are spoken of: what it costs does not grow with the host. */
+export async function observePod(netlink: Rtnetlink, fragment: PodFragment): Promise<ObservedPod> {
+  const links = new Map<IfName, ObservedLink>();
+  const names = new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]));
+  for (const name of names) {
+    const link = await observeLink(netlink, name);
+    if (link !== undefined) links.set(name, link);
+  }
+  return links;
+}
+
+/** A kernel setting that some kernels lack. */
+export function readOptional(key: string): string | undefined {
+  try {
+    return readSysctl(key);
+  } catch (error) {
+    if (isPodnetError(error) && error.details["errno"] === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** A link that has to be there. Throws `NETLINK_FAILED`. */
+export async function requireLink(netlink: Rtnetlink, name: IfName): Promise<Link> {
+  const link = await netlink.link(name);
+  if (link !== undefined) return link;
+  throw new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {
+    hint: "Somebody removed it meanwhile; try again",
+    details: { link: name, errno: "ENODEV" },
+  });
+}

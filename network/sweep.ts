@@ -1,0 +1,29 @@
+import type { Change } from "./change.ts";
+import { isUnfinished } from "./diff-network.ts";
+import { endLinks } from "./diff-pod.ts";
+import type { ObservedLink } from "./observed.ts";
+import { type Owner, parseOwner } from "./ownership.ts";
+
+/** What has a row, and therefore stays. */
+export interface Known {
+  readonly pods: ReadonlySet<string>;
+  readonly networks: ReadonlySet<string>;
+}
+
+export const nothingKnown: Known = { pods: new Set(), networks: new Set() };
+
+/** Whether a marked thing has no row. What networks share goes with the last of them and is decided elsewhere. */
+export function isOrphan(owner: Owner, known: Known): boolean {
+  if (owner.kind === "pod") return !known.pods.has(owner.key);
+  return owner.kind === "network" && !known.networks.has(owner.key);
+}
+
+/** The changes that end every link that bears our mark and has no row. What bears no mark is never in them. Pure. */
+export function sweepLinks(links: readonly ObservedLink[], known: Known): Change[] {
+  return endLinks(
+    links.filter((link) => {
+      const owner = parseOwner(link.alias);
+      return owner === undefined ? isUnfinished(link) : isOrphan(owner, known);
+    }),
+  );
+}
