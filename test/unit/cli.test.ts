@@ -1,0 +1,398 @@
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import test from "ava";
+import { parse } from "yaml";
+import { serve } from "./api-fixtures/server.ts";
+import { playDaemon } from "./cli-fixtures/daemon.ts";
+import { podnet, start } from "./cli-fixtures/io.ts";
+
+const execute = promisify(execFile);
+const launcher = path.resolve(import.meta.dirname, "../../bin/podnet");
+
+const daemon = playDaemon();
+const server = await serve(daemon.routes);
+const socket = server.h2;
+test.after.always(() => server.kill());
+
+const here = { socket };
+const onTerminal = { socket, tty: true };
+/** Everything between escape sequences. */
+const plain = (text: string): string => text.replace(/\u001b\[[0-9;]*[A-Za-z]/g, "");
+
+test("create says where the pod is, and keeps progress for terminals", async (t) => {
+  const piped = await podnet(["create", "--name", "web"], here);
+  t.deepEqual(piped, {
+    code: 0,
+    out: "web  abcdefghijkl  running  192.168.123.2\n",
+    err: "",
+  });
+  const shown = await podnet(["create"], onTerminal);
+  t.is(shown.code, 0);
+  t.regex(plain(shown.err), /Booting the VM …/);
+  t.regex(plain(shown.err), /✓ {3}1\.43 s {2}Booting the VM {2}tcg\n/);
+});
+
+test("create turns its flags into a spec", async (t) => {
+  const args = `create --name all -l a=b --label c=d=e --vcpu 2 --memory 1G --kernel /k --initrd /i
+    --disk /d.qcow2,format=qcow2,readonly --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400
+    --gateway 10.0.0.1 --guest-name up --interface other,address=10.1.0.2/24,name=down --hostname h --dns 192.0.2.1
+    --dns 192.0.2.2 --dns-search example.org --dns-option ndots:2 --route 10.2.0.0/16,via=10.1.0.1
+    --request-id r1 --timeout 90s -q`;
+  const { code, out, err } = await podnet(
+    [...args.split(/\s+/), "--cmdline", "a b", "--route", "default via 10.1.0.9 dev down"],
+    here,
+  );
+  // Two default routes: the gateway of `up`, and the last --route.
+  t.is(code, 2);
+  t.is(out, "");
+  t.regex(err, /GATEWAY_CONFLICT[^]*field: routes\[1\]\.destination/);
+  const request = daemon.calls.creates.find(({ spec }) => spec?.name === "all");
+  t.is(request?.requestId, "r1");
+  t.is(request?.timeoutMs, 90_000);
+  t.like(request?.spec, {
+    labels: { a: "b", c: "d=e" },
+    resources: { vcpu: 2, memoryMib: 1024 },
+    boot: {
+      kernel: "/k",
+      initrd: "/i",
+      cmdline: "a b",
+      disks: { 0: { path: "/d.qcow2", format: "qcow2", readOnly: true }, length: 1 },
+    },
+    interfaces: {
+      0: {
+        network: "lan",
+        address: "10.0.0.2",
+        mac: "52:54:00:00:00:09",
+        mtu: 1400,
+        guestName: "up",
+      },
+      1: { network: "other", address: "10.1.0.2/24", guestName: "down" },
+      length: 2,
+    },
+    hostname: "h",
+    dns: { servers: ["192.0.2.1", "192.0.2.2"], search: ["example.org"], options: ["ndots:2"] },
+    routes: {
+      0: { destination: "10.2.0.0/16", gateway: "10.1.0.1", interface: "" },
+      1: { destination: "default", gateway: "10.1.0.9", interface: "down" },
+      length: 2,
+    },
+  });
+});
+
+test("create reads a file, flags over it", async (t) => {
+  const file = path.join(server.folder, "pod.yaml");
+  writeFileSync(
+    file,
+    "name: from-file\nresources: {memory_mib: 64}\ninterfaces:\n  - {mtu: 1400}\n  - {network: lan}\n",
+  );
+  const { code } = await podnet(["create", "-f", file, "--mac", "52:54:00:00:00:0a"], here);
+  t.is(code, 0);
+  t.like(daemon.calls.creates.find(({ spec }) => spec?.name === "from-file")?.spec, {
+    resources: { memoryMib: 64 },
+    interfaces: { 0: { mtu: 1400, mac: "52:54:00:00:00:0a" }, 1: { network: "lan" }, length: 2 },
+  });
+});
+
+test("a pod file that does not fit is refused by its field", async (t) => {
+  for (const [text, wanted] of [
+    ["nmae: x", /UNKNOWN_FIELD[^]*field: nmae/],
+    ["interfaces: [{maccaddr: x}]", /field: interfaces\[0\]\.maccaddr/],
+    ["interfaces: 7", /INVALID_ARGUMENT/],
+    ["- a", /INVALID_ARGUMENT/],
+    ["a: [", /neither YAML nor JSON/],
+  ] as const) {
+    const file = path.join(server.folder, "bad.yaml");
+    writeFileSync(file, text);
+    const { code, err } = await podnet(["create", "-f", file], here);
+    t.is(code, 2, text);
+    t.regex(err, wanted);
+  }
+  t.regex((await podnet(["create", "-f", "/nonexistent"], here)).err, /cannot be read \(ENOENT\)/);
+});
+
+test("create --plan prints the plan, harmlessly", async (t) => {
+  const { code, out } = await podnet(["create", "--plan"], here);
+  t.is(code, 0);
+  t.is(out, "Open the tap tap.open\n  add link pnabc type tap\n  evil \\u001b]0;x\\u0007\n");
+  const { out: json } = await podnet(["create", "--plan", "-o", "json"], here);
+  t.like(JSON.parse(json), { apiVersion: "podnet.v1", kind: "Plan", podId: "abcdefghijkl" });
+});
+
+test("list as a table, by label, quiet, json and yaml", async (t) => {
+  const { out } = await podnet(["list"], here);
+  const lines = out.split("\n");
+  t.regex(lines[0] ?? "", /^NAME +ID +STATE +AGE +NETWORK +ADDRESS +REASON$/);
+  t.regex(lines[1] ?? "", /^web +abcdefghijkl +running +\d+ d +default +192\.168\.123\.2$/);
+  t.regex(lines[2] ?? "", /^db +mnopqrstuvwx +failed .*the guest wrote \\u001b\[31mred$/);
+  t.is((await podnet(["ls", "-q"], here)).out, "abcdefghijkl\nmnopqrstuvwx\n");
+  t.is((await podnet(["ls", "-q", "-l", "app=shop"], here)).out, "abcdefghijkl\n");
+  const json = JSON.parse((await podnet(["list", "-o", "json"], here)).out);
+  t.like(json, { apiVersion: "podnet.v1", kind: "PodList", cursor: "7" });
+  t.like(json.items[0], {
+    name: "web",
+    state: "running",
+    createdAt: "2023-11-14T22:13:20Z",
+    reason: "",
+    interfaces: { 0: { state: "configured", addresses: ["192.168.123.2/24"] } },
+  });
+  t.deepEqual(parse((await podnet(["list", "-o", "yaml"], here)).out), json);
+  const none = await podnet(["list", "-l", "no=such"], here);
+  t.deepEqual([none.out, none.err], ["", "No pods. Make one with: podnet create\n"]);
+});
+
+test("get shows everything about one pod", async (t) => {
+  const { out } = await podnet(["get", "web"], here);
+  for (const part of [
+    /^Name +web$/m,
+    /^State +running$/m,
+    /^VM +pid 42, tcg, 1 vcpu, 128 MiB$/m,
+    /^Guest +agent 0\.1\.0, extension 1, 900 KiB$/m,
+    /^ {2}eth0 +192\.168\.123\.2\/24 .* pnabcdefgh0 on hyper0 .* default via 192\.168\.123\.1 +configured$/m,
+    /^ {2}vm\.boot +1\.43 s +█+/m,
+  ]) {
+    t.regex(out, part);
+  }
+  t.regex((await podnet(["get", "db"], here)).out, /^Failure +AGENT_TIMEOUT: The agent/m);
+});
+
+test("errors: one line, what to do, an exit code of their own, no stack", async (t) => {
+  for (const [args, code, text] of [
+    [["get", "nosuch"], 4, /^error: Pod "nosuch" does not exist \(POD_NOT_FOUND\)\n/],
+    [
+      ["create", "--name", "taken"],
+      5,
+      /NAME_IN_USE\)\n {2}field: name\n {2}hint: Choose another\n$/,
+    ],
+    [["create", "--mac", "01:00:00:00:00:00"], 2, /MAC_INVALID/],
+    [["create", "--mtu", "100"], 2, /MTU_OUT_OF_RANGE/],
+    [["create", "--memory", "lots"], 2, /hint: Write MiB/],
+    [["create", "--timeout", "1h"], 2, /not a duration/],
+    [["create", "--disk", "/d,fromat=raw"], 2, /fromat=raw/],
+    [["create", "--label", "x"], 2, /Write KEY=VALUE/],
+    [["start", "web"], 5, /WRONG_STATE/],
+    [["networks", "nosuch"], 4, /NETWORK_NOT_FOUND/],
+    [["delete"], 2, /No pod is named/],
+    [["delete", "--all", "web"], 2, /No pod is named/],
+    [["delete", "stuck"], 124, /hint: Add --force/],
+    [["watch", "--after", "99"], 1, /EVENTS_LOST/],
+    [["watch", "--after", "x"], 2, /cursor/],
+    [["get"], 2, /missing required argument 'pod'/],
+    [["lst"], 2, /Did you mean one of list, ls\?/],
+    [["list", "--lable", "x"], 2, /Did you mean --label\?/],
+    [["list", "-o", "xml"], 2, /Allowed choices are table, json, yaml/],
+  ] as [string[], number, RegExp][]) {
+    const done = await podnet(args, here);
+    t.is(done.code, code, `${args.join(" ")}: ${done.err}`);
+    t.regex(done.err, text);
+    t.notRegex(done.err, /\n\s+at /);
+  }
+});
+
+test("errors as JSON for programs", async (t) => {
+  const { code, out, err } = await podnet(["get", "nosuch", "-o", "json"], here);
+  t.deepEqual([code, out], [4, ""]);
+  t.like(JSON.parse(err), {
+    error: { code: "POD_NOT_FOUND", field: "id_or_name", hint: "See podnet list" },
+  });
+});
+
+test("no daemon: exit 3, and how to help oneself", async (t) => {
+  for (const args of [["list"], ["create"], ["info"], ["watch"], ["delete", "web"]]) {
+    const { code, err } = await podnet(args, { socket: "/nonexistent/podnet.sock" });
+    t.is(code, 3);
+    t.regex(err, /does not answer at \/nonexistent\/podnet\.sock[^]*hint: Start podnetd/);
+  }
+  t.is((await podnet(["exec", "web", "true"], {})).code, 125);
+});
+
+test("delete tells each pod apart, and what is gone is no failure", async (t) => {
+  const { code, out } = await podnet(["delete", "web", "nosuch"], here);
+  t.deepEqual([code, out], [0, "Deleted web\nnosuch is gone already\n"]);
+  const mixed = await podnet(["rm", "stuck", "db"], here);
+  t.deepEqual([mixed.code, mixed.out], [124, "Deleted db\n"]);
+  t.is((await podnet(["delete", "--force", "stuck"], here)).code, 0);
+  t.is((await podnet(["delete", "--all"], here)).out, "Deleted web\nDeleted db\n");
+});
+
+test("watch prints lines for people and documents for programs", async (t) => {
+  const { code, out } = await podnet(["watch"], here);
+  t.is(code, 0);
+  t.regex(out, /^22:13:20\.005 {2}web +is +running +192\.168\.123\.2\/24\n/);
+  t.regex(out, /db +step +failed +nic\.plug 3\.0 ms\n$/);
+  const events = (await podnet(["watch", "-o", "json"], here)).out.trim().split("\n");
+  t.deepEqual(
+    events.map((line) => (JSON.parse(line) as { type: string }).type),
+    ["snapshot", "synced", "step"],
+  );
+  t.is(
+    (await podnet(["watch", "-o", "json", "--after", "5"], here)).out.trim().split("\n").length,
+    1,
+  );
+});
+
+test("ctrl-c ends a create with 130, TERM with 143", async (t) => {
+  for (const [name, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const) {
+    const session = start(["create", "--name", "slow"], onTerminal);
+    await once(session.stderr, "data");
+    session.signal(name);
+    t.is(await session.done, code);
+    t.regex(plain(session.stderr.text), /CANCELLED/);
+  }
+});
+
+test("exec passes arguments, environment, output and the exit code", async (t) => {
+  const { code, err } = await podnet(
+    ["exec", "-e", "A=b", "-w", "/tmp", "web", "ls", "-l", "--help"],
+    here,
+  );
+  t.is(code, 3);
+  t.is(err, "bye\n");
+  t.like(daemon.calls.execs.at(-1), {
+    idOrName: "web",
+    args: ["ls", "-l", "--help"],
+    env: { A: "b" },
+    workdir: "/tmp",
+    terminal: false,
+  });
+  t.is((await podnet(["exec", "web", "nosuch"], here)).code, 127);
+  t.is((await podnet(["exec", "absent", "ls"], here)).code, 125);
+  t.is((await podnet(["exec", "web"], here)).code, 2);
+});
+
+test("exec -i passes standard input to its end", async (t) => {
+  const session = start(["exec", "-i", "web", "cat"], here);
+  const data = "x".repeat(300_000);
+  session.stdin.end(data);
+  t.is(await session.done, 3);
+  t.is(session.stdout.text, data);
+});
+
+test("exec -it: raw keys, size, signals; the terminal is put back", async (t) => {
+  const session = start(["exec", "-it", "web", "sh"], { ...onTerminal, env: { TERM: "vt100" } });
+  session.stdin.write("\u0003");
+  await once(session.stdout, "data");
+  t.is(session.stdout.text, "\u0003");
+  t.like(daemon.calls.execs.at(-1), {
+    terminal: true,
+    rows: 30,
+    columns: 100,
+    env: { TERM: "vt100" },
+  });
+  session.stdout.rows = 50;
+  session.signal("SIGWINCH");
+  session.signal("SIGTERM");
+  t.is(await session.done, 143);
+  t.deepEqual(daemon.calls.inputs, ["resize 50", "signal 15"]);
+  t.deepEqual(session.stdin.raw, [true, false]);
+  const piped = await podnet(["exec", "-it", "web", "sh"], here);
+  t.deepEqual([piped.code, /no terminal/.test(piped.err)], [2, true]);
+});
+
+test("console ends by itself, or by its detach key", async (t) => {
+  const kept = await podnet(["console", "--no-follow", "web"], here);
+  t.deepEqual([kept.code, kept.out], [0, "booting\r\n"]);
+  const session = start(["console", "web"], onTerminal);
+  await once(session.stdout, "data");
+  session.stdin.write("\u001d");
+  t.is(await session.done, 0);
+  t.regex(session.stderr.text, /Detached from web/);
+  t.deepEqual(session.stdin.raw, [true, false]);
+});
+
+test("info shows the node, and fails when its health does", async (t) => {
+  const { code, out } = await podnet(["info"], here);
+  t.is(code, 1);
+  t.regex(out, /^podnetd +9\.9\.9, pid 7$/m);
+  t.regex(out, /^Pods +1 running, 1 failed$/m);
+  t.regex(out, /✗ firewall: Chain HYPER is gone\n {2}hint: Restart podnetd\n$/);
+  const json = JSON.parse((await podnet(["info", "-o", "json"], here)).out);
+  t.is(json.health.checks[1].status, "failed");
+});
+
+test("networks shows pools", async (t) => {
+  const { out } = await podnet(["networks"], here);
+  t.regex(out, /^default +hyper0 +192\.168\.123\.0\/24 +192\.168\.123\.1 +1500 +1 +252 +3 +0$/m);
+});
+
+test("verify exits 1 when a witness saw something else", async (t) => {
+  const good = await podnet(["verify", "web"], here);
+  t.is(good.code, 0);
+  t.regex(good.out, /1 check, all as recorded/);
+  const bad = await podnet(["verify", "db"], here);
+  t.is(bad.code, 1);
+  t.regex(bad.out, /^DIFFERS +link pnabcdefgh0 mtu +1500 +1400 +netlink$/m);
+});
+
+test("down asks first", async (t) => {
+  const before = daemon.calls.downs;
+  t.is((await podnet(["down", "--plan"], here)).out, "pod web\nbridge hyper0\n");
+  const unasked = await podnet(["down"], here);
+  t.deepEqual([unasked.code, /--yes/.test(unasked.err)], [2, true]);
+  const no = start(["down"], onTerminal);
+  no.stdin.write("n\n");
+  t.is(await no.done, 1);
+  t.is(daemon.calls.downs, before);
+  const yes = start(["down"], onTerminal);
+  yes.stdin.write("y\n");
+  t.is(await yes.done, 0);
+  t.regex(yes.stdout.text, /Removed bridge hyper0/);
+  t.is((await podnet(["down", "-y"], here)).code, 0);
+  t.is(daemon.calls.downs, before + 2);
+});
+
+test("version works with a daemon and without", async (t) => {
+  t.regex((await podnet(["version"], here)).out, /^podnet {2}\d+\.\d+\.\d+\npodnetd 9\.9\.9\n$/);
+  t.regex((await podnet(["version"], {})).out, /podnetd does not answer\n$/);
+});
+
+test("every command explains itself", async (t) => {
+  const { out } = await podnet(["--help"]);
+  const commands = [...out.matchAll(/^ {2}([a-z]+)(?:\|| )/gm)].map((match) => match[1] as string);
+  for (const wanted of "create get list start delete watch exec console verify networks info down version".split(
+    " ",
+  )) {
+    t.true(commands.includes(wanted), wanted);
+    const help = await podnet([wanted, "--help"]);
+    t.is(help.code, 0);
+    t.regex(help.out, /--socket <path>/);
+  }
+});
+
+test("completion scripts are understood by their shell", async (t) => {
+  const { out } = await podnet(["completion", "bash"]);
+  const script = `${out}\nCOMP_WORDS=(podnet cr); COMP_CWORD=1; _podnet; echo "\${COMPREPLY[@]}"
+    COMP_WORDS=(podnet create --dns-s); COMP_CWORD=2; _podnet; echo "\${COMPREPLY[@]}"`;
+  const { stdout } = await execute("bash", ["-c", script]);
+  t.is(stdout, "create\n--dns-search\n");
+  t.regex((await podnet(["completion", "fish"])).out, /^complete -c podnet -f$/m);
+});
+
+test("the launcher: through a symbolic link, exit codes, broken pipes, real streams", async (t) => {
+  const link = path.join(server.folder, "podnet");
+  symlinkSync(launcher, link);
+  const env = { ...process.env, PODNET_SOCKET: socket };
+  const { stdout } = await execute(link, ["list", "-q"], { env, cwd: "/" });
+  t.is(stdout, "abcdefghijkl\nmnopqrstuvwx\n");
+  const failed = await t.throwsAsync(execute(link, ["get", "nosuch"], { env }));
+  t.is((failed as { code?: number } | undefined)?.code, 4);
+  const piped = await execute("sh", ["-c", `printf hello | ${link} exec -i web cat; echo " $?"`], {
+    env,
+  });
+  t.is(piped.stdout, "hello 3\n");
+});
+
+test("a reader that has gone ends the command as SIGPIPE would, without a message", async (t) => {
+  const child = spawn(launcher, ["list", "-o", "json", "--socket", socket]);
+  child.stdout.destroy();
+  const [said, [code]] = await Promise.all([
+    child.stderr.setEncoding("utf8").toArray(),
+    once(child, "close"),
+  ]);
+  t.deepEqual([said, code], [[], 141]);
+});
