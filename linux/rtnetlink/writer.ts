@@ -12,27 +12,32 @@ export class Writer {
   #length = 0;
 
   u8(value: number): this {
-    this.#view.setUint8(this.#grow(1), value);
+    const at = this.#grow(1);
+    this.#view.setUint8(at, value);
     return this;
   }
 
   u16(value: number): this {
-    this.#view.setUint16(this.#grow(2), value, true);
+    const at = this.#grow(2);
+    this.#view.setUint16(at, value, true);
     return this;
   }
 
   u32(value: number): this {
-    this.#view.setUint32(this.#grow(4), value, true);
+    const at = this.#grow(4);
+    this.#view.setUint32(at, value, true);
     return this;
   }
 
   i32(value: number): this {
-    this.#view.setInt32(this.#grow(4), value, true);
+    const at = this.#grow(4);
+    this.#view.setInt32(at, value, true);
     return this;
   }
 
   raw(bytes: Uint8Array): this {
-    this.#bytes.set(bytes, this.#grow(bytes.length));
+    const at = this.#grow(bytes.length);
+    this.#bytes.set(bytes, at);
     return this;
   }
 
@@ -99,6 +104,7 @@ export class Writer {
     return this;
   }
 
+  /** Makes room and says where. Call it first: the array and its view may be new ones afterwards. */
   #grow(size: number): number {
     const start = this.#length;
     const end = start + size;
