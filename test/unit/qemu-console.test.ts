@@ -1,0 +1,56 @@
+import test from "ava";
+import * as fc from "fast-check";
+import { ConsoleRing } from "../../hypervisor/qemu/console.ts";
+
+test("the ring holds the last bytes, as a plain array would", (t) => {
+  const writes = fc.array(fc.uint8Array({ maxLength: 40 }));
+  fc.assert(
+    fc.property(writes, fc.integer({ min: 1, max: 50 }), (chunks, size) => {
+      const ring = new ConsoleRing(size);
+      let model: number[] = [];
+      for (const chunk of chunks) {
+        ring.write(chunk);
+        model = [...model, ...chunk].slice(-size);
+        t.deepEqual([...ring.tail()], model);
+      }
+    }),
+  );
+});
+
+test("a follower gets what is there and what follows, until the end", async (t) => {
+  const ring = new ConsoleRing();
+  ring.write(Buffer.from("one "));
+  const seen: string[] = [];
+  const following = (async () => {
+    for await (const bytes of ring.follow(new AbortController().signal))
+      seen.push(Buffer.from(bytes).toString());
+  })();
+  await new Promise(setImmediate);
+  ring.write(Buffer.from("two "));
+  ring.write(Buffer.from("three"));
+  await new Promise(setImmediate);
+  ring.close();
+  await following;
+  t.is(seen.join(""), "one two three");
+});
+
+test("a follower too slow for the ring misses what was overwritten, nothing else", async (t) => {
+  const ring = new ConsoleRing(4);
+  const stop = new AbortController();
+  const follower = ring.follow(stop.signal);
+  ring.write(Buffer.from("ab"));
+  t.is(Buffer.from((await follower.next()).value ?? []).toString(), "ab");
+  ring.write(Buffer.from("cdefgh"));
+  ring.write(Buffer.from("ij"));
+  t.is(Buffer.from((await follower.next()).value ?? []).toString(), "ghij");
+  stop.abort();
+  t.true((await follower.next()).done);
+});
+
+test("aborting ends a follower that waits", async (t) => {
+  const ring = new ConsoleRing();
+  const stop = new AbortController();
+  const next = ring.follow(stop.signal).next();
+  stop.abort();
+  t.true((await next).done);
+});

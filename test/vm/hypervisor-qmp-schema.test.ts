@@ -1,0 +1,165 @@
+import test, { type ExecutionContext } from "ava";
+import { QmpClient } from "../../hypervisor/qmp/client.ts";
+import type {
+  QmpArguments,
+  QmpCommandName,
+  QmpEventName,
+  QmpEvents,
+  QmpReturn,
+  SchemaInfo,
+} from "../../hypervisor/qmp/commands.ts";
+import { rig } from "./hypervisor-rig.ts";
+
+type Kind = "string" | "boolean" | "int" | "object" | "enum";
+/** The members of a type, each with its kind in QEMU's schema; tsc sees to it that none is forgotten. */
+type Shape<T> = { readonly [M in keyof T & string]-?: Kind };
+type ElementOf<T> = T extends readonly (infer E)[] ? E : T;
+
+/** Members that `commands.ts` gives each command's arguments. */
+const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> } = {
+  // `enable` may be left out: it asks for out-of-band execution.
+  qmp_capabilities: {},
+  "query-version": {},
+  "query-status": {},
+  "query-kvm": {},
+  "query-chardev": {},
+  "query-qmp-schema": {},
+  stop: {},
+  cont: {},
+  quit: {},
+  system_powerdown: {},
+  system_reset: {},
+  getfd: { fdname: "string" },
+  closefd: { fdname: "string" },
+  netdev_add: { type: "enum", id: "string", fd: "string" },
+  netdev_del: { id: "string" },
+  // The schema knows only `driver`, `bus` and `id`; the rest are properties of the device, checked below.
+  device_add: {
+    driver: "string",
+    id: "string",
+    bus: "string",
+    addr: "string",
+    netdev: "string",
+    mac: "string",
+    romfile: "string",
+  },
+  device_del: { id: "string" },
+  "qom-list": { path: "string" },
+  "qom-get": { path: "string", property: "string" },
+};
+const deviceProperties = ["addr", "netdev", "mac", "romfile"];
+
+type Answering = "query-version" | "query-status" | "query-kvm" | "query-chardev" | "qom-list";
+const returnShapes: { readonly [C in Answering]: Shape<ElementOf<QmpReturn<C>>> } = {
+  "query-version": { qemu: "object", package: "string" },
+  "query-status": { running: "boolean", status: "enum" },
+  "query-kvm": { enabled: "boolean", present: "boolean" },
+  "query-chardev": { label: "string", filename: "string", "frontend-open": "boolean" },
+  "qom-list": { name: "string", type: "string" },
+};
+
+const eventShapes: { readonly [E in QmpEventName]: Shape<QmpEvents[E]> } = {
+  SHUTDOWN: { guest: "boolean", reason: "enum" },
+  RESET: { guest: "boolean", reason: "enum" },
+  STOP: {},
+  RESUME: {},
+  DEVICE_DELETED: { device: "string", path: "string" },
+  VSERPORT_CHANGE: { id: "string", open: "boolean" },
+};
+const optional = new Set(["DEVICE_DELETED.device"]);
+
+interface Member {
+  readonly name: string;
+  readonly type: string;
+  readonly default?: unknown;
+}
+
+/** QEMU's description of itself, by name; types are numbered. */
+class Schema {
+  readonly #entities: ReadonlyMap<string, SchemaInfo>;
+
+  constructor(entities: readonly SchemaInfo[]) {
+    this.#entities = new Map(entities.map((entity) => [entity.name, entity]));
+  }
+
+  get(name: string, meta?: string): SchemaInfo {
+    const entity = this.#entities.get(name);
+    if (entity === undefined || (meta !== undefined && entity["meta-type"] !== meta))
+      throw new Error(`QEMU knows no ${meta ?? "type"} "${name}"`);
+    return entity;
+  }
+
+  /** Members of an object, of an array's elements, with those of the variant named. */
+  members(name: string, variant?: string): Member[] {
+    const type = this.get(name);
+    if (type["meta-type"] === "array") return this.members(type["element-type"] as string);
+    const own = type["members"] as Member[];
+    const variants = (type["variants"] ?? []) as { case: string; type: string }[];
+    const chosen = variants.find((one) => one.case === variant);
+    return chosen === undefined ? own : [...own, ...this.members(chosen.type)];
+  }
+
+  kind(type: string): string {
+    const entity = this.get(type);
+    return entity["meta-type"] === "builtin"
+      ? (entity["json-type"] as string)
+      : entity["meta-type"];
+  }
+}
+
+function compare(
+  t: ExecutionContext,
+  schema: Schema,
+  what: string,
+  shape: Readonly<Record<string, Kind>>,
+  members: readonly Member[],
+): void {
+  for (const [name, kind] of Object.entries(shape)) {
+    const member = members.find((one) => one.name === name);
+    t.is(member && schema.kind(member.type), kind, `${what}.${name}`);
+  }
+}
+
+async function schemaOf(): Promise<{ schema: Schema; properties: string[] }> {
+  await using it = await rig("deaf");
+  const { vm } = await it.start();
+  using witness = await QmpClient.open(vm.socketPath("witness"));
+  const schema = new Schema(await witness.execute("query-qmp-schema", {}));
+  const list = witness.execute as (name: string, args: object) => Promise<unknown>;
+  const properties = await list.call(witness, "device-list-properties", {
+    typename: "virtio-net-pci",
+  });
+  await vm.stop({ graceMs: 0 });
+  return { schema, properties: (properties as { name: string }[]).map(({ name }) => name) };
+}
+
+test("our types are QEMU's", async (t) => {
+  const { schema, properties } = await schemaOf();
+
+  for (const [command, shape] of Object.entries(argumentShapes)) {
+    const type = schema.get(command, "command")["arg-type"] as string;
+    const members = schema.members(type, command === "netdev_add" ? "tap" : undefined);
+    const known = Object.entries(shape).filter(
+      ([name]) => command !== "device_add" || !deviceProperties.includes(name),
+    );
+    compare(t, schema, command, Object.fromEntries(known), members);
+    for (const member of members)
+      t.true("default" in member || member.name in shape, `${command} demands ${member.name}`);
+  }
+  for (const property of deviceProperties) t.true(properties.includes(property), property);
+
+  for (const [command, shape] of Object.entries(returnShapes)) {
+    const members = schema.members(schema.get(command, "command")["ret-type"] as string);
+    compare(t, schema, command, shape, members);
+    for (const member of members)
+      if (member.name in shape) t.false("default" in member, `${command} may omit ${member.name}`);
+  }
+
+  for (const [event, shape] of Object.entries(eventShapes)) {
+    const members = schema.members(schema.get(event, "event")["arg-type"] as string);
+    compare(t, schema, event, shape, members);
+    for (const member of members)
+      if (member.name in shape)
+        t.is("default" in member, optional.has(`${event}.${member.name}`), member.name);
+  }
+});
