@@ -2,22 +2,18 @@ import IPCIDR from "ip-cidr";
 import {
   type Cidr,
   contains,
-  familyBits,
   familyOf,
   type Ip,
   ipFromBigInt,
-  ipOf,
   type IpPrefix,
   ipToBigInt,
-  isLoopback,
-  lengthOf,
   networkOf,
   parseIp,
   parseIpPrefix,
   rangeOf,
-  withLength,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { planAddresses } from "../../network/address-plan.ts";
 
 export interface IpRange {
   readonly first: Ip;
@@ -54,38 +50,11 @@ function bounds(prefix: IpPrefix): { first: bigint; last: bigint } {
   return own;
 }
 
-/**
- * A pool's network: a network address means its first address is the gateway, host bits mean exactly
- * that address. Sizes from /30 to /8 (IPv6: /126 to /48). Throws `ADDRESS_INVALID`.
- */
+/** A pool's network, with its gateway: see `planAddresses`. Throws `ADDRESS_INVALID`, `ADDRESS_RESERVED`. */
 export function parseSubnet(text: string): SubnetConfig {
-  const prefix = parseIpPrefix(text);
-  const family = familyOf(prefix);
-  const length = lengthOf(prefix);
-  const { first, last } = bounds(prefix);
-  const [longest, shortest] = family === 4 ? [30, 8] : [126, 48];
-  if (length > longest || length < shortest) {
-    throw refuse(
-      `"${text}" is too ${length > longest ? "small" : "large"} for a pool`,
-      `Use a length from /${shortest} to /${longest}`,
-    );
-  }
-  const lead = family === 4 ? Number(first >> 24n) : Number(first >> 120n);
-  if (isLoopback(ipOf(prefix)) || lead === 0 || (family === 4 ? lead >= 224 : lead === 0xff)) {
-    throw refuse(
-      `"${text}" cannot be used for pods`,
-      "Use a private network such as 192.168.123.0/24",
-    );
-  }
-  const asked = ipToBigInt(ipOf(prefix));
-  const gateway = asked === first ? first + 1n : asked;
-  if (gateway === last && family === 4) {
-    throw refuse(
-      `"${text}" names the broadcast address as the gateway`,
-      "Name another address of the network",
-    );
-  }
-  return { cidr: networkOf(prefix), gateway: withLength(ipFromBigInt(family, gateway), length) };
+  const { network, gateway } = planAddresses(text);
+  bounds(gateway);
+  return { cidr: network, gateway };
 }
 
 /** A range inside a network: an address, a network, or `FIRST-LAST`. Throws `ADDRESS_INVALID`. */
@@ -114,12 +83,4 @@ function readRange(text: string): IpRange {
   const dash = text.indexOf("-");
   if (dash < 0) return { first: parseIp(text), last: parseIp(text) };
   return { first: parseIp(text.slice(0, dash).trim()), last: parseIp(text.slice(dash + 1).trim()) };
-}
-
-/** Whether an address is one a host can have: neither network nor broadcast address. */
-export function isHostAddress(network: Cidr, ip: Ip): boolean {
-  const { first, last } = rangeOf(network);
-  const value = ipToBigInt(ip);
-  if (familyBits(familyOf(network)) - lengthOf(network) < 2) return true;
-  return value !== first && (familyOf(network) === 6 || value !== last);
 }

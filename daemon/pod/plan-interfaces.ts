@@ -11,12 +11,10 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type IfName, parseIfName } from "../../core/names.ts";
+import { checkPortRoom } from "../../network/port-limit.ts";
 import { defaultGateways } from "./plan-gateways.ts";
 import type { InterfacePlan } from "./pod-plan.ts";
 import type { NetworkSnapshot, Snapshot } from "./snapshot.ts";
-
-/** Measured: a Linux bridge takes 1,023 ports (BR_MAX_PORTS is 1 << 10), the next fails EXFULL. */
-export const bridgePorts = 1023;
 
 /** The tap of an interface: the pod's id and one base-36 digit, 15 bytes in all. */
 export function tapName(podId: string, position: number): IfName {
@@ -77,17 +75,7 @@ function findNetwork(wanted: InterfaceSpec, snapshot: Snapshot, field: string): 
 function checkRoom(spec: PodSpec, snapshot: Snapshot): void {
   for (const network of snapshot.networks) {
     const more = spec.interfaces.filter((each) => each.network === network.name).length;
-    if (more > 0 && network.ports + more > bridgePorts) {
-      throw new PodnetError(
-        "BRIDGE_FULL",
-        `Bridge "${network.bridge}" has ${network.ports} of ${bridgePorts} ports, ${more} more do not fit`,
-        {
-          field: "interfaces",
-          hint: "Delete pods, or use another network",
-          details: { bridge: network.bridge, ports: network.ports },
-        },
-      );
-    }
+    if (more > 0) checkPortRoom({ bridge: network.bridge, used: network.ports, wanted: more });
   }
 }
 

@@ -4,7 +4,8 @@ import { PodnetError } from "../../core/errors.ts";
 import { type PodName, parsePodName } from "../../core/names.ts";
 import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
-import { mark, type PodFragment } from "../../network/desired.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import { podMark } from "../../network/ownership.ts";
 import { planVm } from "./plan-boot.ts";
 import { planInterfaces } from "./plan-interfaces.ts";
 import { planRoutes } from "./plan-routes.ts";
@@ -67,7 +68,7 @@ function portsOf(interfaces: readonly InterfacePlan[], snapshot: Snapshot): PodF
         bridge: each.bridge,
         guestMac: each.nic.mac,
         guestAddresses: each.addresses,
-        alias: `${mark.alias}pod:${snapshot.podId}:${each.position}`,
+        alias: podMark(snapshot.podId, each.position),
         isolated: network?.isolated ?? false,
         // The network's, not the interface's: a port below the bridge's MTU would make it drop what other pods may send.
         mtu: network?.mtu ?? each.mtu,

@@ -26,6 +26,7 @@ export const migrations: readonly string[] = [
     guest      TEXT,
     observed   TEXT,
     spans      TEXT NOT NULL DEFAULT '[]',
+    established INTEGER NOT NULL DEFAULT 0 CHECK (established IN (0, 1)),
     created_ms INTEGER NOT NULL,
     changed_ms INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;

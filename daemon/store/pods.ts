@@ -33,6 +33,8 @@ export interface PodRow {
   readonly observed: ObservedGuest | undefined;
   /** The steps of bringing it up. */
   readonly spans: readonly Span[];
+  /** It has run before: a failed start keeps it, where a failed create leaves nothing. */
+  readonly established: boolean;
   readonly createdMs: number;
   readonly changedMs: number;
 }
@@ -49,6 +51,7 @@ function fromRow(row: Row): PodRow {
     guest: optionalJson<GuestIdentity>(row, "guest"),
     observed: optionalJson<ObservedGuest>(row, "observed"),
     spans: json<Span[]>(row, "spans"),
+    established: integer(row, "established") === 1,
     createdMs: integer(row, "created_ms"),
     changedMs: integer(row, "changed_ms"),
   };
@@ -76,7 +79,8 @@ export interface StateChange {
 /** Sets a pod's state with its reason; the former reason goes. */
 export function setPodState(db: Database, id: PodId, change: StateChange, nowMs: number): void {
   db.run(
-    "UPDATE pods SET state = ?, reason = ?, failure = ?, changed_ms = ? WHERE id = ?",
+    `UPDATE pods SET state = ?1, established = established OR ?1 = 'running',
+       reason = ?2, failure = ?3, changed_ms = ?4 WHERE id = ?5`,
     change.state,
     change.reason ?? null,
     change.failure === undefined ? null : JSON.stringify(change.failure),

@@ -61,7 +61,11 @@ export function finishRequest(db: Database, id: string, error: string | undefine
   db.run("UPDATE requests SET done = 1, error = ? WHERE id = ?", error ?? null, id);
 }
 
-/** Ends the requests for a pod that a restart interrupted. */
-export function finishRequestsOf(db: Database, podId: PodId, error: string): void {
-  db.run("UPDATE requests SET done = 1, error = ? WHERE pod_id = ? AND done = 0", error, podId);
+/** Ends the requests for a pod that are still open, with the error they came to, if any. */
+export function finishRequestsOf(db: Database, podId: PodId, error: string | undefined): void {
+  db.run(
+    "UPDATE requests SET done = 1, error = ? WHERE pod_id = ? AND done = 0",
+    error ?? null,
+    podId,
+  );
 }

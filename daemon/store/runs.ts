@@ -3,12 +3,17 @@ import type { VmRecord } from "../../hypervisor/driver.ts";
 import type { Database, Row } from "./database.ts";
 import { integer, text } from "./rows.ts";
 
-const fromRow = (row: Row): VmRecord => ({
+export interface RunRow extends VmRecord {
+  readonly startedMs: number;
+}
+
+const fromRow = (row: Row): RunRow => ({
   pid: integer(row, "pid"),
   startTime: text(row, "start_time"),
   bootId: text(row, "boot_id"),
   uid: integer(row, "uid"),
   runDir: text(row, "run_dir"),
+  startedMs: integer(row, "started_ms"),
 });
 
 /** Records the machine a pod runs in; a pod has at most one. */
@@ -26,7 +31,7 @@ export function putRun(db: Database, podId: PodId, run: VmRecord, nowMs: number)
   );
 }
 
-export function getRun(db: Database, podId: PodId): VmRecord | undefined {
+export function getRun(db: Database, podId: PodId): RunRow | undefined {
   const row = db.get("SELECT * FROM runs WHERE pod_id = ?", podId);
   return row === undefined ? undefined : fromRow(row);
 }

@@ -1,0 +1,192 @@
+import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { systemClock } from "../core/clock.ts";
+import { PodnetError } from "../core/errors.ts";
+import { openGuest } from "../guest-init/channel/session.ts";
+import type { Driver } from "../hypervisor/driver.ts";
+import { openQemuDriver } from "../hypervisor/qemu/driver.ts";
+import { bootId } from "../linux/proc.ts";
+import { openTap } from "../linux/tun.ts";
+import type { NetworkFragment } from "../network/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
+import type { Remembered } from "../network/memory.ts";
+import type { Config, NetworkConfig } from "./config/config.ts";
+import { Journal } from "./journal.ts";
+import { lockNetns, lockState } from "./lock.ts";
+import type { Log } from "./log.ts";
+import { Metrics } from "./metrics.ts";
+import { Addresses } from "./pod/addresses.ts";
+import type { Host } from "./pod/host.ts";
+import { Pods } from "./pod/pods.ts";
+import { PodRecords } from "./pod/records.ts";
+import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
+import { serveApi } from "./server/api-server.ts";
+import type { ServiceParts } from "./server/context.ts";
+import { addRoutes } from "./server/routes.ts";
+import { Database } from "./store/database.ts";
+import { listLeases } from "./store/leases.ts";
+import { getMeta, setMeta } from "./store/meta.ts";
+import { listNetworks, putNetwork } from "./store/networks.ts";
+
+export interface Daemon {
+  /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. */
+export async function openDaemon(config: Config, log: Log, end: () => void): Promise<Daemon> {
+  const startedMs = systemClock.now();
+  checkHost(config);
+  await using opened = new AsyncDisposableStack();
+  opened.use(lockState(config.stateDir));
+  opened.use(await lockNetns(config.network.bridge));
+  makeRunDirs(config);
+  const db = opened.use(Database.openIn(config.stateDir));
+  const fragments = recordNetworks(db, config);
+  const network = opened.use(openNetwork(db, config));
+  const driver = await openDriver(config, log);
+  for (const fragment of fragments) await network.ensure(fragment, AbortSignal.timeout(60_000));
+
+  const clock = systemClock;
+  const journal = new Journal(db, clock);
+  const addresses = new Addresses(db, [config.network], config.quarantineMs, clock);
+  const records = new PodRecords({ db, journal, addresses, clock });
+  const host = openHost(config, driver, network, records);
+  const metrics = new Metrics({
+    pods: () => records.list(),
+    networks: [config.network.name],
+    poolStats: (name) => addresses.stats(name),
+  });
+  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
+  await pods.recover(bootId());
+  await sweep(network, records, config);
+  setMeta(db, "boot_id", bootId());
+
+  const parts: ServiceParts = {
+    config,
+    db,
+    pods,
+    records,
+    addresses,
+    journal,
+    host,
+    network,
+    fragments,
+    log,
+    startedMs,
+    end,
+  };
+  const version = await qemuVersion(qemuPath(config));
+  const api = await serveApi({
+    unix: { path: config.socket, group: config.socketGroup },
+    tcp: config.tcp,
+    routes: (router) => addRoutes(router, parts, version),
+    metrics: () => metrics.render(),
+  });
+  const held = opened.move();
+  return {
+    async close(graceMs) {
+      await using _held = held;
+      // What is under way still answers its caller; then the connections end.
+      await pods.close(graceMs);
+      await api.close(1000);
+    },
+  };
+}
+
+function makeRunDirs(config: Config): void {
+  try {
+    mkdirSync(config.runDir, { recursive: true, mode: 0o755 });
+    mkdirSync(config.podsDir, { recursive: true, mode: 0o700 });
+  } catch (cause) {
+    throw new PodnetError("PREFLIGHT_FAILED", `Run directory "${config.runDir}" cannot be made`, {
+      field: "run_dir",
+      hint: "Run podnetd as root, or choose another --run-dir",
+      cause,
+    });
+  }
+}
+
+/** Writes the configured network down; refuses to move a network from under pods that hold its addresses. */
+function recordNetworks(db: Database, config: Config): NetworkFragment[] {
+  const { network } = config;
+  for (const old of listNetworks(db)) {
+    const same =
+      old.name === network.name && old.bridge === network.bridge && old.gateway === network.gateway;
+    const held = listLeases(db, old.name).some(({ freedMs }) => freedMs === undefined);
+    if (same || !held) continue;
+    throw new PodnetError(
+      "CONFIG_INVALID",
+      `Pods hold addresses of network "${old.name}" on ${old.bridge} (${old.gateway})`,
+      {
+        field: "network",
+        hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${old.gateway}"`,
+      },
+    );
+  }
+  db.transaction(() => {
+    db.run(
+      "DELETE FROM leases WHERE freed_ms IS NOT NULL AND network NOT IN (SELECT name FROM networks WHERE gateway = ?)",
+      network.gateway,
+    );
+    db.run("DELETE FROM networks WHERE name <> ?", network.name);
+    const { name, bridge, gateway, mtu } = network;
+    putNetwork(db, { name, bridge, gateway, mtu, createdMs: systemClock.now() });
+  });
+  return [fragmentOf(network, config)];
+}
+
+function fragmentOf(network: NetworkConfig, config: Config): NetworkFragment {
+  return {
+    kind: "network",
+    key: network.name,
+    bridge: network.bridge,
+    gateways: [network.gateway],
+    mtu: network.mtu,
+    masquerade: [network.cidr],
+    firewall: !config.disableIptables,
+    chain: config.iptablesChain,
+    forward: true,
+  };
+}
+
+function openNetwork(db: Database, config: Config): HostNetwork {
+  const remembered = getMeta(db, "network_memory");
+  return openHostNetwork({
+    iptables: config.disableIptables ? "off" : config.iptablesVariant,
+    chain: config.iptablesChain,
+    ...(remembered === undefined ? {} : { remembered: JSON.parse(remembered) as Remembered }),
+    remember: (value) => setMeta(db, "network_memory", JSON.stringify(value)),
+  });
+}
+
+function openDriver(config: Config, log: Log): Promise<Driver> {
+  const child = log.child({ component: "hypervisor" });
+  return openQemuDriver({
+    qemuPath: qemuPath(config),
+    kvm: config.qemu.kvm,
+    log: (level, message, fields) => child[level](fields, message),
+  });
+}
+
+function openHost(config: Config, driver: Driver, network: HostNetwork, records: PodRecords): Host {
+  return {
+    driver,
+    network,
+    clock: systemClock,
+    openTap: (name) => openTap(name),
+    openGuest: (options) => openGuest(options),
+    randomBytes: (count) => randomBytes(count),
+    recordRun: (plan, record) => records.started(plan.podId, record),
+    timeouts: config.timeouts,
+  };
+}
+
+/** Takes away what bears our mark and belongs to no row. */
+async function sweep(network: HostNetwork, records: PodRecords, config: Config): Promise<void> {
+  const known = {
+    pods: new Set<string>(records.list().map(({ id }) => id)),
+    networks: new Set<string>([config.network.name]),
+  };
+  await network.sweep(known, AbortSignal.timeout(60_000));
+}

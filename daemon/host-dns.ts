@@ -1,0 +1,47 @@
+import { readFileSync } from "node:fs";
+import { type Ip, isIp, isLoopback, parseIp } from "../core/address.ts";
+
+/** The resolver settings of a machine, resolv.conf(5). */
+export interface HostDns {
+  readonly servers: readonly Ip[];
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}
+
+/** Where systemd-resolved keeps the servers it asks itself, behind its own 127.0.0.53. */
+const resolvedFile = "/run/systemd/resolve/resolv.conf";
+
+/** Reads resolv.conf text; what is malformed is left out, as resolvers do. */
+export function parseResolvConf(text: string): HostDns {
+  const servers: Ip[] = [];
+  let search: readonly string[] = [];
+  const options: string[] = [];
+  for (const line of text.split("\n")) {
+    const [word, ...rest] = line
+      .replace(/[#;].*$/, "")
+      .trim()
+      .split(/\s+/);
+    const [first] = rest;
+    // A zone names a link of the host: in the guest it means another one or none.
+    if (word === "nameserver" && first !== undefined && isIp(first)) servers.push(parseIp(first));
+    else if (word === "search" || word === "domain") search = rest;
+    else if (word === "options") options.push(...rest);
+  }
+  return { servers, search: search.slice(0, 6), options: options.slice(0, 8) };
+}
+
+/** The servers a guest can use: the host's own, or those behind its loopback stub. */
+export function readHostDns(read: (path: string) => string | undefined = readIfThere): HostDns {
+  const own = parseResolvConf(read("/etc/resolv.conf") ?? "");
+  if (own.servers.length === 0 || own.servers.some((server) => !isLoopback(server))) return own;
+  const behind = parseResolvConf(read(resolvedFile) ?? "");
+  return behind.servers.length === 0 ? own : behind;
+}
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,89 @@
+import type { Clock } from "../core/clock.ts";
+import { PodnetError } from "../core/errors.ts";
+import type { Database } from "./store/database.ts";
+import { eventBounds, eventsAfter, type EventRow, insertEvent } from "./store/events.ts";
+
+/** Events a reader may lag behind before it is cut off. */
+const readerLimit = 1024;
+
+export type NewEvent = Omit<EventRow, "cursor" | "timeMs">;
+
+/** Changes of the state and the events that tell of them, committed together and told only after that. */
+export class Journal {
+  readonly #db: Database;
+  readonly #clock: Clock;
+  readonly #readers = new Set<(event: EventRow) => void>();
+
+  constructor(db: Database, clock: Clock) {
+    this.#db = db;
+    this.#clock = clock;
+  }
+
+  /** Runs `body` in one transaction; what it emits is stored with it and told once it is durable. */
+  transact<T>(body: (emit: (event: NewEvent) => void) => T): T {
+    const emitted: EventRow[] = [];
+    const result = this.#db.transaction(() =>
+      body((event) => {
+        emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
+      }),
+    );
+    for (const event of emitted) for (const tell of this.#readers) tell(event);
+    return result;
+  }
+
+  emit(event: NewEvent): void {
+    this.transact((emit) => emit(event));
+  }
+
+  /** Cursor of the newest event. */
+  get newest(): number {
+    return eventBounds(this.#db).newest;
+  }
+
+  /**
+   * Events after `after` and what follows, until the signal aborts. Throws `EVENTS_LOST` when some of
+   * them are gone or the reader falls too far behind: list anew then.
+   */
+  async *watch(after: number, signal: AbortSignal): AsyncGenerator<EventRow> {
+    const queue: EventRow[] = [];
+    let wake: () => void = () => {};
+    let lost = false;
+    const tell = (event: EventRow): void => {
+      if (queue.length < readerLimit) queue.push(event);
+      else lost = true;
+      wake();
+    };
+    const stop = (): void => wake();
+    this.#readers.add(tell);
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      yield* this.#stored(after);
+      while (!signal.aborted) {
+        if (lost) throw eventsLost();
+        const next = queue.shift();
+        if (next !== undefined) {
+          if (next.cursor > after) yield next;
+          continue;
+        }
+        const { promise, resolve } = Promise.withResolvers<void>();
+        wake = resolve;
+        if (!signal.aborted) await promise;
+      }
+    } finally {
+      this.#readers.delete(tell);
+      signal.removeEventListener("abort", stop);
+    }
+  }
+
+  /** Stored events after `after`, as of now. */
+  #stored(after: number): EventRow[] {
+    const { oldest, newest } = eventBounds(this.#db);
+    if (after > newest || (after < newest && after + 1 < oldest)) throw eventsLost();
+    return eventsAfter(this.#db, after, newest - after);
+  }
+}
+
+const eventsLost = (): PodnetError =>
+  new PodnetError("EVENTS_LOST", "Events between the cursor and now are gone", {
+    hint: "List the pods and watch from the cursor of that list",
+  });

@@ -1,0 +1,73 @@
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
+import type { NetworkName } from "../core/names.ts";
+import type { PoolStats } from "../ipallocator/pool.ts";
+import type { Span } from "./pod/span.ts";
+import type { PodRow } from "./store/pods.ts";
+
+export interface MetricsSources {
+  pods(): readonly PodRow[];
+  readonly networks: readonly NetworkName[];
+  poolStats(network: NetworkName): PoolStats;
+}
+
+/** What the daemon counts, in Prometheus' terms. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #steps: Histogram<"step">;
+  readonly #creates: Counter<"code">;
+
+  constructor(sources: MetricsSources) {
+    const registers = [this.#registry];
+    collectDefaultMetrics({ register: this.#registry });
+    this.#steps = new Histogram({
+      name: "podnet_step_duration_seconds",
+      help: "Duration of each step of bringing a pod up",
+      labelNames: ["step"],
+      buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
+      registers,
+    });
+    this.#creates = new Counter({
+      name: "podnet_creates_total",
+      help: "Creates and starts by their outcome: OK or an error code",
+      labelNames: ["code"],
+      registers,
+    });
+    new Gauge({
+      name: "podnet_pods",
+      help: "Pods by state",
+      labelNames: ["state"],
+      registers,
+      collect() {
+        this.reset();
+        for (const { state } of sources.pods()) this.inc({ state });
+      },
+    });
+    new Gauge({
+      name: "podnet_addresses",
+      help: "Addresses of a network's pool by state",
+      labelNames: ["network", "state"],
+      registers,
+      collect() {
+        for (const network of sources.networks) {
+          const { free, used, reserved, quarantined } = sources.poolStats(network);
+          for (const [state, count] of Object.entries({ free, used, reserved, quarantined })) {
+            this.set({ network, state }, Number(count));
+          }
+        }
+      },
+    });
+  }
+
+  step(span: Span): void {
+    this.#steps.observe({ step: span.step }, span.durationMs / 1000);
+  }
+
+  /** Counts the end of a create or start, `OK` or its error code. */
+  created(code: string): void {
+    this.#creates.inc({ code });
+  }
+
+  async render(): Promise<{ readonly type: string; readonly text: string }> {
+    return { type: this.#registry.contentType, text: await this.#registry.metrics() };
+  }
+}

@@ -1,0 +1,100 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import { compareGuest } from "./compare-guest.ts";
+import type { Host } from "./host.ts";
+import { adoptVm, type LivePod } from "./live-pod.ts";
+import type { InterfacePlan } from "./pod-plan.ts";
+import type { StepKind, StepOf } from "./steps.ts";
+
+/** Does one step; answers a word about it for people. */
+type Action<K extends StepKind> = (
+  step: StepOf<K>,
+  live: LivePod,
+  host: Host,
+  signal: AbortSignal,
+) => Promise<string>;
+
+/** What each step does. */
+export const actions: { readonly [K in StepKind]: Action<K> } = {
+  "tap.open": async (_step, live, host) => {
+    for (const { position, nic } of live.plan.interfaces) {
+      live.taps.set(position, host.openTap(nic.tap));
+    }
+    return live.plan.interfaces.map(({ nic }) => nic.tap).join(" ");
+  },
+
+  "port.attach": async (_step, live, host, signal) => {
+    await host.network.ensure(live.plan.ports, signal);
+    return [...new Set(live.plan.interfaces.map(({ bridge }) => bridge))].join(" ");
+  },
+
+  "vm.start": async (_step, live, host, signal) => {
+    const vm = await host.driver.start(live.plan.vm, signal);
+    adoptVm(live, vm);
+    host.recordRun(live.plan, vm.record);
+    return `pid ${vm.record.pid}`;
+  },
+
+  "guest.ready": async (_step, live, host, signal) => {
+    const vm = started(live);
+    live.guest = host.openGuest({
+      channelPath: vm.socketPath("channel"),
+      ttyPath: vm.socketPath("tty"),
+      reattach: false,
+    });
+    live.identity = await live.guest.ready(deadline(signal, host.timeouts.readyMs));
+    return live.identity.agent === undefined ? "hyperstart" : `agent ${live.identity.agent}`;
+  },
+
+  "guest.configure": async (_step, live, host, signal) => {
+    live.observed = await connected(live).configure(guestMessage(live, host), signal);
+    return live.plan.interfaces.flatMap(({ addresses }) => addresses).join(" ");
+  },
+
+  "nic.plug": async ({ position }, live, _host, signal) => {
+    const { nic } = interfaceAt(live, position);
+    const tap = live.taps.get(position);
+    if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
+    await started(live).plug(nic, tap.fd, signal);
+    live.plugged.add(position);
+    live.taps.delete(position);
+    // QEMU has its own descriptor now: when it ends, however it ends, the kernel removes the tap.
+    await tap.close();
+    return `${nic.mac} in slot ${nic.slot}`;
+  },
+
+  "guest.verify": async (_step, live) => {
+    if (live.observed !== undefined) compareGuest(live.plan.guest, live.observed);
+    return "";
+  },
+};
+
+/** The guest's configuration with what belongs to this moment: the time, and fresh randomness. */
+export function guestMessage(live: LivePod, host: Host): GuestConfig {
+  return {
+    ...live.plan.guest,
+    clockMs: host.clock.now(),
+    entropy: Buffer.from(host.randomBytes(64)).toString("hex"),
+  };
+}
+
+function interfaceAt(live: LivePod, position: number): InterfacePlan {
+  const found = live.plan.interfaces.find((each) => each.position === position);
+  if (found === undefined) throw new RangeError(`The plan has no interface ${position}`);
+  return found;
+}
+
+function started(live: LivePod): NonNullable<LivePod["vm"]> {
+  if (live.vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
+  return live.vm;
+}
+
+function connected(live: LivePod): NonNullable<LivePod["guest"]> {
+  if (live.guest === undefined) throw new PodnetError("INTERNAL", "The guest has not been reached");
+  return live.guest;
+}
+
+/** The signal, aborted after `ms` at the latest. */
+export function deadline(signal: AbortSignal, ms: number): AbortSignal {
+  return AbortSignal.any([signal, AbortSignal.timeout(ms)]);
+}

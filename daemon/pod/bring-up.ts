@@ -1,0 +1,46 @@
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import { attach, type Progress, runFlow } from "./run-steps.ts";
+import type { Span } from "./span.ts";
+import { createSteps } from "./steps.ts";
+import { undoPod } from "./undo.ts";
+import { unsubscribe } from "./live-pod.ts";
+
+/** How bringing a pod up ended. */
+export type BringUp =
+  | { readonly kind: "up"; readonly spans: readonly Span[] }
+  /** All was undone. */
+  | { readonly kind: "undone"; readonly error: PodnetError; readonly spans: readonly Span[] }
+  /** Something is left; the error carries what could not be undone. */
+  | { readonly kind: "stuck"; readonly error: PodnetError; readonly spans: readonly Span[] };
+
+/** Runs the steps of a pod whose row is written, and undoes them when one fails. Never throws. */
+export async function bringUp(
+  live: LivePod,
+  host: Host,
+  progress: Progress,
+  elapsed: () => number,
+  signal: AbortSignal,
+): Promise<BringUp> {
+  const spans: Span[] = [];
+  const noted: Progress = {
+    started: (step, startMs) => progress.started(step, startMs),
+    finished: (span) => {
+      spans.push(span);
+      progress.finished(span);
+    },
+  };
+  const ordered = (): readonly Span[] => spans.toSorted((a, b) => a.startMs - b.startMs);
+  try {
+    const stop = AbortSignal.any([signal, live.ended.signal]);
+    await runFlow(createSteps(live.plan), { live, host, progress: noted, elapsed }, stop);
+    return { kind: "up", spans: ordered() };
+  } catch (thrown) {
+    unsubscribe(live);
+    const failures = await undoPod(live, host, { graceful: false });
+    if (failures.length > 0)
+      return { kind: "stuck", error: attach(thrown, failures), spans: ordered() };
+    return { kind: "undone", error: toPodnetError(thrown), spans: ordered() };
+  }
+}

@@ -1,0 +1,143 @@
+import { accessSync, constants, readFileSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import type { PodSpec } from "../../api/pod-spec.ts";
+import {
+  contains,
+  type Ip,
+  type IpPrefix,
+  ipOf,
+  type Mac,
+  macFromRandom,
+} from "../../core/address.ts";
+import type { PodId } from "../../core/names.ts";
+import type { Config, NetworkConfig } from "../config/config.ts";
+import { readHostDns } from "../host-dns.ts";
+import type { Database } from "../store/database.ts";
+import { countInterfaces, podByMac } from "../store/interfaces.ts";
+import { podIdByName } from "../store/pods.ts";
+import type { Addresses } from "./addresses.ts";
+import { defaultPodName } from "./plan.ts";
+import type {
+  AddressStatus,
+  FileSnapshot,
+  ImageSnapshot,
+  NetworkSnapshot,
+  Snapshot,
+} from "./snapshot.ts";
+
+export interface World {
+  readonly db: Database;
+  readonly config: Config;
+  readonly addresses: Addresses;
+  readonly nicSlots: number;
+  randomBytes(count: number): Uint8Array;
+}
+
+/** Looks at everything the planner needs to know for this spec. Takes nothing and changes nothing. */
+export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snapshot {
+  const { db, config } = world;
+  const nameHolder = podIdByName(db, spec.name ?? defaultPodName(podId));
+  const defaultImage = imageSnapshot(config.image);
+  return {
+    podId,
+    ...(nameHolder === undefined ? {} : { nameHolder }),
+    podsDir: config.podsDir,
+    networks: [networkSnapshot(config.network, spec, world)],
+    macHolders: macHolders(spec, db),
+    freshMacs: freshMacs(spec.interfaces.length, world),
+    defaultImage,
+    files: fileSnapshots(spec, defaultImage),
+    dns: dnsSnapshot(config.network),
+    nicSlots: world.nicSlots,
+  };
+}
+
+function networkSnapshot(
+  network: NetworkConfig,
+  spec: PodSpec,
+  { db, addresses }: World,
+): NetworkSnapshot {
+  const asked: Record<Ip, AddressStatus> = {};
+  for (const { address } of spec.interfaces) {
+    if (address === undefined) continue;
+    const ip = address.includes("/") ? ipOf(address as IpPrefix) : (address as Ip);
+    if (contains(network.cidr, ip)) asked[ip] = addresses.status(network.name, ip);
+  }
+  return {
+    name: network.name,
+    bridge: network.bridge,
+    cidr: network.cidr,
+    gateway: network.gateway,
+    mtu: network.mtu,
+    isolated: false,
+    ports: countInterfaces(db, network.name),
+    // Twice as many as interfaces: each automatic one may have to pass by an address another one asks for.
+    nextFree: addresses.nextFree(network.name, 2 * spec.interfaces.length),
+    asked,
+  };
+}
+
+function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {
+  const holders: Record<Mac, PodId> = {};
+  for (const { mac } of spec.interfaces) {
+    const holder = mac === undefined ? undefined : podByMac(db, mac);
+    if (mac !== undefined && holder !== undefined) holders[mac] = holder;
+  }
+  return holders;
+}
+
+function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {
+  const macs = new Set<Mac>();
+  while (macs.size < 2 * interfaces) {
+    const mac = macFromRandom(randomBytes(4));
+    if (podByMac(db, mac) === undefined) macs.add(mac);
+  }
+  return [...macs];
+}
+
+function fileSnapshots(spec: PodSpec, image: ImageSnapshot): Record<string, FileSnapshot> {
+  const { kernel, initrd, disks } = spec.boot;
+  const paths = [kernel ?? image.kernel, initrd ?? image.initrd, ...disks.map(({ path }) => path)];
+  return Object.fromEntries(paths.map((path) => [path, fileSnapshot(path)]));
+}
+
+function fileSnapshot(path: string): FileSnapshot {
+  try {
+    const stats = statSync(path);
+    if (!stats.isFile() && !stats.isBlockDevice())
+      return { kind: "unreadable", why: "it is no file" };
+    accessSync(path, constants.R_OK);
+    if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
+    return { kind: "file", bytes: stats.size };
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    return code === "ENOENT" || code === "ENOTDIR"
+      ? { kind: "missing" }
+      : { kind: "unreadable", why: code ?? "unknown" };
+  }
+}
+
+/** podnet's own image, of which it is known how much memory it takes; see its manifest. */
+function imageSnapshot({ kernel, initrd }: Config["image"]): ImageSnapshot {
+  return { kernel, initrd, minMemoryMib: manifestMemory(dirname(initrd)) };
+}
+
+/** Measured with Debian's cloud kernel: 72 MiB boot, with 64 it panics in ext4_init_fs. */
+const debianKernelMib = 72;
+
+function manifestMemory(directory: string): number {
+  try {
+    const manifest: unknown = JSON.parse(readFileSync(join(directory, "manifest.json"), "utf8"));
+    const { minMemoryMib } = manifest as { minMemoryMib?: unknown };
+    return typeof minMemoryMib === "number" ? minMemoryMib : debianKernelMib;
+  } catch {
+    return debianKernelMib;
+  }
+}
+
+function dnsSnapshot(network: NetworkConfig): Snapshot["dns"] {
+  if (network.dns.length > 0)
+    return { servers: network.dns, search: network.dnsSearch, options: [] };
+  const host = readHostDns();
+  return { ...host, search: network.dnsSearch.length > 0 ? network.dnsSearch : host.search };
+}

@@ -1,0 +1,32 @@
+import type { Clock } from "../../core/clock.ts";
+import type { Guest, OpenGuestOptions } from "../../guest-init/channel/guest.ts";
+import type { Driver, VmRecord } from "../../hypervisor/driver.ts";
+import type { IfName } from "../../core/names.ts";
+import type { Fragment, FragmentKey } from "../../network/desired.ts";
+import type { Tap } from "../../linux/tun.ts";
+import type { PodPlan } from "./pod-plan.ts";
+
+/** The one way to change the host's network, as far as pods need it. */
+export interface PodNetwork {
+  ensure(fragment: Fragment, signal: AbortSignal): Promise<unknown>;
+  /** Takes one port off its bridge. Absent is success. */
+  detach(
+    target: { readonly pod: string; readonly tap: IfName },
+    signal: AbortSignal,
+  ): Promise<unknown>;
+  /** Absent is success. */
+  remove(fragment: Fragment | FragmentKey, signal: AbortSignal): Promise<unknown>;
+}
+
+/** What the steps of a pod act on. */
+export interface Host {
+  readonly driver: Driver;
+  readonly network: PodNetwork;
+  readonly clock: Clock;
+  openTap(name: IfName): Tap;
+  openGuest(options: OpenGuestOptions): Guest;
+  randomBytes(count: number): Uint8Array;
+  /** Makes a machine's record durable, before anything is built on it. */
+  recordRun(plan: PodPlan, record: VmRecord): void;
+  readonly timeouts: { readonly readyMs: number; readonly stopMs: number };
+}

@@ -1,0 +1,66 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import type { RunningVm, VmRecord } from "../../hypervisor/driver.ts";
+import type { Tap } from "../../linux/tun.ts";
+import type { PodPlan } from "./pod-plan.ts";
+
+/**
+ * What this process holds of a pod: connections and descriptors. None of it is needed to end the pod —
+ * `plan` and `record` suffice — so a restart loses nothing.
+ */
+export interface LivePod {
+  readonly plan: PodPlan;
+  /** How to find the machine; survives in the `runs` table. */
+  record: VmRecord | undefined;
+  vm: RunningVm | undefined;
+  guest: Guest | undefined;
+  identity: GuestIdentity | undefined;
+  observed: ObservedGuest | undefined;
+  /** Taps not yet handed to the machine, by interface position. */
+  readonly taps: Map<number, Tap>;
+  /** Positions whose NIC is plugged. */
+  readonly plugged: Set<number>;
+  /** Aborted with `QEMU_EXITED` when the machine ends without being told to. */
+  readonly ended: AbortController;
+  /** Ends the listening to machine and guest. */
+  readonly subscriptions: Set<() => void>;
+}
+
+/** Takes a running machine over, and notices its end. */
+export function adoptVm(live: LivePod, vm: RunningVm): void {
+  live.vm = vm;
+  live.record = vm.record;
+  live.subscriptions.add(
+    vm.onEvent((event) => {
+      if (event.kind !== "exited") return;
+      live.ended.abort(
+        new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {
+          hint: "See podnetd's log, which has the end of the guest's console",
+          details: { pid: vm.record.pid },
+        }),
+      );
+    }),
+  );
+}
+
+/** Stops listening; what happens from here on is meant to happen. */
+export function unsubscribe(live: LivePod): void {
+  for (const end of live.subscriptions) end();
+  live.subscriptions.clear();
+}
+
+export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
+  return {
+    plan,
+    record,
+    vm: undefined,
+    guest: undefined,
+    identity: undefined,
+    observed: undefined,
+    taps: new Map(),
+    plugged: new Set(),
+    ended: new AbortController(),
+    subscriptions: new Set(),
+  };
+}

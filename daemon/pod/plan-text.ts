@@ -1,0 +1,81 @@
+import type { Fragment } from "../../network/desired.ts";
+import type { NicPlan } from "../../hypervisor/driver.ts";
+import type { InterfacePlan, PodPlan } from "./pod-plan.ts";
+
+/** A part of a plan for people: each line is exactly what would be made, run or sent. */
+export interface PlanSection {
+  /** The step it belongs to. */
+  readonly step: string;
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
+/** How the rooms render what is theirs. All pure. */
+export interface Describers {
+  fragment(fragment: Fragment): readonly string[];
+  plug(nic: NicPlan): readonly string[];
+}
+
+/** The whole plan as text, in the order it would be carried out. */
+export function describePlan(
+  plan: PodPlan,
+  networks: readonly Fragment[],
+  describe: Describers,
+): readonly PlanSection[] {
+  return [
+    {
+      step: "store.claim",
+      title: "Taken and written down, before anything happens",
+      lines: claimLines(plan),
+    },
+    {
+      step: "network.ensure",
+      title: "On the host, shared by all pods of the network",
+      lines: networks.flatMap((fragment) => describe.fragment(fragment)),
+    },
+    {
+      step: "tap.open",
+      title: "Taps, which end with their machine",
+      lines: plan.interfaces.map(tapLine),
+    },
+    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
+    { step: "vm.start", title: "The machine", lines: [plan.argv.map(shellWord).join(" ")] },
+    {
+      step: "guest.configure",
+      title: "Told to the guest, with the time and fresh randomness",
+      lines: [`configure ${JSON.stringify(plan.guest)}`],
+    },
+    {
+      step: "nic.plug",
+      title: "NICs plugged while the guest waits for them (QMP)",
+      lines: plan.interfaces.flatMap(({ nic }) => describe.plug(nic)),
+    },
+  ];
+}
+
+function claimLines(plan: PodPlan): string[] {
+  const { podId, name, vm } = plan;
+  return [
+    `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`,
+    ...plan.interfaces.map(interfaceLine),
+  ];
+}
+
+function interfaceLine({
+  network,
+  addresses,
+  nic,
+  mtu,
+  guestName,
+  gateway,
+}: InterfacePlan): string {
+  const route = gateway === undefined ? "" : ` default route by ${gateway}`;
+  return `interface ${guestName} on ${network}: ${addresses.join(" ")} mac ${nic.mac} mtu ${mtu}${route}`;
+}
+
+const tapLine = ({ nic }: InterfacePlan): string => `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
+
+/** An argument as a POSIX shell takes it, so that the line can be run by hand. */
+export function shellWord(word: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

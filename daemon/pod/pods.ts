@@ -1,0 +1,347 @@
+import type { CreateSpec } from "../../api/validate.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { type PodId, podIdFromBytes } from "../../core/names.ts";
+import type { Config } from "../config/config.ts";
+import type { Journal } from "../journal.ts";
+import { KeyedLock } from "../keyed-lock.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Database } from "../store/database.ts";
+import type { PodRow } from "../store/pods.ts";
+import type { Addresses } from "./addresses.ts";
+import { bringUp } from "./bring-up.ts";
+import { gatherSnapshot } from "./gather.ts";
+import type { Host } from "./host.ts";
+import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { planPod } from "./plan.ts";
+import type { PodPlan } from "./pod-plan.ts";
+import type { PodRecords, RequestKey } from "./records.ts";
+import { type Recovery, recoverPods } from "./recover.ts";
+import { Requests } from "./requests.ts";
+import { attach, type Progress } from "./run-steps.ts";
+import { supervise, type Supervision } from "./supervise.ts";
+import { undoPod } from "./undo.ts";
+
+export interface PodsParts {
+  readonly db: Database;
+  readonly config: Config;
+  readonly host: Host;
+  readonly records: PodRecords;
+  readonly addresses: Addresses;
+  readonly journal: Journal;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+export interface CreateOptions {
+  /** The caller's: without a request id its end undoes the create. */
+  readonly signal: AbortSignal;
+  readonly progress: Progress;
+}
+
+/** How a delete ended. */
+export interface Deleted {
+  readonly id: string;
+  readonly name: string;
+  readonly existed: boolean;
+}
+
+/**
+ * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows are the truth,
+ * what is held here are connections.
+ */
+export class Pods {
+  readonly #parts: PodsParts;
+  readonly #live = new Map<PodId, LivePod>();
+  readonly #locks = new KeyedLock<PodId>();
+  /** Creates and starts under way, which a delete aborts. */
+  readonly #bringingUp = new Map<PodId, AbortController>();
+  readonly #requests: Requests;
+  #closing = false;
+
+  constructor(parts: PodsParts) {
+    this.#parts = parts;
+    this.#requests = new Requests(parts.db, parts.host.clock);
+  }
+
+  get #supervision(): Supervision {
+    const { host, records, log } = this.#parts;
+    return {
+      host,
+      records,
+      log,
+      locks: this.#locks,
+      gone: (live) => this.#live.delete(live.plan.podId),
+    };
+  }
+
+  list(): PodRow[] {
+    return this.#parts.records.list();
+  }
+
+  find(idOrName: string): PodRow {
+    return this.#parts.records.find(idOrName);
+  }
+
+  /** What this process holds of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
+  running(idOrName: string): LivePod {
+    const row = this.find(idOrName);
+    const live = this.#live.get(row.id);
+    if (row.state === "running" && live !== undefined) return live;
+    throw new PodnetError("WRONG_STATE", `Pod "${row.name}" is ${row.state} instead of running`, {
+      hint: row.state === "creating" ? "Wait until it runs" : `Start it: podnet start ${row.name}`,
+      details: { state: row.state },
+    });
+  }
+
+  live(id: PodId): LivePod | undefined {
+    return this.#live.get(id);
+  }
+
+  /** What a create would do. Takes nothing. */
+  plan(asked: CreateSpec): PodPlan {
+    const { config, db, addresses, host } = this.#parts;
+    const { driver } = host;
+    const snapshot = gatherSnapshot(asked.spec, podIdFromBytes(host.randomBytes(12)), {
+      config,
+      db,
+      addresses,
+      nicSlots: driver.capabilities().nicSlots,
+      randomBytes: (count) => host.randomBytes(count),
+    });
+    return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
+  }
+
+  /**
+   * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
+   * goes on to its deadline, and asking again joins it.
+   */
+  async create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
+    const { requestId } = asked;
+    const limitMs = asked.timeoutMs ?? this.#parts.config.timeouts.createMs;
+    if (requestId === undefined)
+      return this.#createNew(asked, undefined, limitMs, options.progress, options.signal);
+    const known = this.#requests.join(requestId, asked.spec, options.signal);
+    if (known !== undefined) return this.find(await known);
+    const request = this.#requests.key(requestId, asked.spec);
+    const { progress } = options;
+    const created = this.#createNew(asked, request, limitMs, progress, undefined).then(
+      ({ id }) => id,
+    );
+    return this.find(await this.#requests.track(request, created, options.signal));
+  }
+
+  async #createNew(
+    asked: CreateSpec,
+    request: RequestKey | undefined,
+    limitMs: number,
+    progress: Progress,
+    caller: AbortSignal | undefined,
+  ): Promise<PodRow> {
+    const started = this.#parts.host.clock.monotonic();
+    this.#refuseClosing();
+    // Nothing is awaited between planning and the commit, so what was free is still free.
+    const plan = this.plan(asked);
+    this.#parts.records.claim(plan, asked.spec, request);
+    return this.#locks.run(plan.podId, () =>
+      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),
+    );
+  }
+
+  /** Starts a stopped or failed pod again, with its addresses. */
+  async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
+    const { clock } = this.#parts.host;
+    const started = clock.monotonic();
+    this.#refuseClosing();
+    const { id } = this.find(idOrName);
+    return this.#locks.run(id, async () => {
+      const row = this.find(id);
+      if (row.state === "running") return row;
+      if (row.state !== "stopped" && row.state !== "failed") {
+        throw new PodnetError(
+          "WRONG_STATE",
+          `Pod "${row.name}" is ${row.state} instead of stopped`,
+          {
+            hint: "Only a stopped or failed pod can be started",
+          },
+        );
+      }
+      this.#parts.records.state(row.plan, "creating", { reason: "starting" });
+      const limitMs = this.#parts.config.timeouts.createMs;
+      return this.#bringUp(row.plan, {
+        started,
+        limitMs,
+        progress: options.progress,
+        caller: options.signal,
+        keep: true,
+      });
+    });
+  }
+
+  async #bringUp(
+    plan: PodPlan,
+    how: {
+      readonly started: number;
+      readonly limitMs: number;
+      readonly progress: Progress;
+      readonly caller: AbortSignal | undefined;
+      /** A pod that has run before stays, with its addresses, when it does not start. */
+      readonly keep: boolean;
+    },
+  ): Promise<PodRow> {
+    const { host, records, log, metrics } = this.#parts;
+    const live = livePod(plan);
+    const stop = new AbortController();
+    this.#bringingUp.set(plan.podId, stop);
+    const elapsed = (): number => host.clock.monotonic() - how.started;
+    const progress: Progress = {
+      started: (step, startMs) => how.progress.started(step, startMs),
+      finished: (span) => {
+        records.step(plan, span);
+        metrics.step(span);
+        log.debug(
+          { component: "pod", pod_id: plan.podId, step: span.step, duration_ms: span.durationMs },
+          span.detail,
+        );
+        how.progress.finished(span);
+      },
+    };
+    using limit = deadlineOf(how.limitMs);
+    using abandoned = cancelled(how.caller);
+    const result = await bringUp(
+      live,
+      host,
+      progress,
+      elapsed,
+      AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
+    );
+    this.#bringingUp.delete(plan.podId);
+    metrics.created(result.kind === "up" ? "OK" : result.error.code);
+    if (result.kind === "up") {
+      records.running(live, result.spans);
+      this.#live.set(plan.podId, live);
+      supervise(live, this.#supervision);
+      log.info({ component: "pod", pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
+      return this.find(plan.podId);
+    }
+    log.warn(
+      { component: "pod", pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
+      "Pod does not start",
+    );
+    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error);
+    else records.state(plan, "failed", { error: result.error });
+    throw result.error;
+  }
+
+  /** Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone. */
+  async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
+    const { records, host, log } = this.#parts;
+    const asked = records.search(idOrName);
+    if (asked === undefined) return { id: "", name: idOrName, existed: false };
+    const { id, name } = asked;
+    this.#bringingUp.get(id)?.abort(
+      new PodnetError("CANCELLED", `Pod "${name}" was deleted while it was being created`, {
+        hint: "Create it again",
+      }),
+    );
+    return this.#locks.run(id, async () => {
+      const row = records.get(id);
+      // An aborted create has left nothing.
+      if (row === undefined) return { id, name, existed: true };
+      const live = this.#live.get(id) ?? livePod(row.plan, records.run(id));
+      records.state(row.plan, "deleting");
+      unsubscribe(live);
+      this.#live.delete(id);
+      const failures = await undoPod(live, host, { graceful: !options.force });
+      if (failures.length > 0) {
+        const [first, ...others] = failures;
+        const error = others.length === 0 ? first : attach(first, others);
+        log.error({ component: "pod", pod_id: id, err: error }, "Cannot undo all of the pod");
+        if (!options.force) {
+          records.state(row.plan, "failed", { error });
+          throw error;
+        }
+      }
+      records.forget(row.plan);
+      log.info({ component: "pod", pod_id: id }, "Pod deleted");
+      return { id, name, existed: true };
+    });
+  }
+
+  /** After a start: takes over what runs, undoes what was half done. */
+  async recover(bootId: string): Promise<void> {
+    const recovery: Recovery = {
+      ...this.#supervision,
+      podsDir: this.#parts.config.podsDir,
+      bootId,
+      attached: (live) => this.#live.set(live.plan.podId, live),
+    };
+    await recoverPods(recovery);
+  }
+
+  /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
+  async close(graceMs: number): Promise<void> {
+    this.#closing = true;
+    using limit = timer(graceMs, () => {
+      for (const stop of this.#bringingUp.values()) {
+        stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));
+      }
+    });
+    void limit;
+    await this.#locks.idle();
+    for (const live of this.#live.values()) {
+      unsubscribe(live);
+      await live.guest?.close();
+      await live.vm?.detach();
+    }
+    this.#live.clear();
+  }
+
+  #refuseClosing(): void {
+    if (!this.#closing) return;
+    throw new PodnetError("CANCELLED", "podnetd is ending", {
+      hint: "Try again when it runs again",
+    });
+  }
+}
+
+interface OwnedSignal extends Disposable {
+  readonly signal: AbortSignal;
+}
+
+function timer(ms: number, body: () => void): Disposable {
+  const handle = setTimeout(body, ms);
+  return { [Symbol.dispose]: () => clearTimeout(handle) };
+}
+
+function deadlineOf(ms: number): OwnedSignal {
+  const controller = new AbortController();
+  const limit = timer(ms, () => {
+    controller.abort(
+      new PodnetError("DEADLINE_EXCEEDED", `The pod did not run within ${ms} ms`, {
+        hint: "See the guest's console and the host's load, or ask for a longer timeout",
+        details: { limit_ms: ms },
+      }),
+    );
+  });
+  return { signal: controller.signal, [Symbol.dispose]: () => limit[Symbol.dispose]() };
+}
+
+/** The caller's signal with a reason of our own. */
+function cancelled(caller: AbortSignal | undefined): OwnedSignal {
+  const controller = new AbortController();
+  const onAbort = (): void => {
+    controller.abort(
+      new PodnetError("CANCELLED", "The caller went away", {
+        hint: "Give a request id to let a create go on",
+        cause: caller?.reason,
+      }),
+    );
+  };
+  if (caller?.aborted) onAbort();
+  caller?.addEventListener("abort", onAbort, { once: true });
+  return {
+    signal: controller.signal,
+    [Symbol.dispose]: () => caller?.removeEventListener("abort", onAbort),
+  };
+}

@@ -1,0 +1,199 @@
+import type { PodSpec } from "../../api/pod-spec.ts";
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { PodId } from "../../core/names.ts";
+import type { VmRecord } from "../../hypervisor/driver.ts";
+import type { Journal } from "../journal.ts";
+import type { Database } from "../store/database.ts";
+import { insertInterface } from "../store/interfaces.ts";
+import {
+  deletePod,
+  findPods,
+  getPod,
+  insertPod,
+  listPods,
+  type PodRow,
+  type PodState,
+  setPodGuest,
+  setPodSpans,
+  setPodState,
+} from "../store/pods.ts";
+import { finishRequestsOf, insertRequest } from "../store/requests.ts";
+import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
+import type { Addresses } from "./addresses.ts";
+import { recordError } from "./error-record.ts";
+import type { LivePod } from "./live-pod.ts";
+import type { PodPlan } from "./pod-plan.ts";
+import type { Span } from "./span.ts";
+
+/** A create that may be asked for again. */
+export interface RequestKey {
+  readonly id: string;
+  readonly digest: string;
+}
+
+/** What is known of pods, durably. Each method is one transaction with the event that tells of it. */
+export class PodRecords {
+  readonly #db: Database;
+  readonly #journal: Journal;
+  readonly #addresses: Addresses;
+  readonly #clock: Clock;
+
+  constructor(parts: { db: Database; journal: Journal; addresses: Addresses; clock: Clock }) {
+    this.#db = parts.db;
+    this.#journal = parts.journal;
+    this.#addresses = parts.addresses;
+    this.#clock = parts.clock;
+  }
+
+  get(id: PodId): PodRow | undefined {
+    return getPod(this.#db, id);
+  }
+
+  list(): PodRow[] {
+    return listPods(this.#db);
+  }
+
+  run(id: PodId): RunRow | undefined {
+    return getRun(this.#db, id);
+  }
+
+  /** The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`. */
+  find(idOrName: string): PodRow {
+    const found = this.search(idOrName);
+    if (found !== undefined) return found;
+    throw new PodnetError("POD_NOT_FOUND", `There is no pod "${idOrName}"`, {
+      field: "id_or_name",
+      hint: "See `podnet list`",
+    });
+  }
+
+  search(idOrName: string): PodRow | undefined {
+    const [first, second] = findPods(this.#db, idOrName);
+    if (second === undefined) return first;
+    throw new PodnetError("INVALID_ARGUMENT", `More than one pod id starts with "${idOrName}"`, {
+      field: "id_or_name",
+      hint: "Write more of the id, or the name",
+    });
+  }
+
+  /** Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has changed yet. */
+  claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
+    const now = this.#clock.now();
+    this.#journal.transact((emit) => {
+      insertPod(this.#db, plan, spec, now);
+      for (const each of plan.interfaces) {
+        const { position, network, guestName, nic } = each;
+        insertInterface(this.#db, {
+          podId: plan.podId,
+          position,
+          network,
+          guestName,
+          tap: nic.tap,
+          mac: nic.mac,
+        });
+      }
+      this.#addresses.insert(plan);
+      if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
+      emit({ kind: "created", podId: plan.podId, podName: plan.name, data: { text: "creating" } });
+    });
+    this.#addresses.taken(plan);
+  }
+
+  /** Before anything is built on the machine, so that it is found again. */
+  started(podId: PodId, record: VmRecord): void {
+    putRun(this.#db, podId, record, this.#clock.now());
+  }
+
+  step(plan: PodPlan, span: Span): void {
+    const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
+    this.#journal.emit({
+      kind: "step",
+      podId: plan.podId,
+      podName: plan.name,
+      data: { text, span },
+    });
+  }
+
+  running(live: LivePod, spans: readonly Span[]): void {
+    const { podId, name } = live.plan;
+    this.#journal.transact((emit) => {
+      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      setPodSpans(this.#db, podId, spans);
+      setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
+      finishRequestsOf(this.#db, podId, undefined);
+      emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
+    });
+  }
+
+  /** What a guest says after it was configured again. */
+  configured(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    this.#journal.transact((emit) => {
+      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** Something worth telling that changes no state. */
+  note(plan: PodPlan, text: string, thrown?: unknown): void {
+    const error = thrown === undefined ? {} : { error: recordError(thrown) };
+    this.#journal.emit({
+      kind: "updated",
+      podId: plan.podId,
+      podName: plan.name,
+      data: { text, ...error },
+    });
+  }
+
+  /** Sets a state; `failed` and `stopped` also forget the run, whose machine is gone. */
+  state(
+    plan: PodPlan,
+    state: PodState,
+    why: { readonly reason?: string; readonly error?: unknown } = {},
+  ): void {
+    const failure = why.error === undefined ? undefined : recordError(why.error);
+    const reason = why.reason ?? failure?.message;
+    const { podId, name } = plan;
+    this.#journal.transact((emit) => {
+      setPodState(
+        this.#db,
+        podId,
+        {
+          state,
+          ...(reason === undefined ? {} : { reason }),
+          ...(failure === undefined ? {} : { failure }),
+        },
+        this.#clock.now(),
+      );
+      if (state === "failed" || state === "stopped") deleteRun(this.#db, podId);
+      if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
+      const text = reason === undefined ? state : `${state}: ${reason}`;
+      emit({
+        kind: "updated",
+        podId,
+        podName: name,
+        data: { text, ...(failure === undefined ? {} : { error: failure }) },
+      });
+    });
+  }
+
+  /** The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed. */
+  forget(plan: PodPlan, thrown?: unknown): void {
+    const error = thrown === undefined ? undefined : recordError(thrown);
+    const { podId, name } = plan;
+    this.#journal.transact((emit) => {
+      this.#addresses.free(plan);
+      deletePod(this.#db, podId);
+      finishRequestsOf(this.#db, podId, error === undefined ? undefined : JSON.stringify(error));
+      const text = error === undefined ? "deleted" : `not created: ${error.message}`;
+      emit({
+        kind: "deleted",
+        podId,
+        podName: name,
+        data: { text, ...(error === undefined ? {} : { error }) },
+      });
+    });
+    this.#addresses.freed(plan);
+  }
+}

@@ -1,0 +1,183 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { parsePodId, type PodId } from "../../core/names.ts";
+import type { VmPlan } from "../../hypervisor/driver.ts";
+import type { PodRow } from "../store/pods.ts";
+import { adoptVm, type LivePod, livePod } from "./live-pod.ts";
+import { configureAgain, supervise, type Supervision } from "./supervise.ts";
+import { undoPod } from "./undo.ts";
+
+/** Longest a machine may take to be found again, milliseconds. */
+const reattachMs = 10_000;
+
+export interface Recovery extends Supervision {
+  readonly podsDir: string;
+  /** Differs from the recorded one after a restart of the host. */
+  readonly bootId: string;
+  /** The pod runs and is ours again. */
+  attached(live: LivePod): void;
+}
+
+const interrupted = (): PodnetError =>
+  new PodnetError("CANCELLED", "podnetd ended while the pod was being created", {
+    hint: "Create it again",
+  });
+
+/**
+ * Makes host and rows agree after a start: what runs is taken over, what was half done is undone, and
+ * directories without a row are removed. Goes on past the failure of any one pod.
+ */
+export async function recoverPods(recovery: Recovery): Promise<void> {
+  const rows = recovery.records.list();
+  await Promise.all(
+    rows.map(async (row) => {
+      try {
+        await recoverPod(row, recovery);
+      } catch (thrown) {
+        recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod");
+        recovery.records.state(row.plan, "failed", { error: thrown });
+      }
+    }),
+  );
+  await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);
+}
+
+async function recoverPod(row: PodRow, recovery: Recovery): Promise<void> {
+  switch (row.state) {
+    case "running":
+    case "paused":
+      return reattach(row, recovery);
+    case "creating": {
+      const failures = await takeDown(row, recovery);
+      if (failures.length > 0) throw failures[0];
+      if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
+      else recovery.records.forget(row.plan, interrupted());
+      return;
+    }
+    case "deleting": {
+      const failures = await takeDown(row, recovery);
+      if (failures.length > 0) throw failures[0];
+      recovery.records.forget(row.plan);
+      return;
+    }
+    case "stopping":
+      await takeDown(row, recovery);
+      recovery.records.state(row.plan, "stopped");
+      return;
+    case "stopped":
+    case "failed":
+      // Nothing should be left of these; undoing what is absent costs little and makes it so.
+      await takeDown(row, recovery);
+      return;
+  }
+}
+
+async function takeDown(row: PodRow, recovery: Recovery): Promise<readonly Error[]> {
+  const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
+    graceful: false,
+  });
+  for (const failure of failures) {
+    recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
+  }
+  return failures;
+}
+
+async function reattach(row: PodRow, recovery: Recovery): Promise<void> {
+  const { host, records } = recovery;
+  const record = records.run(row.id);
+  const signal = AbortSignal.timeout(reattachMs);
+  const vm =
+    record?.bootId === recovery.bootId
+      ? await host.driver.reattach(record, row.plan.vm, signal)
+      : undefined;
+  if (vm === undefined) {
+    await takeDown(row, recovery);
+    records.state(row.plan, "failed", { error: absent(record?.bootId === recovery.bootId) });
+    return;
+  }
+  const live = livePod(row.plan, record);
+  adoptVm(live, vm);
+  live.identity = row.guest;
+  live.observed = row.observed;
+  for (const { position } of row.plan.interfaces) live.plugged.add(position);
+  await host.network.ensure(row.plan.ports, signal);
+  live.guest = host.openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach: true,
+  });
+  recovery.attached(live);
+  supervise(live, recovery);
+  // The machine's traffic does not depend on its agent: a silent one does not hold up the start.
+  void greet(live, recovery);
+}
+
+/** Finds out who answers in the guest now. An agent that started anew meanwhile lost its configuration. */
+async function greet(live: LivePod, recovery: Recovery): Promise<void> {
+  const { guest, identity: before } = live;
+  if (guest === undefined) return;
+  try {
+    const limit = AbortSignal.timeout(recovery.host.timeouts.readyMs);
+    live.identity = await guest.ready(AbortSignal.any([live.ended.signal, limit]));
+    if (before?.agent !== live.identity.agent)
+      await configureAgain(live, recovery, "another agent answers");
+  } catch (thrown) {
+    if (live.ended.signal.aborted) return;
+    recovery.records.note(
+      live.plan,
+      "the agent does not answer",
+      toPodnetError(thrown, "AGENT_TIMEOUT"),
+    );
+  }
+}
+
+function absent(sameBoot: boolean): PodnetError {
+  if (!sameBoot) {
+    return new PodnetError("HOST_RESTARTED", "host restarted", {
+      hint: "Start the pod again, with the same addresses, or delete it",
+    });
+  }
+  return new PodnetError("QEMU_EXITED", "The machine ended while podnetd was not running", {
+    hint: "Start the pod again, with the same addresses, or delete it",
+  });
+}
+
+/** Machines of which there is no row: a crash before their row's commit cannot make any, a lost database can. */
+async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): Promise<void> {
+  for (const podId of podDirectories(recovery.podsDir)) {
+    if (known.has(podId)) continue;
+    recovery.log.warn({ pod_id: podId }, "Removing a machine that has no record");
+    const plan: VmPlan = {
+      podId,
+      vcpu: 1,
+      memoryMib: 0,
+      kernel: "",
+      initrd: "",
+      cmdline: "",
+      disks: [],
+      runDir: join(recovery.podsDir, podId),
+    };
+    try {
+      await recovery.host.driver.reap(undefined, plan);
+    } catch (thrown) {
+      recovery.log.error({ pod_id: podId, err: thrown }, "Cannot remove it");
+    }
+  }
+}
+
+function podDirectories(podsDir: string): PodId[] {
+  let names: string[];
+  try {
+    names = readdirSync(podsDir);
+  } catch {
+    return [];
+  }
+  return names.flatMap((name) => {
+    try {
+      return [parsePodId(name)];
+    } catch {
+      return [];
+    }
+  });
+}

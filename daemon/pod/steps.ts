@@ -1,0 +1,87 @@
+import type { PodPlan } from "./pod-plan.ts";
+
+/** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
+export type Step =
+  | { readonly kind: "tap.open" }
+  | { readonly kind: "port.attach" }
+  | { readonly kind: "vm.start" }
+  | { readonly kind: "guest.ready" }
+  | { readonly kind: "guest.configure" }
+  | { readonly kind: "nic.plug"; readonly position: number }
+  | { readonly kind: "guest.verify" };
+
+export type StepKind = Step["kind"];
+export type StepOf<K extends StepKind> = Extract<Step, { readonly kind: K }>;
+
+/** Steps one after the other, or side by side. */
+export type Flow =
+  | Step
+  | { readonly kind: "sequence"; readonly flows: readonly Flow[] }
+  | { readonly kind: "together"; readonly flows: readonly Flow[] };
+
+const sequence = (...flows: readonly Flow[]): Flow => ({ kind: "sequence", flows });
+const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows });
+
+/**
+ * Bringing a pod up: host and machine side by side, then the join. The guest is told what to configure before its
+ * NICs are plugged and waits for them, so that plugging and configuring overlap.
+ */
+export function createSteps(plan: PodPlan): Flow {
+  return sequence(
+    together(
+      sequence({ kind: "tap.open" }, { kind: "port.attach" }),
+      sequence({ kind: "vm.start" }, { kind: "guest.ready" }),
+    ),
+    together(
+      { kind: "guest.configure" },
+      sequence(...plan.interfaces.map(({ position }): Step => ({ kind: "nic.plug", position }))),
+    ),
+    { kind: "guest.verify" },
+  );
+}
+
+/** One effect of taking a pod down, in the same words. */
+export type UndoStep =
+  | { readonly kind: "port.detach" }
+  | { readonly kind: "guest.power-off" }
+  | { readonly kind: "vm.stop" }
+  | { readonly kind: "tap.close" }
+  /** What the host keeps of the ports: links that outlived their machine, neighbour entries. */
+  | { readonly kind: "port.forget" };
+
+export type UndoKind = UndoStep["kind"];
+export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>;
+
+/**
+ * Taking a pod down, whatever of it is there: after a failed create, for a delete and in recovery alike.
+ * Traffic is cut first, by leaving the bridge. Every step takes absence for success and none needs another to
+ * have worked. NICs are not unplugged one by one: a guest that has powered off never answers `device_del`.
+ */
+export function undoSteps(plan: PodPlan): readonly UndoStep[] {
+  const { length } = plan.ports.ports;
+  return [
+    ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
+    { kind: "guest.power-off" },
+    { kind: "vm.stop" },
+    { kind: "tap.close" },
+    ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
+  ];
+}
+
+const titles: Readonly<Record<StepKind | UndoKind, string>> = {
+  "tap.open": "Opening taps",
+  "port.attach": "Joining the bridge",
+  "vm.start": "Starting the machine",
+  "guest.ready": "Booting the guest",
+  "guest.configure": "Configuring the guest",
+  "nic.plug": "Plugging a NIC",
+  "guest.verify": "Comparing the guest with the plan",
+  "port.detach": "Leaving the bridge",
+  "guest.power-off": "Powering the guest off",
+  "vm.stop": "Ending the machine",
+  "tap.close": "Closing taps",
+  "port.forget": "Clearing the host's memory of the ports",
+};
+
+/** A step for people. */
+export const stepTitle = (kind: StepKind | UndoKind): string => titles[kind];

@@ -1,0 +1,101 @@
+import { toPodnetError } from "../../core/errors.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import { type UndoKind, type UndoOf, type UndoStep, undoSteps } from "./steps.ts";
+
+export interface UndoOptions {
+  /** False ends the machine without asking the guest. */
+  readonly graceful: boolean;
+}
+
+type UndoAction<K extends UndoKind> = (
+  step: UndoOf<K>,
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+) => Promise<void>;
+
+/** Longest a single undo may take before the next is tried, milliseconds. */
+const undoLimitMs = 20_000;
+
+const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
+  "port.detach": async (_step, live, host) => {
+    const signal = AbortSignal.timeout(undoLimitMs);
+    for (const { tap } of live.plan.ports.ports) {
+      await host.network.detach({ pod: live.plan.podId, tap }, signal);
+    }
+  },
+
+  "guest.power-off": async (_step, live, host, { graceful }) => {
+    const { guest, identity } = live;
+    live.guest = undefined;
+    if (guest === undefined) return;
+    try {
+      // An agent that never said who it is would not hear this either.
+      if (graceful && identity !== undefined) {
+        await guest.powerOff(AbortSignal.timeout(host.timeouts.stopMs));
+      }
+    } catch {
+      // A guest that does not power off is ended by the next step: nothing is lost by its silence.
+    } finally {
+      await guest.close();
+    }
+  },
+
+  "vm.stop": async (_step, live, host, { graceful }) => {
+    const { vm } = live;
+    live.vm = undefined;
+    if (vm !== undefined) {
+      const asked = graceful && live.identity !== undefined;
+      await vm.stop({ graceMs: asked ? host.timeouts.stopMs : 0 });
+    }
+    // Also what a live connection does not know of: files, and a process an earlier daemon started.
+    await host.driver.reap(live.record, live.plan.vm);
+    live.record = undefined;
+    live.plugged.clear();
+  },
+
+  "tap.close": async (_step, live) => {
+    const taps = [...live.taps.values()];
+    live.taps.clear();
+    await Promise.all(taps.map((tap) => tap.close()));
+  },
+
+  "port.forget": async (_step, live, host) => {
+    await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));
+  },
+};
+
+function actUndo<K extends UndoKind>(
+  step: UndoOf<K>,
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+): Promise<void> {
+  const action = undoActions[step.kind as K] as (typeof undoActions)[K];
+  return action(step, live, host, options);
+}
+
+/**
+ * Takes down whatever of a pod is there. Goes on past every failure and answers them all, each with its step;
+ * an empty answer means that nothing is left. Can be repeated.
+ */
+export async function undoPod(
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+): Promise<readonly Error[]> {
+  const failures: Error[] = [];
+  for (const step of undoSteps(live.plan)) {
+    try {
+      undoReached(step);
+      await actUndo(step, live, host, options);
+    } catch (thrown) {
+      failures.push(toPodnetError(thrown).with({ step: step.kind }));
+    }
+  }
+  return failures;
+}
+
+/** The named point before each undo: where failpoints hook in. */
+function undoReached(_step: UndoStep): void {}

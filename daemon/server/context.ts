@@ -1,0 +1,39 @@
+import type { Pods } from "../pod/pods.ts";
+import type { PodRecords } from "../pod/records.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import type { Host } from "../pod/host.ts";
+import type { Config } from "../config/config.ts";
+import type { Journal } from "../journal.ts";
+import type { Log } from "../log.ts";
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Database } from "../store/database.ts";
+import type { PodRow } from "../store/pods.ts";
+import { podView } from "./views.ts";
+
+/** What the services serve. */
+export interface ServiceParts {
+  readonly config: Config;
+  readonly db: Database;
+  readonly pods: Pods;
+  readonly records: PodRecords;
+  readonly addresses: Addresses;
+  readonly journal: Journal;
+  readonly host: Host;
+  readonly network: HostNetwork;
+  readonly fragments: readonly NetworkFragment[];
+  readonly log: Log;
+  readonly startedMs: number;
+  /** Ends the daemon once the answer under way is sent. */
+  end(): void;
+}
+
+/** A pod as the API shows it now. */
+export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod {
+  return podView(row, {
+    run: records.run(row.id),
+    live: pods.live(row.id),
+    accelerator: host.driver.capabilities().accelerator,
+  });
+}

@@ -1,0 +1,165 @@
+import { existsSync } from "node:fs";
+import { hostname, release } from "node:os";
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { toPodnetError } from "../../core/errors.ts";
+import { changesText } from "../../network/change.ts";
+import { version } from "../version.ts";
+import type { ServiceParts } from "./context.ts";
+import { time } from "./views.ts";
+
+/** The node service: what this node is, how it fares, and the end of it. */
+export function nodeService(
+  parts: ServiceParts,
+  qemuVersion: string,
+): ServiceImpl<typeof wire.NodeService> {
+  return {
+    info: () => info(parts, qemuVersion),
+    async health(_request, context) {
+      const checks = await healthChecks(parts, context.signal);
+      return {
+        checks,
+        ok: checks.every(({ status }) => status !== wire.HealthCheck_Status.FAILED),
+      };
+    },
+    async down({ planOnly }) {
+      if (planOnly) return { removed: downPlan(parts) };
+      const removed = await down(parts);
+      parts.end();
+      return { removed };
+    },
+  };
+}
+
+function info(
+  { config, pods, host, startedMs }: ServiceParts,
+  qemuVersion: string,
+): wire.InfoResponse {
+  const { accelerator, nicSlots } = host.driver.capabilities();
+  const states: Record<string, number> = {};
+  for (const { state } of pods.list()) states[state] = (states[state] ?? 0) + 1;
+  return create(wire.InfoResponseSchema, {
+    version,
+    pid: process.pid,
+    startedAt: time(startedMs),
+    hostname: hostname(),
+    kernel: release(),
+    arch: process.arch === "x64" ? "x86_64" : "aarch64",
+    nodeVersion: process.versions.node,
+    driver: host.driver.name,
+    qemuVersion,
+    accelerator,
+    firewall: config.disableIptables ? "disabled" : `iptables-${config.iptablesVariant}`,
+    stateDir: config.stateDir,
+    runDir: config.runDir,
+    defaultNetwork: config.network.name,
+    defaultKernel: config.image.kernel,
+    defaultInitrd: config.image.initrd,
+    nicSlots,
+    pods: states,
+  });
+}
+
+const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
+
+function check(
+  name: string,
+  status: wire.HealthCheck_Status,
+  message: string,
+  hint = "",
+): wire.HealthCheck {
+  return create(wire.HealthCheckSchema, { name, status, message, hint });
+}
+
+async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<wire.HealthCheck[]> {
+  return [
+    storeCheck(parts),
+    ...(await networkChecks(parts, signal)),
+    ...imageChecks(parts),
+    podsCheck(parts),
+  ];
+}
+
+function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
+  try {
+    db.transaction(() => db.run("UPDATE meta SET value = value WHERE key = 'boot_id'"));
+    return check("store", OK, `${config.stateDir}/state.db`);
+  } catch (thrown) {
+    const { message, hint } = toPodnetError(thrown);
+    return check("store", FAILED, message, hint);
+  }
+}
+
+async function networkChecks(
+  { fragments, network }: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.HealthCheck[]> {
+  return Promise.all(
+    fragments.map(async (fragment) => {
+      const name = `network ${fragment.key}`;
+      try {
+        const drift = await network.diff(fragment, signal);
+        if (drift.length === 0)
+          return check(name, OK, `bridge ${fragment.bridge} and its rules are as planned`);
+        return check(
+          name,
+          WARNING,
+          `differs from the plan: ${changesText(drift).join("; ")}`,
+          "Restart podnetd to repair it",
+        );
+      } catch (thrown) {
+        const { message, hint } = toPodnetError(thrown);
+        return check(name, FAILED, message, hint);
+      }
+    }),
+  );
+}
+
+function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
+  return [config.image.kernel, config.image.initrd].map((path) =>
+    existsSync(path)
+      ? check("image", OK, path)
+      : check(
+          "image",
+          WARNING,
+          `"${path}" is missing`,
+          "Build the default image: scripts/build-image",
+        ),
+  );
+}
+
+function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
+  const failed = pods.list().filter(({ state }) => state === "failed");
+  if (failed.length === 0) return check("pods", OK, "none has failed");
+  return check(
+    "pods",
+    WARNING,
+    `failed: ${failed.map(({ name }) => name).join(", ")}`,
+    "See why: podnet get POD",
+  );
+}
+
+function downPlan({ pods, fragments, network }: ServiceParts): string[] {
+  return [
+    ...pods.list().map(({ name }) => `pod ${name}`),
+    ...fragments.flatMap((fragment) => [...network.describe(fragment)]),
+  ];
+}
+
+/** Deletes every pod, then everything podnet made on the host. A stuck pod does not stop it. */
+async function down({ pods, network, log }: ServiceParts): Promise<string[]> {
+  const rows = pods.list();
+  await Promise.all(
+    rows.map(async ({ id }) => {
+      try {
+        await pods.delete(id, { force: false });
+      } catch (thrown) {
+        log.warn({ component: "node", pod_id: id, err: thrown }, "Deleting the pod by force");
+        await pods.delete(id, { force: true });
+      }
+    }),
+  );
+  const changes = await network.down(AbortSignal.timeout(60_000));
+  return [...rows.map(({ name }) => `pod ${name}`), ...changesText(changes)];
+}

@@ -1,0 +1,120 @@
+import { create } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
+import { validatePodRef } from "../../api/validate-exec.ts";
+import { describePlan } from "../pod/plan-text.ts";
+import type { Progress } from "../pod/run-steps.ts";
+import { stepTitle } from "../pod/steps.ts";
+import { type ServiceParts, viewPod } from "./context.ts";
+import { streamConsole } from "./console-stream.ts";
+import { streamExec } from "./exec-stream.ts";
+import { PushQueue } from "./queue.ts";
+import { verifyPod } from "../verify/verify-pod.ts";
+import { planView, spanView } from "./views.ts";
+import { watchPods } from "./watch-stream.ts";
+
+const silent: Progress = { started: () => {}, finished: () => {} };
+
+/** The pod service over this node's pods. */
+export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodService> {
+  const { pods, config } = parts;
+  const validated = (request: wire.CreatePodRequest): CreateSpec =>
+    validateCreate(request, { network: config.network.name });
+  return {
+    async create(request, context) {
+      const asked = validated(request);
+      if (asked.planOnly) return { plan: plan(asked, parts) };
+      const row = await pods.create(asked, { signal: context.signal, progress: silent });
+      return { pod: viewPod(row, parts) };
+    },
+
+    createStream: (request, context) => createStream(validated(request), parts, context),
+
+    get({ idOrName }) {
+      return { pod: viewPod(pods.find(validatePodRef(idOrName)), parts) };
+    },
+
+    list({ labels }) {
+      const wanted = Object.entries(validateLabels(labels));
+      const cursor = BigInt(parts.journal.newest);
+      const rows = pods
+        .list()
+        .filter(({ spec }) => wanted.every(([key, value]) => spec.labels[key] === value));
+      return { pods: rows.map((row) => viewPod(row, parts)), cursor };
+    },
+
+    async start({ idOrName }, context) {
+      const row = await pods.start(validatePodRef(idOrName), {
+        signal: context.signal,
+        progress: silent,
+      });
+      return { pod: viewPod(row, parts) };
+    },
+
+    delete({ idOrName, force }) {
+      return pods.delete(validatePodRef(idOrName), { force });
+    },
+
+    watch: (request, context) => watchPods(request, parts, context.signal),
+
+    exec: (requests, context) => streamExec(requests, parts, context.signal),
+
+    console: (request, context) => streamConsole(request, parts, context.signal),
+
+    verify({ idOrName }, context) {
+      return verifyPod(pods.running(validatePodRef(idOrName)), context.signal);
+    },
+  };
+}
+
+function plan(asked: CreateSpec, { pods, network, fragments, host }: ServiceParts) {
+  const planned = pods.plan(asked);
+  const used = new Set(planned.interfaces.map((each) => each.network as string));
+  const sections = describePlan(
+    planned,
+    fragments.filter(({ key }) => used.has(key)),
+    {
+      fragment: (fragment) => network.describe(fragment),
+      plug: (nic) => host.driver.describePlug(nic),
+    },
+  );
+  return planView(planned.podId, sections);
+}
+
+async function* createStream(
+  asked: CreateSpec,
+  parts: ServiceParts,
+  context: HandlerContext,
+): AsyncGenerator<wire.CreatePodProgress> {
+  if (asked.planOnly) {
+    yield create(wire.CreatePodProgressSchema, {
+      event: { case: "plan", value: plan(asked, parts) },
+    });
+    return;
+  }
+  const queue = new PushQueue<wire.CreatePodProgress>();
+  const progress: Progress = {
+    started: (step, startMs) => {
+      const value = create(wire.StepStartedSchema, { step, startMs, title: stepTitle(step) });
+      queue.push(create(wire.CreatePodProgressSchema, { event: { case: "started", value } }));
+    },
+    finished: (span) => {
+      queue.push(
+        create(wire.CreatePodProgressSchema, {
+          event: { case: "finished", value: spanView(span) },
+        }),
+      );
+    },
+  };
+  const created = parts.pods.create(asked, { signal: context.signal, progress });
+  // Its failure is thrown below, after the steps that led to it.
+  created.then(
+    () => queue.end(),
+    () => queue.end(),
+  );
+  yield* queue.read();
+  yield create(wire.CreatePodProgressSchema, {
+    event: { case: "pod", value: viewPod(await created, parts) },
+  });
+}

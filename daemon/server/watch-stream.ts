@@ -1,0 +1,61 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { toErrorInfo } from "../../api/codes.ts";
+import {
+  type WatchPodsRequest,
+  type WatchPodsResponse,
+  WatchPodsResponse_Kind as Kind,
+  WatchPodsResponseSchema,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { validatePodRef } from "../../api/validate-exec.ts";
+import { errorFromRecord } from "../pod/error-record.ts";
+import type { EventKind, EventRow } from "../store/events.ts";
+import { type ServiceParts, viewPod } from "./context.ts";
+import { spanView, time } from "./views.ts";
+
+const kinds: Readonly<Record<EventKind, Kind>> = {
+  created: Kind.CREATED,
+  updated: Kind.UPDATED,
+  step: Kind.STEP,
+  deleted: Kind.DELETED,
+};
+
+/** Pods as they are, unless the caller goes on from a cursor, and every change after. */
+export async function* watchPods(
+  request: WatchPodsRequest,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncGenerator<WatchPodsResponse> {
+  const only =
+    request.idOrName === "" ? undefined : parts.pods.find(validatePodRef(request.idOrName)).id;
+  let after = request.after === undefined ? undefined : Number(request.after);
+  if (after === undefined) {
+    // No await between the list and the cursor: nothing falls between them.
+    after = parts.journal.newest;
+    const rows = parts.pods.list().filter(({ id }) => only === undefined || id === only);
+    const at = { cursor: BigInt(after), time: time(parts.host.clock.now()) };
+    const views = rows.map((row) => viewPod(row, parts));
+    for (const pod of views) yield response({ ...at, kind: Kind.SNAPSHOT, pod });
+    yield response({ ...at, kind: Kind.SYNCED });
+  }
+  for await (const event of parts.journal.watch(after, signal)) {
+    if (only === undefined || event.podId === only) yield eventView(event, parts);
+  }
+}
+
+function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
+  const { span, error, text } = event.data;
+  const row = parts.records.get(event.podId);
+  return response({
+    cursor: BigInt(event.cursor),
+    time: time(event.timeMs),
+    kind: kinds[event.kind],
+    // The pod as it is by now; of one that is gone only what it was called is left.
+    pod: row === undefined ? { id: event.podId, name: event.podName } : viewPod(row, parts),
+    text,
+    ...(span === undefined ? {} : { span: spanView(span) }),
+    ...(error === undefined ? {} : { error: toErrorInfo(errorFromRecord(error)) }),
+  });
+}
+
+const response = (init: MessageInitShape<typeof WatchPodsResponseSchema>): WatchPodsResponse =>
+  create(WatchPodsResponseSchema, init);
