@@ -1,0 +1,98 @@
+import type { EventEmitter } from "node:events";
+import { createRequire } from "node:module";
+import test from "ava";
+import { ownNetns } from "../lab/netns.ts";
+import { nicPlan, never, plugTap, rig } from "./hypervisor-rig.ts";
+
+// Evidence for docs/decisions/0004-qmp.md: why npm's qemu-qmp 0.5.0 reads back what we did and does nothing itself.
+
+interface NpmQmp extends EventEmitter {
+  connect(path: string, callback: (error: Error | null) => void): void;
+  execute(command: string, args: object | null, callback: Reply): void;
+  destroy(): void;
+}
+type Reply = (error: Error | null, answer?: unknown) => void;
+
+// CommonJS without types.
+const NpmQmp = createRequire(import.meta.url)("qemu-qmp") as new () => NpmQmp;
+
+test.before(async () => await ownNetns());
+
+async function connect(path: string): Promise<NpmQmp> {
+  const qmp = new NpmQmp();
+  await new Promise<void>((resolve, reject) =>
+    qmp.connect(path, (error) => (error === null ? resolve() : reject(error))),
+  );
+  // It removes every listener for errors as it connects.
+  qmp.on("error", () => {});
+  return qmp;
+}
+
+const ask = (qmp: NpmQmp, command: string, args: object | null = null): Promise<unknown> =>
+  new Promise((resolve, reject) =>
+    qmp.execute(command, args, (error, answer) =>
+      error === null ? resolve(answer) : reject(error),
+    ),
+  );
+
+test.serial("as a witness it sees the NIC we plugged", async (t) => {
+  await using it = await rig("polite");
+  const { vm } = await it.start();
+  await plugTap(vm, nicPlan(1));
+  const witness = await connect(vm.socketPath("witness"));
+  const nics = (await ask(witness, "qom-list", { path: "/machine/peripheral" })) as {
+    name: string;
+    type: string;
+  }[];
+  t.true(nics.some(({ name, type }) => name === "nic1" && type === "child<virtio-net-pci>"));
+  t.is(
+    await ask(witness, "qom-get", { path: "/machine/peripheral/nic1", property: "mac" }),
+    nicPlan(1).mac,
+  );
+  witness.destroy();
+  await vm.stop({ graceMs: 0 });
+});
+
+test.serial("defect: an empty answer shifts every later one to the wrong caller", async (t) => {
+  await using it = await rig("deaf");
+  const { vm } = await it.start();
+  const witness = await connect(vm.socketPath("witness"));
+  // `log none` answers with the empty string, which it takes for no answer.
+  const shifted = ask(witness, "human-monitor-command", { "command-line": "log none" });
+  const status = ask(witness, "query-status");
+  void ask(witness, "query-kvm");
+  t.like(await shifted, { status: "running" }, "the answer to query-status");
+  t.like(await status, { enabled: false }, "the answer to query-kvm");
+  witness.destroy();
+  await vm.stop({ graceMs: 0 });
+});
+
+test.serial("defect: events come without their data", async (t) => {
+  await using it = await rig("polite");
+  const { vm } = await it.start();
+  const witness = await connect(vm.socketPath("witness"));
+  await plugTap(vm, nicPlan(1));
+  const { promise, resolve } = Promise.withResolvers<unknown[]>();
+  witness.once("device_deleted", (...what: unknown[]) => resolve(what));
+  await vm.unplug(nicPlan(1), never);
+  t.deepEqual(await promise, ["DEVICE_DELETED"], "which device, it does not say");
+  witness.destroy();
+  await vm.stop({ graceMs: 0 });
+});
+
+test.serial("defect: when QEMU dies, whoever waits is never told", async (t) => {
+  await using it = await rig("deaf");
+  const { vm, events } = await it.start();
+  const witness = await connect(vm.socketPath("witness"));
+  let told = false;
+  const closed = new Promise((resolve) => witness.once("close", resolve));
+  process.kill(vm.record.pid, "SIGSTOP");
+  witness.execute("query-status", null, () => {
+    told = true;
+  });
+  process.kill(vm.record.pid, "SIGKILL");
+  await closed;
+  await events.next("exited");
+  t.false(told);
+  await vm.stop({ graceMs: 0 });
+});
