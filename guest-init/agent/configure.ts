@@ -63,12 +63,10 @@ async function findAll(config: GuestConfig, links: Links): Promise<Found[]> {
 /** Names may have to be swapped, or be held by a link that is not named: who is in the way gets one of its own. */
 function giveNames(found: readonly Found[], { netlink }: Links): void {
   for (const { wanted, link } of found) {
-    const now = netlink.link(link.index) ?? link;
-    if (now.name === wanted.name) continue;
     const holder = netlink.link(wanted.name);
-    if (holder !== undefined && holder.index !== link.index)
-      renameLink(netlink, holder, `was${holder.index}`);
-    renameLink(netlink, now, wanted.name);
+    if (holder?.index === link.index) continue;
+    if (holder !== undefined) renameLink(netlink, holder, `was${holder.index}`);
+    renameLink(netlink, netlink.link(link.index) ?? link, wanted.name);
   }
 }
 
@@ -76,16 +74,18 @@ function setUp(wanted: GuestInterface, link: Link, { netlink }: Links): void {
   ignoreAdvertisements(wanted.name);
   if (wanted.mtu !== undefined && wanted.mtu !== link.mtu)
     netlink.change(link.index, { mtu: wanted.mtu });
+  // A router's advertisement or an earlier configuration may have left some.
   const current = (): IpPrefix[] =>
     netlink
       .addresses(link.index)
       .filter(isGlobal)
       .map(({ prefix }) => prefix);
-  for (const prefix of current())
-    if (!wanted.addresses.includes(prefix))
-      netlink.tolerate(deleteAddress(link.index, prefix), "EADDRNOTAVAIL");
-  // Read again: with the first address of a subnet its others go too (promote_secondaries is 0).
-  const there = current();
+  let there = current();
+  const unwanted = there.filter((prefix) => !wanted.addresses.includes(prefix));
+  for (const prefix of unwanted)
+    netlink.tolerate(deleteAddress(link.index, prefix), "EADDRNOTAVAIL");
+  // With the first address of a subnet its others go too (promote_secondaries is 0).
+  if (unwanted.length > 0) there = current();
   for (const prefix of wanted.addresses)
     if (!there.includes(prefix))
       netlink.tolerate(addAddress(link.index, prefix, { noDad: true }), "EEXIST");
@@ -116,7 +116,8 @@ function setRoutes(config: GuestConfig, found: readonly Found[], { netlink }: Li
   }));
   const isWanted = (there: Route): boolean =>
     wanted.some(({ route, link }) => there.link === link && sameRoute(there, route));
-  for (const there of netlink.routes()) {
+  const routes = netlink.routes();
+  for (const there of routes) {
     const ours =
       there.protocol === routeProtocol && [...indexes.values()].includes(there.link ?? 0);
     if (ours && !isWanted(there)) netlink.tolerate(deleteRoute(exactly(there)), "ESRCH");
@@ -125,8 +126,8 @@ function setRoutes(config: GuestConfig, found: readonly Found[], { netlink }: Li
   const direct = wanted.filter(({ route }) => route.gateway === undefined);
   const through = wanted.filter(({ route }) => route.gateway !== undefined);
   for (const { route, link } of [...direct, ...through]) {
-    const there = netlink.routes().some((r) => r.link === link && sameRoute(r, route));
-    if (!there) netlink.request(replaceRoute(newRoute(route, link)));
+    const isThere = routes.some((there) => there.link === link && sameRoute(there, route));
+    if (!isThere) netlink.request(replaceRoute(newRoute(route, link)));
   }
 }
 
@@ -166,11 +167,12 @@ function setNeighbours(config: GuestConfig, { netlink }: Links): void {
 /** A link that was set up a moment ago drops frames until its carrier is seen. */
 async function announceAll(found: readonly Found[], links: Links): Promise<void> {
   for (const { wanted, link } of found) {
-    const running = (): Link | undefined => {
+    // Carrier, not "running": the latter is settled by a work item that runs once a second (linkwatch, Linux 6.1).
+    const connected = (): Link | undefined => {
       const now = links.netlink.link(link.index);
-      return now?.running === true ? now : undefined;
+      return now?.carrier === true ? now : undefined;
     };
-    const ready = await links.until(running, carrierMs);
+    const ready = await links.until(connected, carrierMs);
     if (ready !== undefined) announce(link.index, wanted.mac, wanted.addresses.map(ipOf));
   }
 }

@@ -13,7 +13,8 @@ export function readFile(path: string, limit = readLimit): Uint8Array {
     const parts: Uint8Array[] = [];
     let total = 0;
     for (;;) {
-      const part = new Uint8Array(16384);
+      // Most files are small ones of /proc and /sys.
+      const part = new Uint8Array(total === 0 ? 2048 : 32768);
       const count = sys.read(fd, part) ?? 0;
       if (count === 0) return joinBytes(parts);
       total += count;

@@ -63,11 +63,12 @@ export function addRandomness(hex: string): void {
   }
 }
 
+/** Pages are 4 KiB on x86_64 and in Debian's arm64 kernels. */
+const pageKib = 4;
+
 /** Resident memory of this process, KiB. */
-export function residentKib(): number {
-  const line = /^VmRSS:\s*([0-9]+)/m.exec(readText("/proc/self/status") ?? "");
-  return Number(line?.[1] ?? 0);
-}
+export const residentKib = (): number =>
+  Number((readText("/proc/self/statm") ?? "").split(" ")[1] ?? 0) * pageKib;
 
 /** Different at every start of the agent. */
 export const newEpoch = (): string =>

@@ -30,6 +30,8 @@ const solNetlink = 270;
 const options = [10, 11, 12] as const;
 /** Dumps come in datagrams of at most 32 KiB (netlink_dump, Linux 6.1). */
 const bufferSize = 65536;
+/** RT_TABLE_MAIN. */
+const mainTable = 254;
 /** How often a list is asked for again because it changed while it was read. */
 const dumpAttempts = 5;
 /** The kernel answers inside send; this bounds what should not happen, milliseconds. */
@@ -104,9 +106,9 @@ export class Netlink {
 
   /** Routes of table main. */
   routes(): Route[] {
-    return this.request(getRoutes())
+    return this.request(getRoutes({ table: mainTable }))
       .map(({ payload }) => parseRoute(payload))
-      .filter((route) => route !== undefined && route.table === 254) as Route[];
+      .filter((route) => route !== undefined && route.table === mainTable) as Route[];
   }
 
   #ask(request: Request): Answer {
