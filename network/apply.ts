@@ -2,13 +2,13 @@ import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.t
 import type { IfName } from "../core/names.ts";
 import { changeLink } from "../linux/rtnetlink/link-requests.ts";
 import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
-import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
+import { writeSysctl } from "../linux/sysctl.ts";
 import type { Change, ChangeKind, ChangeOf } from "./change.ts";
 import { mark } from "./desired.ts";
 import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
 import { commitTable } from "./iptables/firewall.ts";
 import type { Memory } from "./memory.ts";
-import { observePorts, requireLink } from "./observe.ts";
+import { observePorts, readOptional, requireLink } from "./observe.ts";
 import { parseOwner } from "./ownership.ts";
 import { bridgeFull } from "./port-limit.ts";
 import { throwIfAborted } from "./queue.ts";
@@ -69,7 +69,8 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
     const { index } = await netlink.addBridge(born);
     await netlink.changeLink(index, { mtu });
-    refuseRouterAdvertisements(name);
+    // A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6.
+    writeOptional(acceptRaKey(name), "0");
   },
 
   async "set-link"({ name, set }, { netlink }) {
@@ -100,6 +101,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
       throw bridgeFull(bridge, await observePorts(netlink, master.index), 1, error);
     }
     if (isolated) await netlink.changeBridgePort(index, { isolated });
+    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
+    // that is nobody's. What the bridge forwards is not concerned.
+    writeOptional(`net/ipv6/conf/${link}/addr_gen_mode`, "1");
     await netlink.changeLink(index, { up: true });
   },
 
@@ -136,15 +140,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   },
 };
 
-/** A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6. */
-function refuseRouterAdvertisements(bridge: IfName): void {
-  const key = acceptRaKey(bridge);
-  try {
-    if (readSysctl(key) !== "0") writeSysctl(key, "0");
-  } catch (error) {
-    // No IPv6 on this host.
-    if (!isPodnetError(error) || error.details["errno"] !== "ENOENT") throw error;
-  }
+/** Sets what a kernel without IPv6 lacks. */
+function writeOptional(key: string, value: string): void {
+  if (readOptional(key) !== undefined) writeSysctl(key, value);
 }
 
 /**

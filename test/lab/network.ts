@@ -73,3 +73,14 @@ export async function foreignState(): Promise<string> {
     .map((line) => line.replaceAll(/\[\d+:\d+\]/g, "").replace(/^\d+: /, ""))
     .join("\n");
 }
+
+/** Lines that only one of two texts has, marked - and +: what a failed comparison of hundreds of lines should show. */
+export function difference(before: string, after: string): string[] {
+  const rest = after.split("\n");
+  const gone = before.split("\n").filter((line) => {
+    const at = rest.indexOf(line);
+    if (at >= 0) rest.splice(at, 1);
+    return at < 0;
+  });
+  return [...gone.map((line) => `- ${line}`), ...rest.map((line) => `+ ${line}`)];
+}

@@ -1,0 +1,498 @@
+import test from "ava";
+import type { IpPrefix } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import { run } from "../../linux/command.ts";
+import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
+import { openTap } from "../../linux/tun.ts";
+import { changesText } from "../../network/change.ts";
+import {
+  type HostNetwork,
+  type HostNetworkOptions,
+  openHostNetwork,
+} from "../../network/ensure.ts";
+import type { Remembered } from "../../network/memory.ts";
+import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { difference, foreignState, ip, networkFragment, podFragment } from "../lab/network.ts";
+
+const { signal } = new AbortController();
+const hyper0 = "hyper0" as IfName;
+
+async function open(options: Partial<HostNetworkOptions> = {}): Promise<HostNetwork> {
+  await ownNetns();
+  return reopen(options);
+}
+
+const reopen = (options: Partial<HostNetworkOptions> = {}): HostNetwork =>
+  openHostNetwork({ iptables: "nft", chain: "HYPER", hostSeed: "test", ...options });
+
+interface IpLink {
+  readonly ifname: string;
+  readonly address: string;
+  readonly mtu: number;
+  readonly group: string;
+  readonly ifalias?: string;
+  readonly master?: string;
+  readonly flags: readonly string[];
+  readonly linkinfo?: {
+    readonly info_kind?: string;
+    readonly info_data?: { readonly stp_state: number; readonly group_fwd_mask: string };
+    readonly info_slave_data?: { readonly isolated: boolean };
+  };
+}
+
+/** A link as `ip` sees it: a witness that shares no code with ours. */
+const linkOf = async (name: string): Promise<IpLink | undefined> =>
+  (JSON.parse(await ip("-d -j link show")) as IpLink[]).find((link) => link.ifname === name);
+
+/** What of a link is set: no flags, states and timers, and not what a bridge takes from ports (and keeps after them). */
+async function settings(name: string): Promise<unknown> {
+  const text = JSON.stringify(await linkOf(name));
+  return JSON.parse(text, (key, value: unknown) =>
+    /^(?:flags|operstate|qdisc|tso_max_\w+|\w+_timer)$/.test(key) ? undefined : value,
+  );
+}
+
+test.serial("A bridge is made as planned, and a second look finds nothing to do", async (t) => {
+  await using host = await open();
+  t.deepEqual(
+    (await host.plan(networkFragment(), signal)).filter((line) => !line.startsWith("iptables")),
+    [
+      "link + hyper0 bridge mac 52:54:6b:ff:2f:cf mtu 1500 group 73 alias podnet:network:default",
+      "address + 192.168.123.1/24 on hyper0",
+      "link ~ hyper0 up",
+      "sysctl ~ net.ipv4.ip_forward 0 → 1",
+    ],
+  );
+  t.is(await linkOf("hyper0"), undefined, "planning changes nothing");
+  const changes = await host.ensure(networkFragment(), signal);
+  t.is(changes.length, 6);
+  const bridge = await linkOf("hyper0");
+  t.like(bridge, {
+    address: "52:54:6b:ff:2f:cf",
+    mtu: 1500,
+    group: "73",
+    ifalias: "podnet:network:default",
+    linkinfo: { info_kind: "bridge", info_data: { stp_state: 0, group_fwd_mask: "0" } },
+  });
+  t.true(bridge?.flags.includes("UP"));
+  t.regex(await ip("-o address show dev hyper0"), /inet 192\.168\.123\.1\/24 /);
+  t.is(readSysctl("net.ipv4.ip_forward"), "1");
+  t.is(readSysctl("net/ipv6/conf/hyper0/accept_ra"), "0");
+  t.deepEqual(await host.ensure(networkFragment(), signal), []);
+  t.deepEqual(await host.plan(networkFragment(), signal), []);
+});
+
+test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) => {
+  await using host = await open();
+  await host.ensure(networkFragment(), signal);
+  await using _tap2 = openTap("tap2" as IfName);
+  await using tap3 = openTap("tap3" as IfName);
+  const before = await linkOf("hyper0");
+  t.deepEqual(await host.plan(podFragment(2, { isolated: true, mtu: 1400 }), signal), [
+    "link ~ tap2 mtu 1400 group 73 alias podnet:pod:podaaaaaaaa2:0",
+    "neighbour - 192.168.123.2 on hyper0",
+    "port + tap2 on hyper0 isolated, then up",
+  ]);
+  await host.ensure(podFragment(2, { isolated: true, mtu: 1400 }), signal);
+  await host.ensure(podFragment(3), signal);
+  t.deepEqual(await host.ensure(podFragment(3), signal), []);
+  const port = await linkOf("tap2");
+  t.like(port, {
+    master: "hyper0",
+    mtu: 1400,
+    group: "73",
+    ifalias: "podnet:pod:podaaaaaaaa2:0",
+    linkinfo: { info_slave_data: { isolated: true } },
+  });
+  t.true(port?.flags.includes("UP"));
+  t.is(await host.observePortCount(hyper0), 2);
+  await tap3.close();
+  t.is(await host.observePortCount(hyper0), 1);
+  const after = await linkOf("hyper0");
+  t.deepEqual([after?.address, after?.mtu], [before?.address, before?.mtu]);
+  t.deepEqual(await host.diff(networkFragment(), signal), []);
+  await host.remove(podFragment(2), signal);
+  t.is(await linkOf("tap2"), undefined);
+  await host.remove({ kind: "pod", key: podFragment(3).key }, signal);
+});
+
+test.serial("Every kind of drift is found and repaired", async (t) => {
+  await using host = await open();
+  await host.ensure(networkFragment(), signal);
+  await using _tap = openTap("tap2" as IfName);
+  await host.ensure(podFragment(2), signal);
+  const drifts: readonly (readonly [command: string, kinds: readonly string[]])[] = [
+    ["link set dev hyper0 down", ["set-link"]],
+    ["link set dev hyper0 mtu 1300", ["set-link"]],
+    ["link set dev hyper0 address 52:54:00:00:00:99", ["set-link"]],
+    ["link set dev hyper0 group 5", ["set-link"]],
+    ["address flush dev hyper0", ["add-address"]],
+    ["link set dev tap2 down", ["set-link"]],
+    ["link set dev tap2 mtu 1300", ["set-link"]],
+    ["link set dev tap2 type bridge_slave isolated on", ["set-port"]],
+    ["link set dev tap2 nomaster", ["forget-neighbour", "attach-port"]],
+  ];
+  for (const [command, kinds] of drifts) {
+    await ip(command);
+    const repairs = [
+      ...(await host.ensure(networkFragment(), signal)),
+      ...(await host.ensure(podFragment(2), signal)),
+    ];
+    t.deepEqual(
+      repairs.map((change) => change.kind),
+      kinds,
+      command,
+    );
+    t.deepEqual(await host.diff(networkFragment(), signal), [], command);
+    t.deepEqual(await host.diff(podFragment(2), signal), [], command);
+  }
+  writeSysctl("net.ipv4.ip_forward", "0");
+  t.is((await host.ensure(networkFragment(), signal)).length, 1);
+});
+
+test.serial(
+  "A bridge that fits is adopted: never marked, never deleted, and down again if it was",
+  async (t) => {
+    await using host = await open();
+    await ip("link add name hyper0 type bridge");
+    await ip("link set dev hyper0 mtu 1400 address 52:54:00:aa:00:01");
+    await ip("address add 192.168.123.1/24 dev hyper0");
+    await ip("address add 10.9.9.1/24 dev hyper0");
+    const before = await settings("hyper0");
+    await host.ensure(networkFragment(), signal);
+    t.deepEqual(await host.ensure(networkFragment(), signal), []);
+    const adopted = await linkOf("hyper0");
+    t.like(adopted, { group: "default", mtu: 1400 });
+    t.is(adopted?.ifalias, undefined);
+    await using _tap = openTap("tap2" as IfName);
+    await host.ensure(podFragment(2), signal);
+    await host.remove(networkFragment(), signal);
+    t.truthy(await linkOf("hyper0"));
+    await host.remove(podFragment(2), signal);
+    await host.ensure(networkFragment(), signal);
+    await host.down(signal);
+    t.deepEqual(await settings("hyper0"), before);
+    t.false((await linkOf("hyper0"))?.flags.includes("UP"));
+    t.regex(await ip("-o address show dev hyper0"), /192\.168\.123\.1\/24/);
+  },
+);
+
+for (const [what, make, reason] of [
+  ["without an address", ["link add name hyper0 type bridge"], /no such address/],
+  [
+    "with another address",
+    ["link add name hyper0 type bridge", "address add 192.168.123.9/24 dev hyper0"],
+    /192\.168\.123\.9\/24/,
+  ],
+  [
+    "with another mask",
+    ["link add name hyper0 type bridge", "address add 192.168.123.1/25 dev hyper0"],
+    /mask/,
+  ],
+  [
+    "that is no bridge",
+    ["link add name hyper0 type veth peer name other", "address add 192.168.123.1/24 dev hyper0"],
+    /veth/,
+  ],
+  [
+    "of another network of ours",
+    ["link add name hyper0 type bridge", "link set dev hyper0 alias podnet:network:blue"],
+    /"blue"/,
+  ],
+  [
+    "whose subnet another link has",
+    ["link add name lan0 type bridge", "address add 192.168.0.7/16 dev lan0"],
+    /192\.168\.0\.7\/16.*"lan0"/,
+  ],
+] as const) {
+  test.serial(`A link ${what} is refused, and nothing has happened`, async (t) => {
+    await using host = await open();
+    for (const command of make) await ip(command);
+    const before = await foreignState();
+    const error = await t.throwsAsync(host.ensure(networkFragment(), signal), { message: reason });
+    t.true(isPodnetError(error, "BRIDGE_CONFLICT"));
+    if (isPodnetError(error)) t.truthy(error.hint);
+    t.deepEqual(difference(before, await foreignState()), []);
+    t.is((await run(["iptables-nft-save"])).stdout, "");
+    await host.remove(networkFragment(), signal);
+    t.deepEqual(difference(before, await foreignState()), []);
+  });
+}
+
+test.serial(
+  "A bridge whose making was interrupted before it had its alias is taken up again",
+  async (t) => {
+    await using host = await open();
+    await ip("link add name hyper0 group 73 type bridge");
+    const [first] = changesText(await host.diff(networkFragment(), signal)).filter((line) =>
+      line.startsWith("link"),
+    );
+    t.regex(first ?? "", /alias podnet:network:default/);
+    await host.ensure(networkFragment(), signal);
+    t.deepEqual(await host.ensure(networkFragment(), signal), []);
+    await ip("link add name half0 group 73 type bridge");
+    await host.sweep({ pods: new Set(), networks: new Set(["default"]) }, signal);
+    t.is(await linkOf("half0"), undefined);
+    t.truthy(await linkOf("hyper0"));
+  },
+);
+
+test.serial("A full bridge is a typed error, in the check and from the kernel", async (t) => {
+  await using host = await open({ iptables: "off" });
+  await host.ensure(networkFragment(), signal);
+  using netlink = Rtnetlink.open();
+  const master = (await netlink.link("hyper0"))?.index ?? 0;
+  // Both ends of a pair as ports: half the links to make.
+  const pairs = Math.ceil(maxBridgePorts / 2);
+  for (let i = 0; i < pairs; i++) {
+    await netlink.addVeth({ name: `a${i}`, master, group: 99, peer: { name: `b${i}`, group: 99 } });
+    if (i < pairs - 1) await netlink.changeLink(`b${i}`, { master });
+  }
+  t.is(await host.observePortCount(hyper0), maxBridgePorts);
+  const full = t.throws(() => checkPortRoom({ bridge: hyper0, used: maxBridgePorts, wanted: 1 }));
+  t.true(isPodnetError(full, "BRIDGE_FULL"));
+  await using _tap = openTap("tap2" as IfName);
+  const error = await t.throwsAsync(host.ensure(podFragment(2), signal));
+  t.true(isPodnetError(error, "BRIDGE_FULL"));
+  if (isPodnetError(error)) t.is(error.details["used"], maxBridgePorts);
+  t.is((await linkOf("tap2"))?.master, undefined);
+  await netlink.deleteLink("a0");
+  await host.ensure(podFragment(2), signal);
+  t.is((await linkOf("tap2"))?.master, "hyper0");
+  await netlink.deleteGroup(99);
+});
+
+test.serial(
+  "Down takes away all that is ours and nothing else, after a daemon's restart too",
+  async (t) => {
+    let stored: Remembered | undefined;
+    const remember = (value: Remembered): void => {
+      // As the daemon's store does it.
+      stored = JSON.parse(JSON.stringify(value)) as Remembered;
+    };
+    const first = await open({ remember });
+    await seedForeign();
+    const before = await foreignState();
+    await using _tap2 = openTap("tap2" as IfName);
+    await using _tap3 = openTap("tap3" as IfName);
+    await first.ensure(networkFragment(), signal);
+    await first.ensure(podFragment(2), signal);
+    await first.ensure(podFragment(3), signal);
+    await first[Symbol.asyncDispose]();
+    await using second = reopen({ remember, remembered: stored });
+    t.deepEqual(await second.ensure(networkFragment(), signal), []);
+    t.is(second.remembered.ipForward, "0");
+    await second.down(signal);
+    t.deepEqual(difference(before, await foreignState()), []);
+    t.false((await ip("-d link show")).includes("podnet:"));
+    t.false((await run(["iptables-nft-save"])).stdout.includes("HYPER"));
+    t.deepEqual<unknown, unknown>({ ...stored, host: "" }, { host: "", chains: [], raised: [] });
+    t.deepEqual(await second.down(signal), []);
+  },
+);
+
+test.serial(
+  "What an earlier boot remembered is void; forwarding that was on stays on",
+  async (t) => {
+    await using host = await open({
+      remembered: {
+        host: "an earlier boot",
+        ipForward: "0",
+        chains: ["nft filter HYPER"],
+        raised: [],
+      },
+    });
+    t.is(host.remembered.ipForward, undefined);
+    writeSysctl("net.ipv4.ip_forward", "1");
+    await host.ensure(networkFragment(), signal);
+    await host.down(signal);
+    t.is(readSysctl("net.ipv4.ip_forward"), "1");
+  },
+);
+
+test.serial("A store that cannot remember prevents the change", async (t) => {
+  const remember = (): void => {
+    throw new Error("disk full");
+  };
+  await using host = await open({ remember });
+  await t.throwsAsync(host.ensure(networkFragment(), signal), { message: /disk full/ });
+  t.is(readSysctl("net.ipv4.ip_forward"), "0");
+  t.is((await run(["iptables-nft-save"])).stdout, "");
+});
+
+test.serial("With iptables off no firewall command is run", async (t) => {
+  await using host = await open({ iptables: "off" });
+  const path = process.env["PATH"];
+  t.true(host.describe(networkFragment()).every((line) => !line.startsWith("iptables")));
+  await host.ensure(networkFragment(), signal);
+  await host.sweep({ pods: new Set(), networks: new Set() }, signal);
+  await host.down(signal);
+  t.is((await run(["iptables-nft-save"])).stdout, "");
+  t.is((await run(["cat", "/proc/net/ip_tables_names"])).stdout, "");
+  t.is(process.env["PATH"], path);
+});
+
+test.serial(
+  "A sweep ends what has no row, dozens at once, and spares the rest and what bears no mark",
+  async (t) => {
+    await using host = await open();
+    await seedForeign();
+    await host.ensure(networkFragment(), signal);
+    await host.ensure(
+      networkFragment({
+        key: "blue",
+        bridge: "blue0" as IfName,
+        gateways: ["10.88.0.1/16" as IpPrefix],
+      }),
+      signal,
+    );
+    const taps = Array.from({ length: 60 }, (_, i) => openTap(`tap${i + 2}` as IfName));
+    for (let i = 0; i < taps.length; i++) await host.ensure(podFragment(i + 2), signal);
+    const before = await foreignState();
+    await ip("link set dev mine1 group 73");
+    await ip("link set dev mine2 group 74");
+    const known = { pods: new Set([podFragment(2).key]), networks: new Set(["default"]) };
+    const changes = await host.sweep(known, signal);
+    t.true(changes.some((change) => change.kind === "delete-links" && change.links.length === 60));
+    const left = (JSON.parse(await ip("-j link show")) as IpLink[])
+      .map((link) => link.ifname)
+      .filter((name) => name.startsWith("tap"));
+    t.deepEqual(left, ["tap2"]);
+    t.is(await linkOf("blue0"), undefined);
+    t.truthy(await linkOf("hyper0"));
+    // Others' links in our groups: seen before the group is ended, and spared.
+    t.like(await linkOf("mine1"), { group: "73" });
+    t.like(await linkOf("mine2"), { group: "74" });
+    await ip("link set dev mine1 group 0");
+    await ip("link set dev mine2 group 0");
+    const ours = /\btap\d+|\bblue0/;
+    const rest = (text: string): string =>
+      text
+        .split("\n")
+        .filter((line) => !ours.test(line))
+        .join("\n");
+    t.deepEqual(difference(rest(before), rest(await foreignState())), []);
+    t.deepEqual(await host.ensure(networkFragment(), signal), []);
+    t.deepEqual(await host.sweep(known, signal), []);
+    await Promise.all(taps.map((tap) => tap.close()));
+  },
+);
+
+test.serial("Foreign state is byte for byte the same after a thousand operations", async (t) => {
+  await using host = await open();
+  await seedForeign();
+  const before = await foreignState();
+  await host.ensure(networkFragment(), signal);
+  let seed = 7;
+  const random = (below: number): number => {
+    seed = (seed * 48271) % 2147483647;
+    return seed % below;
+  };
+  const taps = new Map<number, ReturnType<typeof openTap>>();
+  for (let i = 0; i < 1000; i++) {
+    const n = 2 + random(12);
+    if (i % 100 === 99) await host.ensure(networkFragment(), signal);
+    if (i % 250 === 249)
+      await host
+        .remove(networkFragment(), signal)
+        .then(() => host.ensure(networkFragment(), signal));
+    const tap = taps.get(n);
+    if (tap === undefined) {
+      taps.set(n, openTap(`tap${n}` as IfName));
+      await host.ensure(podFragment(n, { isolated: random(2) === 0 }), signal);
+    } else if (random(3) === 0) {
+      await host.detach({ pod: podFragment(n).key, tap: `tap${n}` as IfName }, signal);
+      await tap.close();
+      await host.remove(podFragment(n), signal);
+      taps.delete(n);
+    } else {
+      await host.ensure(podFragment(n), signal);
+    }
+  }
+  await Promise.all([...taps.values()].map((tap) => tap.close()));
+  await host.down(signal);
+  t.deepEqual(difference(before, await foreignState()), []);
+});
+
+test.serial(
+  "Calls made at once are done one after the other; an aborted one is not started",
+  async (t) => {
+    await using host = await open();
+    const results = await Promise.all([1, 2, 3].map(() => host.ensure(networkFragment(), signal)));
+    t.deepEqual(
+      results.map((changes) => changes.length),
+      [6, 0, 0],
+    );
+    const gone = new AbortController();
+    gone.abort();
+    const error = await t.throwsAsync(host.remove(networkFragment(), gone.signal));
+    t.true(isPodnetError(error, "CANCELLED"));
+    t.truthy(await linkOf("hyper0"));
+  },
+);
+
+test.serial(
+  "A missing tap, a missing bridge and a tap of somebody else's name are told apart",
+  async (t) => {
+    await using host = await open();
+    await using _tap = openTap("tap2" as IfName);
+    const noBridge = await t.throwsAsync(host.ensure(podFragment(2), signal));
+    t.true(isPodnetError(noBridge, "BRIDGE_CONFLICT"));
+    await host.ensure(networkFragment(), signal);
+    const noTap = await t.throwsAsync(host.ensure(podFragment(3), signal));
+    t.true(isPodnetError(noTap, "NETLINK_FAILED"));
+    await ip("link set dev tap2 alias theirs");
+    const taken = await t.throwsAsync(host.ensure(podFragment(2), signal));
+    t.true(isPodnetError(taken, "NAME_IN_USE"));
+    t.deepEqual(
+      (await host.remove(podFragment(2), signal)).map((change) => change.kind),
+      ["forget-neighbour"],
+    );
+    t.like(await linkOf("tap2"), { ifalias: "theirs" });
+  },
+);
+
+/** Links, addresses, routes and rules of others, in both variants of iptables. */
+async function seedForeign(): Promise<void> {
+  const commands = [
+    "link add name mine1 type veth peer name mine2",
+    "link set dev mine1 alias podnetwork",
+    "link set dev mine1 addrgenmode none",
+    "link set dev mine2 addrgenmode none",
+    "link add name theirs0 type bridge",
+    "link set dev theirs0 addrgenmode none",
+    "address add 10.77.0.1/24 dev theirs0",
+    "address add fd77::1/64 dev theirs0 nodad",
+    "link set dev mine2 master theirs0",
+    "link set dev mine1 up",
+    "link set dev mine2 up",
+    "link set dev theirs0 up",
+    "route add 203.0.113.0/24 via 10.77.0.2",
+    "route add 198.51.100.0/24 via 10.77.0.3 proto 99 table 100",
+    "neigh add 10.77.0.5 lladdr 52:54:00:aa:bb:cc dev theirs0 nud permanent",
+  ];
+  for (const command of commands) await ip(command);
+  // The kernel tells of a carrier from a work queue; what is compared later has to be at rest.
+  for (let i = 0; i < 100 && !/state UP/.test(await ip("-o link show dev theirs0")); i++);
+  const rules = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OTHERS - [0:0]
+-A FORWARD -i docker0 -m comment --comment "say \\"hi\\"" -j OTHERS
+-A OTHERS -s 192.168.123.0/24 -j RETURN
+COMMIT
+*nat
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -s 192.168.123.0/24 -o theirs0 -j ACCEPT
+COMMIT
+`;
+  for (const program of ["iptables-nft", "iptables-legacy", "ip6tables-nft"])
+    await run([`${program}-restore`, "--noflush"], {
+      stdin: program.startsWith("ip6")
+        ? "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -s fd77::/64 -j ACCEPT\nCOMMIT\n"
+        : rules,
+    });
+}
