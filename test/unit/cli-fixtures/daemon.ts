@@ -80,6 +80,7 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
     return found;
   };
   return {
+    create: () => ({ pod: web }),
     async *createStream(request, context) {
       calls.creates.push(request);
       const { spec, planOnly } = validateCreate(request, { network: "default" as NetworkName });
