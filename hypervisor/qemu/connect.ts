@@ -18,7 +18,8 @@ export async function whenThere<T>(
       return await connect();
     } catch (error) {
       const errno = isPodnetError(error, "SYSCALL_FAILED") ? error.details["errno"] : undefined;
-      if (!notYet.includes(String(errno)) || performance.now() > end) throw error;
+      if (!notYet.includes(String(errno))) throw error;
+      if (performance.now() >= end) throw notThere(withinMs, error);
     }
     await delay(waitMs, undefined, { signal }).catch(() => {
       throw new PodnetError("CANCELLED", "The wait for QEMU's socket was given up", {
@@ -27,6 +28,12 @@ export async function whenThere<T>(
     });
   }
 }
+
+const notThere = (ms: number, cause: unknown): PodnetError =>
+  new PodnetError("QMP_TIMEOUT", `QEMU did not open its sockets within ${ms} ms`, {
+    hint: "The host may be overloaded; see qemu.log in the pod's run directory",
+    cause,
+  });
 
 /** Waits for a promise at most `ms`; undefined when it takes longer. */
 export async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {

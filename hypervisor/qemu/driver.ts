@@ -9,7 +9,7 @@ import { type Log, noLog } from "./log.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
 import { describePlug } from "./plug-commands.ts";
 import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
-import { logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
+import { lastLine, logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
 import { QemuVm } from "./vm.ts";
 
@@ -117,12 +117,16 @@ class QemuDriver implements Driver {
       const how = signal.aborted ? undefined : await within(started.ended, 300);
       if (how === undefined) throw error;
       const said = await logTail(plan.runDir);
-      throw new PodnetError("QEMU_EXITED", `QEMU ended at its start with ${how}: ${said}`, {
-        step: "vm.start",
-        hint: "See what QEMU said, and run the command of `podnet create --plan` by hand",
-        details: { how, stderr: said },
-        cause: error,
-      });
+      throw new PodnetError(
+        "QEMU_EXITED",
+        `QEMU ended at its start with ${how}: ${lastLine(said)}`,
+        {
+          step: "vm.start",
+          hint: "See what QEMU said, and run the command of `podnet create --plan` by hand",
+          details: { how, stderr: said },
+          cause: error,
+        },
+      );
     }
   }
 

@@ -87,7 +87,7 @@ export class Nics {
     held.state = "unplugging";
     try {
       const there = await askToLeave(qmp, nicId);
-      if (there) await leftWithin(held, this.#options.unplugMs, signal);
+      if (there) await leftWithin(held, qmp, this.#options.unplugMs, signal);
       // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the descriptor.
       await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
       await tolerateAbsence(qmp.execute("closefd", { fdname: fdName }));
@@ -118,7 +118,7 @@ export class Nics {
   async observe(signal?: AbortSignal): Promise<void> {
     const there = await this.list(signal);
     for (const held of this.#held.values())
-      if (!there.includes(held.nicId)) this.deviceDeleted(held.nicId);
+      if (held.state !== "plugging" && !there.includes(held.nicId)) this.deviceDeleted(held.nicId);
     for (const nicId of there) {
       if (this.#find(nicId) !== undefined) continue;
       const path = `/machine/peripheral/${nicId}`;
@@ -225,14 +225,22 @@ async function askToLeave(qmp: QmpClient, nicId: string): Promise<boolean> {
   }
 }
 
-async function leftWithin(held: Held, ms: number, signal: AbortSignal): Promise<void> {
+/** Waits for the guest to let go; also ends when the time is up, the caller gives up, or the session is lost. */
+async function leftWithin(
+  held: Held,
+  qmp: QmpClient,
+  ms: number,
+  signal: AbortSignal,
+): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const wake = (): void => resolve();
   const timer = setTimeout(wake, ms);
+  const unsubscribe = qmp.onClose(wake);
   signal.addEventListener("abort", wake, { once: true });
-  if (signal.aborted) wake();
+  if (signal.aborted || qmp.closed !== undefined) wake();
   await Promise.race([held.leaving.promise, promise]);
   clearTimeout(timer);
+  unsubscribe();
   signal.removeEventListener("abort", wake);
 }
 

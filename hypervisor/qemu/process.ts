@@ -29,7 +29,8 @@ export async function startProcess(argv: readonly string[], plan: VmPlan): Promi
   const [program, ...args] = argv;
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
   const log = openSync(join(plan.runDir, vmFiles.log), flags, 0o600);
-  // Sockets and the pid file get the umask's rights. spawn forks before it returns, so nothing else runs in between.
+  // Sockets and the pid file get the umask's rights. spawn forks before it returns; a thread that makes a file in
+  // between makes it stricter, never laxer.
   const umask = process.umask(0o077);
   try {
     const child = spawn(program as string, args, {

@@ -1,5 +1,6 @@
 import { chmod, mkdir, open, rmdir, unlink } from "node:fs/promises";
 import { join } from "node:path";
+import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import { vmSockets } from "../driver.ts";
 import { vmFiles } from "./argv.ts";
@@ -53,6 +54,12 @@ export async function logTail(runDir: string, bytes = 2048): Promise<string> {
   } catch {
     return "";
   }
+}
+
+/** The last line of QEMU's messages without its own name: what a person needs to see, safe to print. */
+export function lastLine(log: string): string {
+  const line = log.split("\n").at(-1) ?? "";
+  return printable(line.replace(/^qemu-system-[a-z0-9_]+: /, ""));
 }
 
 /** Empties QEMU's log when it has grown above its limit; QEMU appends, so it goes on at the start. */

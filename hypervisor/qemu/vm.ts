@@ -18,7 +18,7 @@ import { ConsoleRing, drainConsole } from "./console.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
 import { isRunning } from "./process.ts";
-import { boundLog, logTail, removeRunDir } from "./run-dir.ts";
+import { boundLog, lastLine, logTail, removeRunDir } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
 
 export interface OpenVmOptions {
@@ -162,17 +162,26 @@ export class QemuVm implements RunningVm {
   }
 
   #watch(): void {
-    const { ended, record } = this.#options;
+    const { ended } = this.#options;
     if (ended !== undefined) void ended.then((how) => this.#exited(how));
     else
       this.#every(lookEveryMs, () => {
-        if (!isRunning(record)) void this.#exited("it ended while podnetd was not its parent");
+        if (!this.#alive()) void this.#exited("it ended while podnetd was not its parent");
       });
-    this.#every(boundLogEveryMs, () => void boundLog(record.runDir));
+    this.#every(boundLogEveryMs, () => void boundLog(this.record.runDir));
   }
 
   #every(ms: number, look: () => void): void {
     this.#timers.push(setInterval(look, ms).unref());
+  }
+
+  /** A look that fails (no descriptor left to open /proc with) proves no end. */
+  #alive(): boolean {
+    try {
+      return isRunning(this.record);
+    } catch {
+      return true;
+    }
   }
 
   #take(event: QmpEvent): void {
@@ -189,10 +198,10 @@ export class QemuVm implements RunningVm {
   /** The end of the stream is the first sign that QEMU has ended; when it has not, a new session is opened. */
   async #sessionLost(reason: PodnetError): Promise<void> {
     if (this.#detached || this.#over) return;
-    const { ended, record } = this.#options;
+    const { ended } = this.#options;
     // The kernel closes QEMU's descriptors before its parent hears of the end, and with it of the exit code.
     if (ended !== undefined) await within(ended, 300);
-    if (!isRunning(record)) return this.#exited(reason.message);
+    if (!this.#alive()) return this.#exited(reason.message);
     this.#options.log("warn", "The QMP session was lost", { reason: reason.message });
     this.#again("QMP", async () => {
       await this.#connectQmp(0, signalNever);
@@ -204,7 +213,7 @@ export class QemuVm implements RunningVm {
   #again(what: string, connect: () => Promise<void>): void {
     const attempt = async (waitMs: number): Promise<void> => {
       await delay(waitMs, undefined, { ref: false });
-      if (this.#detached || this.#over || !isRunning(this.record)) return;
+      if (this.#detached || this.#over || !this.#alive()) return;
       try {
         await connect();
         this.#options.log("info", `Connected to QEMU's ${what} again`, {});
@@ -220,7 +229,7 @@ export class QemuVm implements RunningVm {
   async #exited(how: string): Promise<void> {
     if (this.#over) return;
     this.#over = true;
-    const said = await logTail(this.record.runDir);
+    const said = lastLine(await logTail(this.record.runDir));
     const exit = { kind: "exited", detail: said === "" ? how : `${how}: ${said}` } as const;
     this.#exit = exit;
     this.#gone.resolve();

@@ -1,3 +1,4 @@
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
@@ -5,6 +6,8 @@ import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
+import type { VmRecord } from "../../hypervisor/driver.ts";
+import { openQemuDriver } from "../../hypervisor/qemu/driver.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { isSameProcess } from "../../linux/proc.ts";
 import { Events, never, rig } from "./hypervisor-rig.ts";
@@ -90,6 +93,62 @@ test.serial(
     await rm(it.plan.runDir, { recursive: true });
   },
 );
+
+test.serial("a program that is no QEMU, one that ends at once, one that hangs", async (t) => {
+  const shell = async (directory: string, body: string): Promise<string> => {
+    const path = join(directory, "fake-qemu");
+    await writeFile(path, `#!/bin/sh\n${body}\n`, { mode: 0o755 });
+    return path;
+  };
+  await using it = await rig("deaf");
+  const cases = [
+    ["echo 'no such option' >&2; exit 3", "QEMU_EXITED", /exit code 3: no such option$/],
+    ["exit 0", "QEMU_EXITED", /exit code 0/],
+    ["exec sleep 60", "QMP_TIMEOUT", /within 200 ms/],
+  ] as const;
+  for (const [body, code, message] of cases) {
+    const qemuPath = await shell(it.directory, body);
+    const driver = await openQemuDriver({ qemuPath, socketMs: 200 });
+    const error = await t.throwsAsync(driver.start(it.plan, never), { message });
+    t.like(error, { code, step: "vm.start" });
+    t.false(existsSync(it.plan.runDir));
+  }
+});
+
+test.serial("a QEMU that hangs is killed by force", async (t) => {
+  await using it = await rig("deaf");
+  const { vm, events } = await it.start();
+  process.kill(vm.record.pid, "SIGSTOP");
+  await vm.stop({ graceMs: 0 });
+  t.regex((await events.next("exited")).detail, /SIGKILL/);
+  t.false(existsSync(it.plan.runDir));
+});
+
+test.serial("a VM outlives the process that started it, and is found again", async (t) => {
+  await using it = await rig("deaf");
+  const plan = JSON.stringify(it.plan);
+  const daemon = spawn(
+    process.execPath,
+    [join(import.meta.dirname, "hypervisor-daemon.ts"), plan],
+    {
+      stdio: ["ignore", "pipe", "inherit"],
+    },
+  );
+  const [line] = (await once(daemon.stdout, "data")) as [Buffer];
+  const record = JSON.parse(line.toString()) as VmRecord;
+  daemon.kill("SIGKILL");
+  await once(daemon, "exit");
+  const vm = await it.driver.reattach(record, it.plan, never);
+  if (vm === undefined) throw new Error("the VM was not found again");
+  await vm.pause(never);
+  const events = new Events(vm);
+  const killed = performance.now();
+  process.kill(record.pid, "SIGKILL");
+  await events.next("exited");
+  t.true(performance.now() - killed < 1000);
+  await vm.stop({ graceMs: 0 });
+  t.false(existsSync(it.plan.runDir));
+});
 
 test.serial("a caller who gives up during the start leaves nothing", async (t) => {
   await using it = await rig("deaf");
