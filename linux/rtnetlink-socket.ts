@@ -24,8 +24,8 @@ export type AddLink = link.NewLink & { readonly alias?: string };
 
 // A send is bounded by the socket's buffer (208 KiB), an answer takes some 800 bytes of the other one.
 const batchSize = 256;
-// A dump of 1,000 links takes 6 ms; somebody would have to change links in each of them.
-const dumpAttempts = 50;
+// A dump of 1,000 links takes 7 ms; somebody would have to change links that often all the while.
+const dumpPatienceMs = 5000;
 
 /**
  * The kernel's network configuration, in the namespace the calling thread was in when it was opened.
@@ -267,7 +267,8 @@ export class Rtnetlink implements Disposable {
     request: Request,
     parse: (payload: Uint8Array) => T | undefined,
   ): Promise<readonly T[]> {
-    for (let attempt = 1; attempt <= dumpAttempts; attempt++) {
+    const deadline = performance.now() + dumpPatienceMs;
+    do {
       const [answer] = await this.#exchange([request]);
       throwIfRefused(request, answer);
       if (answer !== undefined && !answer.interrupted) {
@@ -276,10 +277,10 @@ export class Rtnetlink implements Disposable {
           .filter((found) => found !== undefined);
       }
       await nextTurn();
-    }
+    } while (performance.now() < deadline);
     throw new PodnetError(
       "NETLINK_FAILED",
-      `${request.what}: it changed during each of ${dumpAttempts} attempts`,
+      `${request.what}: they kept changing for ${dumpPatienceMs} ms`,
       { details: { errno: "EINTR" } },
     );
   }

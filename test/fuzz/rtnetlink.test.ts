@@ -1,5 +1,5 @@
 import test from "ava";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { PodnetError } from "../../core/errors.ts";
 import { parseAck } from "../../linux/rtnetlink/ack.ts";
 import { parseAddress } from "../../linux/rtnetlink/address.ts";

@@ -23,7 +23,7 @@ test("a message is a header of sixteen bytes and a payload padded to four", (t) 
   const bytes = encodeMessage(message);
   t.is(
     toHex(bytes),
-    "15000000" + "1000" + "0500" + "07000000" + "09000000" + "0102030405" + "000000",
+    toHex(hex("15000000 1000 0500 07000000 09000000 0102030405 000000")),
   );
   t.deepEqual(parseMessages(bytes), [message]);
 });
