@@ -14,16 +14,17 @@ export interface Attribute {
 /** The attributes behind a header or inside another attribute, in order. Types the caller does not know are kept. */
 export class Attributes {
   readonly list: readonly Attribute[];
+  // A link has some forty of them and is asked for twenty: one pass, since the guest's engine is slow.
+  readonly #latest = new Map<number, Uint8Array>();
 
   constructor(list: readonly Attribute[]) {
     this.list = list;
+    for (const { type, value } of list) this.#latest.set(type, value);
   }
 
   /** The last attribute of a type, as the kernel itself takes them. */
   get(type: number): Uint8Array | undefined {
-    let found: Uint8Array | undefined;
-    for (const attribute of this.list) if (attribute.type === type) found = attribute.value;
-    return found;
+    return this.#latest.get(type);
   }
 
   /** Every attribute of a type: alternative names come as a list. */
@@ -79,7 +80,7 @@ export class Attributes {
 
   #read(type: number, read: (reader: Reader) => number): number | undefined {
     const value = this.get(type);
-    return value === undefined ? undefined : read(new Reader(value, `attribute ${type}`));
+    return value === undefined ? undefined : read(new Reader(value, "an attribute"));
   }
 }
 
@@ -101,10 +102,10 @@ function ipOfBytes(value: Uint8Array): Ip {
  */
 export function parseAttributes(bytes: Uint8Array): Attributes {
   const list: Attribute[] = [];
-  const reader = new Reader(bytes, "an attribute");
+  const u16 = (at: number): number => (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
   for (let offset = 0; offset + headerSize <= bytes.length; ) {
-    const size = reader.u16(offset);
-    const type = reader.u16(offset + 2) & typeMask;
+    const size = u16(offset);
+    const type = u16(offset + 2) & typeMask;
     if (size < headerSize || offset + size > bytes.length)
       throw malformed(
         `attribute ${type} of ${size} bytes, where ${bytes.length - offset} are left`,
