@@ -82,7 +82,7 @@ export class Rtnetlink implements Disposable {
   }
 
   /** Makes a veth pair and gives back the near end; `peer.netnsFd` lets the far end be born elsewhere. */
-  addVeth(options: AddLink & { readonly peer: link.NewLink }): Promise<Link> {
+  addVeth(options: AddLink & { readonly peer: link.VethPeer }): Promise<Link> {
     return this.#addLink(link.newVeth(options), options);
   }
 

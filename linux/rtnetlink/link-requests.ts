@@ -114,12 +114,14 @@ function newLink(kind: string, link: NewLink, data: (writer: Writer) => void): R
 export const newBridge = (link: NewLink & { readonly bridge?: BridgeSettings }): Request =>
   newLink("bridge", link, (data) => writeBridge(data, link.bridge ?? {}));
 
+/** The far end of a veth pair. It cannot be born up: it is made before the near end (`ENOTCONN`, Linux 6.18). */
+export type VethPeer = Omit<NewLink, "up">;
+
 /** Makes a pair of links; frames sent on one arrive on the other. The peer may be born in another namespace. */
-export const newVeth = (link: NewLink & { readonly peer: NewLink }): Request =>
+export const newVeth = (link: NewLink & { readonly peer: VethPeer }): Request =>
   newLink("veth", link, (data) => {
     data.nested(VETH_INFO_PEER, (peer) => {
-      const [flags, change] = upFlags(link.peer.up);
-      peer.u8(0).u8(0).u16(0).i32(0).u32(flags).u32(change);
+      peer.u8(0).u8(0).u16(0).i32(0).u32(0).u32(0);
       writeNewLink(peer, link.peer);
     });
   });
