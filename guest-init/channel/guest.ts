@@ -9,6 +9,8 @@ export interface GuestIdentity {
   readonly extension: number | undefined;
   /** The agent's own version, when it speaks the extension. */
   readonly agent: string | undefined;
+  /** Drawn anew at each start of our agent: another one than before means that it has forgotten everything. */
+  readonly epoch?: string;
 }
 
 export type ExecEvent =
@@ -42,7 +44,7 @@ export interface ExecSession {
  * every failure is a `PodnetError` with an AGENT_* code. A guest that breaks the protocol loses its channel only.
  */
 export interface Guest {
-  /** Resolves once the agent has said READY and who it is. Nothing is sent before. */
+  /** Resolves once the agent has said READY and who it is. Nothing is sent before. `AGENT_TIMEOUT` when the signal timed out. */
   ready(signal: AbortSignal): Promise<GuestIdentity>;
   /** Sets up the network and returns what the guest observes afterwards. */
   configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;

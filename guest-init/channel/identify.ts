@@ -60,7 +60,8 @@ export async function identify(
       "AGENT_PROTOCOL",
       `The agent picked version ${hello.version}, not offered`,
     );
-  return { api, extension: hello?.version, agent: hello?.agent };
+  if (hello === undefined) return { api, extension: undefined, agent: undefined };
+  return { api, extension: hello.version, agent: hello.agent, epoch: hello.epoch };
 }
 
 function versionOf(reply: Reply): number {

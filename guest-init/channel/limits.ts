@@ -4,7 +4,10 @@ import { ctlLimit } from "../protocol/ctl-frame.ts";
 export interface ChannelLimits {
   /** Until the sockets can be connected to: QEMU makes them as it starts. */
   readonly connectMs: number;
-  /** From opening until READY, or, when reattaching, until the agent says who it is. */
+  /**
+   * From opening until READY, or, when reattaching, until the agent says who it is: after it the channel
+   * is closed. Callers of `ready` bring deadlines of their own.
+   */
   readonly readyMs: number;
   /** From READY until the agent has said who it is. */
   readonly identifyMs: number;
@@ -21,6 +24,8 @@ export interface ChannelLimits {
   readonly outstanding: number;
   /** Bytes of commands not yet written. */
   readonly queuedBytes: number;
+  /** READYs in a row without a word on who it is, before the guest is cut off. */
+  readonly restarts: number;
   /** Frames of unknown kinds before the guest is cut off. */
   readonly unknownFrames: number;
   /** Sessions at a time. */
@@ -35,7 +40,7 @@ export interface ChannelLimits {
 
 export const defaultLimits: ChannelLimits = {
   connectMs: 10_000,
-  readyMs: 60_000,
+  readyMs: 300_000,
   identifyMs: 10_000,
   commandMs: 10_000,
   configureMs: 10_000,
@@ -44,6 +49,7 @@ export const defaultLimits: ChannelLimits = {
   controlFrame: ctlLimit.default,
   outstanding: 256,
   queuedBytes: 4 * 1024 * 1024,
+  restarts: 16,
   unknownFrames: 64,
   execSessions: 256,
   execQueue: 1024 * 1024,

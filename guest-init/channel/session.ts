@@ -1,7 +1,8 @@
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
 import type { UnixConnection } from "../../linux/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
+import { malformed } from "../protocol/fields.ts";
 import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
 import { abortable } from "./aborting.ts";
 import { Control, type ControlCounters } from "./control.ts";
@@ -41,6 +42,8 @@ type State =
 
 type Up = Extract<State, { kind: "up" }>;
 
+const readyHint = "Look at the guest's console: it may not have booted, or have no agent";
+
 /** Connects to a guest's channels and follows it through restarts; see `Guest`. Returns at once. */
 export function openGuest(options: OpenGuestOptions): GuestSession {
   return new GuestSession(options);
@@ -55,6 +58,8 @@ export class GuestSession implements Guest {
   /** Resolved at the next `up`, rejected at the end; made anew on leaving `up`. */
   #up = Promise.withResolvers<Up>();
   #readyTimer: NodeJS.Timeout | undefined;
+  /** READYs since the guest was last up. */
+  #restarts = 0;
 
   constructor(options: OpenGuestOptions) {
     this.#options = options;
@@ -66,7 +71,15 @@ export class GuestSession implements Guest {
   }
 
   async ready(signal: AbortSignal): Promise<GuestIdentity> {
-    return (await this.#whenUp(signal)).identity;
+    try {
+      return (await this.#whenUp(signal)).identity;
+    } catch (error) {
+      if (!isPodnetError(error, "DEADLINE_EXCEEDED")) throw error;
+      throw new PodnetError("AGENT_TIMEOUT", "The guest's agent was not ready in time", {
+        cause: error,
+        hint: readyHint,
+      });
+    }
   }
 
   async configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest> {
@@ -90,7 +103,7 @@ export class GuestSession implements Guest {
       await wires.control.call(command.destroyPod, noBytes, { deadlineMs, signal });
     } catch (error) {
       // A guest that is gone before its answer came is as off as can be.
-      if (!(error instanceof PodnetError && error.code === "AGENT_DISCONNECTED")) throw error;
+      if (!isPodnetError(error, "AGENT_DISCONNECTED")) throw error;
     }
   }
 
@@ -133,7 +146,7 @@ export class GuestSession implements Guest {
       () =>
         this.#end(
           new PodnetError("AGENT_TIMEOUT", `The guest's agent was not ready in ${readyMs} ms`, {
-            hint: "Look at the guest's console: it may not have booted, or have no agent",
+            hint: readyHint,
           }),
         ),
       readyMs,
@@ -183,6 +196,8 @@ export class GuestSession implements Guest {
         return this.#identify(state.wires, { fresh: true });
       case "identifying":
         state.stop.abort();
+        if (++this.#restarts > this.#limits.restarts)
+          throw malformed("The guest's agent starts again and again");
         return this.#restart(state.wires);
       case "up":
         this.#up = Promise.withResolvers<Up>();
@@ -221,6 +236,7 @@ export class GuestSession implements Guest {
 
   #rise(wires: Wires, identity: GuestIdentity, booted: boolean): void {
     clearTimeout(this.#readyTimer);
+    this.#restarts = 0;
     const ours = identity.extension !== undefined;
     wires.control.setFlow(ours ? "free" : "next");
     const life = new AbortController();

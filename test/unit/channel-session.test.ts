@@ -91,7 +91,7 @@ test("nothing is sent before READY; then GETVERSION and HELLO", async (t) => {
   t.deepEqual(peer.reads, []);
   await peer.say(command.ready);
   await peer.introduce("ours");
-  t.deepEqual(await ready, { api: 4244, extension: 1, agent: "scripted" });
+  t.deepEqual(await ready, { api: 4244, extension: 1, agent: "scripted", epoch: "one" });
   await peer.command(command.ping);
   await peer.say(command.ack);
   await t.notThrowsAsync(pinged);
@@ -448,4 +448,11 @@ test("a caller's signal ends the wait for READY", async (t) => {
   await using both = await pair();
   await t.throwsAsync(both.guest.ready(AbortSignal.abort()), { code: "CANCELLED" });
   await t.throwsAsync(both.guest.ping(AbortSignal.timeout(5)), { code: "DEADLINE_EXCEEDED" });
+  await t.throwsAsync(both.guest.ready(AbortSignal.timeout(5)), { code: "AGENT_TIMEOUT" });
+});
+
+test("READY without end costs the channel", async (t) => {
+  await using both = await pair({ limits: { restarts: 3 } });
+  for (let i = 0; i < 5; i++) await both.peer.say(command.ready);
+  await closes(t, both, "AGENT_PROTOCOL");
 });

@@ -1,0 +1,121 @@
+import test from "ava";
+import { joinBytes, u32Bytes } from "../../guest-init/protocol/bytes.ts";
+import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
+import { encodeVersion } from "../../guest-init/protocol/replies.ts";
+import { openGuest } from "../../guest-init/channel/session.ts";
+import { ScriptedGuest } from "../peers/scripted-guest.ts";
+
+const guests = Number(process.env.PODNET_FUZZ_GUESTS ?? 200);
+const seed = Number(process.env.PODNET_FUZZ_SEED ?? Date.now() % 0x7fffffff);
+const never = new AbortController().signal;
+
+let state = seed | 1;
+function next(below: number): number {
+  state ^= state << 13;
+  state ^= state >>> 17;
+  state ^= state << 5;
+  return (state >>> 0) % below;
+}
+
+const noise = (length: number): Uint8Array => Uint8Array.from({ length }, () => next(256));
+const jsons = ["{}", "[]", "null", '{"requestId":"r"}', '{"versions":[1]}', "{", '{"message":"x"}'];
+
+/** Bytes a hostile guest might send at any moment. */
+function mischief(): Uint8Array {
+  switch (next(7)) {
+    case 0:
+      return noise(next(40));
+    case 1:
+      return joinBytes([u32Bytes(next(30)), u32Bytes(next(0xffffffff))]);
+    case 2:
+      return encodeCtlFrame(command.next, u32Bytes(next(600)));
+    case 3:
+      return encodeCtlFrame(command.ready);
+    case 4:
+      return encodeCtlFrame(next(30), noise(next(30)));
+    case 5:
+      return encodeCtlFrame(next(2) + command.ack, encodeVersion());
+    default:
+      return encodeCtlFrame(next(30), Buffer.from(jsons[next(jsons.length)] ?? ""));
+  }
+}
+
+/** Lives a hostile guest's life; what it throws is told by code. */
+async function hostile(): Promise<string> {
+  const peer = await ScriptedGuest.start();
+  const { channelPath, ttyPath } = peer;
+  const reattach = next(3) === 0;
+  const limits = { readyMs: 300, identifyMs: 200, commandMs: 200, configureMs: 200, frameMs: 200 };
+  const guest = openGuest({ channelPath, ttyPath, reattach, limits });
+  const closed = new Promise<Error>((resolve) => guest.onClose(resolve));
+  if (next(2) === 0) {
+    await peer.say(command.ready);
+    if (next(3) > 0 && !reattach) await peer.introduce(next(2) === 0 ? "ours" : "hyperstart");
+  }
+  const config = { requestId: "r", interfaces: [], routes: [], neighbours: [], waitMs: 0 };
+  const request = { args: ["x"], env: {}, workdir: "/", terminal: next(2) === 0 };
+  const drain = async (): Promise<void> => {
+    const session = await guest.exec(request, never);
+    await session.write(noise(100));
+    for await (const event of session.events) if (event.kind === "exit") return;
+  };
+  const calls = Promise.allSettled([
+    guest.configure(config, never),
+    guest.ping(never),
+    drain(),
+    guest.ready(never),
+  ]);
+  for (let i = 0; i < 30; i++) {
+    if (next(4) === 0)
+      await peer.rawTty(
+        next(2) === 0 ? noise(next(30)) : encodeTtyFrame(BigInt(next(4)), noise(9)),
+      );
+    else await peer.raw(mischief());
+    if (next(8) === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  if (next(2) === 0) peer.hangUp();
+  const timeout = new Promise<void>((resolve) => setTimeout(resolve, 1000));
+  await Promise.race([closed, timeout]);
+  await guest.close();
+  for (const call of await calls)
+    if (call.status === "rejected" && (call.reason as Error).name !== "PodnetError")
+      throw call.reason;
+  const reason = await closed;
+  await peer[Symbol.asyncDispose]();
+  return (reason as Error & { code: string }).code;
+}
+
+test(`${guests} hostile guests: each loses its channel, an honest one keeps its own`, async (t) => {
+  t.timeout(120_000);
+  t.log(`PODNET_FUZZ_SEED=${seed}`);
+  await using peer = await ScriptedGuest.start();
+  const { channelPath, ttyPath } = peer;
+  const honest = openGuest({ channelPath, ttyPath, reattach: false });
+  await peer.say(command.ready);
+  await peer.introduce("ours");
+  const codes = new Map<string, number>();
+  for (let begun = 0; begun < guests; begun += 20) {
+    const some = Promise.all(Array.from({ length: Math.min(20, guests - begun) }, hostile));
+    const pinged = honest.ping(never);
+    await peer.command(command.ping);
+    await peer.say(command.ack);
+    await pinged;
+    for (const code of await some) codes.set(code, (codes.get(code) ?? 0) + 1);
+  }
+  t.log(JSON.stringify(Object.fromEntries(codes)));
+  for (const code of codes.keys())
+    t.true(
+      [
+        "AGENT_PROTOCOL",
+        "AGENT_TIMEOUT",
+        "AGENT_DISCONNECTED",
+        "UNSUPPORTED",
+        "CANCELLED",
+      ].includes(code),
+      code,
+    );
+  t.true((codes.get("AGENT_PROTOCOL") ?? 0) > guests / 4);
+  await honest.close();
+});
