@@ -1,0 +1,145 @@
+import { ipOf } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { mark } from "../../network/desired.ts";
+import type { ExpectedInterface } from "./expectation.ts";
+import type { HostTestimony, VmTestimony } from "./testimony.ts";
+
+/** One thing looked at. */
+export interface Check {
+  /** What it is, such as `link pn2abcdefghij0 master`. */
+  readonly subject: string;
+  readonly witness: "netlink" | "qemu-qmp";
+  readonly wanted: string;
+  readonly found: string;
+  readonly ok: boolean;
+}
+
+const absent = "absent";
+/** The kernel's main routing table. */
+const mainTable = 254;
+
+type Value = string | number | boolean | undefined;
+
+const shown = (value: Value): string =>
+  value === undefined || value === ""
+    ? absent
+    : value === true
+      ? "yes"
+      : value === false
+        ? "no"
+        : String(value);
+
+function checker(
+  witness: Check["witness"],
+): (subject: string, wanted: Value, found: Value) => Check {
+  return (subject, wanted, found) => ({
+    subject,
+    witness,
+    wanted: shown(wanted),
+    found: shown(found),
+    ok: shown(wanted) === shown(found),
+  });
+}
+
+/** A pod's record beside what the two witnesses saw. Pure; the order is fixed. */
+export function comparePod(
+  expected: readonly ExpectedInterface[],
+  host: HostTestimony,
+  vm: VmTestimony,
+): Check[] {
+  const bridges = new Map(expected.map((each) => [each.bridge, each]));
+  return [
+    ...[...bridges.values()].flatMap((each) => compareBridge(each, host)),
+    ...expected.flatMap((each) => [...comparePort(each, host), ...compareReach(each, host)]),
+    ...compareVm(expected, vm),
+  ];
+}
+
+function compareBridge({ bridge }: ExpectedInterface, host: HostTestimony): Check[] {
+  const check = checker("netlink");
+  const link = host.links.find(({ name }) => name === bridge);
+  return [
+    check(`link ${bridge} kind`, "bridge", link?.kind),
+    check(`link ${bridge} up`, true, link?.up),
+  ];
+}
+
+function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
+  const check = checker("netlink");
+  const link = host.links.find(({ name }) => name === each.tap);
+  // One line says enough about a link that is not there.
+  if (link === undefined) return [check(`link ${each.tap} kind`, "tun", absent)];
+  return [
+    check(`link ${each.tap} kind`, "tun", link.kind),
+    check(`link ${each.tap} master`, each.bridge, link.master),
+    check(`link ${each.tap} up`, true, link.up),
+    check(`link ${each.tap} mtu`, each.mtu, link.mtu),
+    check(`link ${each.tap} alias`, each.alias, link.alias),
+    check(`link ${each.tap} group`, mark.linkGroup, link.group),
+    check(`link ${each.tap} isolated`, each.isolated, link.isolated),
+  ];
+}
+
+/** How the host reaches the interface: the bridge's addresses, the route, and nobody else having the address. */
+function compareReach(each: ExpectedInterface, host: HostTestimony): Check[] {
+  const check = checker("netlink");
+  const holds = (link: string, prefix: string): boolean =>
+    host.addresses.some((a) => a.link === link && `${a.address}/${a.length}` === prefix);
+  return [
+    ...each.gateways.map((prefix) =>
+      check(`address ${prefix} on ${each.bridge}`, true, holds(each.bridge, prefix)),
+    ),
+    ...each.routes.map((destination) => {
+      const route = host.routes.find(
+        (r) => r.destination === destination && r.table === mainTable && r.gateway === undefined,
+      );
+      return check(`route ${destination} by`, each.bridge, route?.link);
+    }),
+    ...each.addresses.map((prefix) => {
+      const holder = host.addresses.find(({ address }) => address === ipOf(prefix));
+      return check(`address ${ipOf(prefix)} on the host`, undefined, holder?.link);
+    }),
+  ];
+}
+
+function compareVm(expected: readonly ExpectedInterface[], vm: VmTestimony): Check[] {
+  const check = checker("qemu-qmp");
+  const perNic = expected.flatMap((each) => {
+    const nic = vm.nics.find(({ id }) => id === each.nicId);
+    if (nic === undefined) return [check(`nic ${each.nicId} mac`, each.mac, absent)];
+    const slot = nic.address === undefined ? undefined : Number.parseInt(nic.address, 16);
+    return [
+      check(`nic ${each.nicId} mac`, each.mac, nic.mac.toLowerCase()),
+      check(`nic ${each.nicId} netdev`, each.netdevId, nic.netdev),
+      // QEMU may not tell the slot; then there is nothing to compare.
+      ...(slot === undefined ? [] : [check(`nic ${each.nicId} slot`, each.slot, slot)]),
+    ];
+  });
+  const known = new Set(expected.map(({ nicId }) => nicId));
+  const others = new Set(
+    [...vm.nics, ...vm.pci].filter(({ id }) => !known.has(id)).map(({ id }) => id || "without id"),
+  );
+  return [
+    check("vm status", "running", vm.status),
+    ...perNic,
+    check("nics beyond the record", undefined, [...others].sort().join(", ")),
+  ];
+}
+
+/** Throws `VERIFY_MISMATCH` with what differs, when anything does. */
+export function requireAgreement(podId: string, checks: readonly Check[]): void {
+  const wrong = checks.filter(({ ok }) => !ok);
+  const [first] = wrong;
+  if (first === undefined) return;
+  const more = wrong.length === 1 ? "" : `, and ${wrong.length - 1} more`;
+  throw new PodnetError(
+    "VERIFY_MISMATCH",
+    `Pod "${podId}" is not as recorded: ${first.subject} is "${first.found}" instead of "${first.wanted}"${more}`,
+    {
+      hint: "See all of it with `podnet verify`; somebody else may have changed the host or the machine",
+      details: Object.fromEntries(
+        wrong.map(({ subject, wanted, found }) => [subject, `${found} instead of ${wanted}`]),
+      ),
+    },
+  );
+}

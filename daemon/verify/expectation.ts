@@ -1,0 +1,59 @@
+import {
+  type Cidr,
+  contains,
+  type IpPrefix,
+  ipOf,
+  type Mac,
+  networkOf,
+} from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { PodPlan } from "../pod/pod-plan.ts";
+
+/** What witnesses should find of one interface of a running pod. */
+export interface ExpectedInterface {
+  readonly tap: IfName;
+  readonly bridge: IfName;
+  readonly alias: string;
+  readonly isolated: boolean;
+  readonly mtu: number;
+  /** The guest's addresses: no link of the host has them. */
+  readonly addresses: readonly IpPrefix[];
+  /** What the bridge holds in the networks of these addresses. Empty when nothing is recorded about it. */
+  readonly gateways: readonly IpPrefix[];
+  /** Networks the host reaches by the bridge. */
+  readonly routes: readonly Cidr[];
+  readonly nicId: string;
+  readonly netdevId: string;
+  readonly mac: Mac;
+  readonly slot: number;
+}
+
+/** The recorded plan as what witnesses should find. `networks` are the networks' own fragments, as far as known. */
+export function expectedInterfaces(
+  plan: PodPlan,
+  networks: readonly NetworkFragment[],
+): ExpectedInterface[] {
+  return plan.interfaces.map((each) => {
+    const port = plan.ports.ports.find(({ tap }) => tap === each.nic.tap);
+    const network = networks.find(({ key }) => key === each.network);
+    const gateways = (network?.gateways ?? []).filter((gateway) =>
+      each.addresses.some((address) => contains(networkOf(gateway), ipOf(address))),
+    );
+    const { nicId, netdevId, mac, slot, tap } = each.nic;
+    return {
+      tap,
+      bridge: each.bridge,
+      alias: port?.alias ?? "",
+      isolated: port?.isolated ?? false,
+      mtu: port?.mtu ?? each.mtu,
+      addresses: each.addresses,
+      gateways,
+      routes: [...new Set((gateways.length > 0 ? gateways : each.addresses).map(networkOf))],
+      nicId,
+      netdevId,
+      mac,
+      slot,
+    };
+  });
+}

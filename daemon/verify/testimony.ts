@@ -1,0 +1,75 @@
+import { z } from "zod";
+import { PodnetError } from "../../core/errors.ts";
+
+/** What `witness-host.ts` prints. */
+const hostTestimony = z.strictObject({
+  links: z.array(
+    z.strictObject({
+      name: z.string(),
+      index: z.int(),
+      up: z.boolean(),
+      mtu: z.int(),
+      group: z.int(),
+      alias: z.string().optional(),
+      mac: z.string().optional(),
+      /** Name of the bridge it is a port of. */
+      master: z.string().optional(),
+      /** `bridge`, `tun`, `veth` …; absent for physical links. */
+      kind: z.string().optional(),
+      isolated: z.boolean().optional(),
+    }),
+  ),
+  addresses: z.array(
+    z.strictObject({
+      link: z.string().optional(),
+      address: z.string().optional(),
+      length: z.int(),
+    }),
+  ),
+  routes: z.array(
+    z.strictObject({
+      destination: z.string(),
+      link: z.string().optional(),
+      gateway: z.string().optional(),
+      table: z.int(),
+    }),
+  ),
+});
+
+/** What `witness-vm.ts` prints. */
+const vmTestimony = z.strictObject({
+  status: z.string(),
+  nics: z.array(
+    z.strictObject({
+      id: z.string(),
+      driver: z.string(),
+      mac: z.string(),
+      netdev: z.string(),
+      address: z.string().optional(),
+    }),
+  ),
+  pci: z.array(z.strictObject({ id: z.string(), bus: z.int(), slot: z.int() })),
+});
+
+export type HostTestimony = z.infer<typeof hostTestimony>;
+export type VmTestimony = z.infer<typeof vmTestimony>;
+
+function parse<T>(schema: z.ZodType<T>, witness: string, text: string): T {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  throw new PodnetError("COMMAND_FAILED", `What the witness ${witness} says is not understood`, {
+    hint: "Try again; if it stays so, report it as a bug of podnet",
+    details: { witness, said: text.slice(0, 200) },
+    cause: result.error,
+  });
+}
+
+export const parseHostTestimony = (text: string): HostTestimony =>
+  parse(hostTestimony, "netlink", text);
+export const parseVmTestimony = (text: string): VmTestimony => parse(vmTestimony, "qemu-qmp", text);

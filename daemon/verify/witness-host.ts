@@ -1,0 +1,83 @@
+/**
+ * A witness of the host's network for `podnet verify`: a program of its own that reads links, addresses and routes
+ * through npm's `netlink` and prints them as JSON. It shares no code with podnet, on purpose: what podnet's own
+ * rtnetlink codec gets wrong in writing it would get wrong in reading too.
+ *
+ *   node daemon/verify/witness-host.ts LINK...
+ *
+ * Links and routes are told for the links named; addresses of all links, so that an address in the wrong place is seen.
+ * netlink 0.3.0 aborts the process on a socket overrun and mixes up dumps that overlap: hence a child process, one
+ * dump after the other, no subscription, and the socket closed before the end.
+ */
+import netlink from "netlink";
+
+const { createRtNetlink, ifla } = netlink;
+
+/** Text of an address's bytes, canonical: the URL parser writes IPv6 as RFC 5952 does. */
+function addressText(bytes: Buffer | undefined): string | undefined {
+  if (bytes === undefined) return undefined;
+  if (bytes.length === 4) return bytes.join(".");
+  const groups = bytes.toString("hex").match(/.{4}/g) ?? [];
+  return new URL(`http://[${groups.join(":")}]/`).hostname.slice(1, -1);
+}
+
+const macText = (bytes: Buffer | undefined): string | undefined =>
+  bytes?.length === 6 ? (bytes.toString("hex").match(/../g) ?? []).join(":") : undefined;
+
+/** Kind of a link and whether it is an isolated bridge port; both sit in nested attributes left as bytes. */
+function linkInfo(bytes: Buffer | undefined): { kind?: string; isolated?: boolean } {
+  if (bytes === undefined) return {};
+  const { kind, slaveKind, slaveData } = ifla.parseInfo(bytes);
+  const port =
+    slaveKind === "bridge" && slaveData !== undefined ? ifla.parseBridgePort(slaveData) : undefined;
+  return {
+    ...(kind === undefined ? {} : { kind }),
+    ...(port?.isolated === undefined ? {} : { isolated: port.isolated[0] === 1 }),
+  };
+}
+
+const wanted = new Set(process.argv.slice(2));
+const socket = createRtNetlink();
+const timeout = { timeout: 5000 };
+try {
+  const linkMessages = await socket.getLinks({}, {}, timeout);
+  const addressMessages = await socket.getAddresses({}, {}, timeout);
+  const routeMessages = await socket.getRoutes({}, {}, timeout);
+
+  const names = new Map(linkMessages.map(({ data, attrs }) => [data.index, attrs.ifname]));
+  const links = linkMessages
+    .filter(({ attrs }) => wanted.has(attrs.ifname ?? ""))
+    .map(({ data, attrs }) => ({
+      name: attrs.ifname,
+      index: data.index,
+      up: (data.flags as { up?: boolean } | undefined)?.up === true,
+      mtu: attrs.mtu,
+      group: attrs.group,
+      alias: attrs.ifalias,
+      mac: macText(attrs.address),
+      master: attrs.master === undefined ? undefined : names.get(attrs.master),
+      ...linkInfo(attrs.linkinfo),
+    }));
+  const addresses = addressMessages.map(({ data, attrs }) => ({
+    link: names.get(data.index ?? 0),
+    // A point-to-point link has its own address in `local` and the peer's in `address`.
+    address: addressText(attrs.local ?? attrs.address),
+    length: data.prefixlen,
+  }));
+  const routes = routeMessages
+    .filter(({ attrs }) => wanted.has(names.get(attrs.oif ?? 0) ?? ""))
+    .map(({ data, attrs }) => ({
+      destination:
+        attrs.dst === undefined
+          ? data.family === 10
+            ? "::/0"
+            : "0.0.0.0/0"
+          : `${addressText(attrs.dst)}/${data.dstLen}`,
+      link: names.get(attrs.oif ?? 0),
+      gateway: addressText(attrs.gateway),
+      table: attrs.table ?? data.table,
+    }));
+  process.stdout.write(JSON.stringify({ links, addresses, routes }));
+} finally {
+  socket.socket.close();
+}
