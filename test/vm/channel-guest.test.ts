@@ -1,0 +1,119 @@
+import { createHash, randomBytes } from "node:crypto";
+import test from "ava";
+import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
+import type { ExecSession } from "../../guest-init/channel/guest.ts";
+import { type GuestSession, openGuest } from "../../guest-init/channel/session.ts";
+import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import type { RunningVm } from "../../hypervisor/driver.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { debianGuest, never, nicPlan, plugTap, rig } from "./hypervisor-rig.ts";
+
+test.before(async () => await ownNetns());
+
+const open = (vm: RunningVm, reattach: boolean): GuestSession =>
+  openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach,
+  });
+
+const nic = nicPlan(1);
+const config: GuestConfig = {
+  requestId: "r1",
+  hostname: "pod-one",
+  dns: { servers: [parseIp("10.44.0.53")], search: ["pods.test"], options: ["ndots:2"] },
+  interfaces: [
+    {
+      mac: nic.mac,
+      name: "net0",
+      mtu: 1400,
+      addresses: [parseIpPrefix("10.44.0.2/24"), parseIpPrefix("fd44::2/64")],
+    },
+  ],
+  routes: [
+    { destination: parseCidr("0.0.0.0/0"), gateway: parseIp("10.44.0.1"), interface: "net0" },
+    { destination: parseCidr("::/0"), gateway: parseIp("fd44::1"), interface: "net0" },
+  ],
+  neighbours: [],
+  waitMs: 10_000,
+  clockMs: Date.UTC(2031, 0, 1),
+  entropy: "ab".repeat(64),
+};
+
+async function text(session: ExecSession): Promise<{ text: string; data: Buffer; code: number }> {
+  const parts: Uint8Array[] = [];
+  let code = -1;
+  for await (const event of session.events)
+    if (event.kind === "exit") code = event.code;
+    else parts.push(event.data);
+  const data = Buffer.concat(parts);
+  return { text: data.toString(), data, code };
+}
+
+const command = (...args: string[]) => ({ args, env: {}, workdir: "/", terminal: false });
+
+test.serial("one guest's life, over virtio-serial", async (t) => {
+  t.timeout(120_000);
+  await using it = await rig(debianGuest);
+  const { vm } = await it.start();
+  const guest = open(vm, false);
+  const lost = new Promise<Error>((resolve) => guest.onClose(resolve));
+  t.like(await guest.ready(AbortSignal.timeout(60_000)), { api: 4244, extension: 1 });
+
+  // The configuration is there before the NIC, and answered as soon as that is plugged.
+  const configured = guest.configure(config, never);
+  await plugTap(vm, nic);
+  const observed = await configured;
+  const net0 = observed.interfaces.find(({ mac }) => mac === nic.mac);
+  t.like(net0, { name: "net0", mtu: 1400, up: true });
+  t.deepEqual([...(net0?.addresses ?? [])].sort(), ["10.44.0.2/24", "fd44::2/64"] as never);
+  t.is(observed.hostname, "pod-one");
+  t.deepEqual(observed.dns, config.dns);
+  t.true(Math.abs(observed.clockMs - Date.UTC(2031, 0, 1)) < 60_000);
+  t.true(observed.agentRssKib > 100);
+
+  const echo = await text(await guest.exec(command("/bin/busybox", "hostname"), never));
+  t.deepEqual([echo.text, echo.code], ["pod-one\n", 0]);
+
+  const data = randomBytes(10_000_000);
+  const start = performance.now();
+  const cat = await guest.exec(command("/bin/busybox", "cat"), never);
+  const back = text(cat);
+  await cat.write(data);
+  await cat.closeInput();
+  const digest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+  t.is(digest((await back).data), digest(data));
+  t.log(`${(10_000 / (performance.now() - start)).toFixed(1)} MB/s there and back`);
+
+  const many = Array.from({ length: 20 }, async (_, i) => {
+    const session = await guest.exec(command("/bin/busybox", "echo", `number ${i}`), never);
+    return (await text(session)).text;
+  });
+  t.deepEqual(
+    await Promise.all(many),
+    Array.from({ length: 20 }, (_, i) => `number ${i}\n`),
+  );
+
+  // The daemon goes in the middle of things, and another comes: no READY, nothing confused.
+  const sleeping = await guest.exec(command("/bin/busybox", "sleep", "1000"), never);
+  const waiting = guest.configure({ ...config, waitMs: 0 }, never);
+  waiting.catch(() => {});
+  await guest.close();
+  t.like(await lost, { code: "CANCELLED" });
+  await t.throwsAsync(text(sleeping), { code: "CANCELLED" });
+  const second = open(vm, true);
+  t.like(await second.ready(AbortSignal.timeout(10_000)), { extension: 1 });
+  const again = await second.configure({ ...config, requestId: "r2" }, never);
+  t.deepEqual(again.interfaces, observed.interfaces);
+  t.is((await text(await second.exec(command("/bin/busybox", "echo", "on"), never))).text, "on\n");
+
+  const pings = 100;
+  const before = performance.now();
+  for (let i = 0; i < pings; i++) await second.ping(never);
+  t.log(`ping ${((performance.now() - before) / pings).toFixed(2)} ms`);
+
+  const ended = new Promise((resolve) => second.onClose(resolve));
+  await second.powerOff(never);
+  await ended;
+  await vm.stop({ graceMs: 5000 });
+});
