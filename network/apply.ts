@@ -1,4 +1,4 @@
-import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { changeLink } from "../linux/rtnetlink/link-requests.ts";
 import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
@@ -34,31 +34,46 @@ export async function applyChange(
   await (appliers[change.kind] as Applier<ChangeKind>)(change, kernel, signal);
 }
 
-/**
- * Does all changes in order and stops at the first that fails; or, to take things away (`keepGoing`), goes on past
- * failures and reports the first, with the others beneath it.
- */
+export interface ApplyOptions {
+  /** Goes on past failures and throws them together: to take things away. Else the first one ends it. */
+  readonly keepGoing?: boolean;
+  /** Gets every change that was made, also when others failed. */
+  readonly done: Change[];
+}
+
+/** Does changes in order. */
 export async function applyAll(
   changes: readonly Change[],
   kernel: Kernel,
   signal: AbortSignal,
-  keepGoing = false,
+  options: ApplyOptions,
 ): Promise<void> {
   const failures: PodnetError[] = [];
   for (const change of changes) {
     throwIfAborted(signal);
     try {
       await applyChange(change, kernel, signal);
+      options.done.push(change);
     } catch (error) {
       failures.push(toPodnetError(error));
-      if (!keepGoing) break;
+      if (options.keepGoing !== true) break;
     }
   }
+  throwFailures(failures);
+}
+
+/** Throws the first failure, with the others beneath it; nothing when there was none. */
+export function throwFailures(failures: readonly PodnetError[]): void {
   const [first, ...others] = failures;
   if (first === undefined) return;
-  throw others.length === 0
-    ? first
-    : first.with({ cause: new AggregateError(others), details: { failures: failures.length } });
+  if (others.length === 0) throw first;
+  const cause = new AggregateError([first.cause ?? first, ...others], "Several steps failed");
+  throw new PodnetError(first.code, first.message, {
+    ...(first.hint === undefined ? {} : { hint: first.hint }),
+    ...(first.field === undefined ? {} : { field: first.field }),
+    details: { ...first.details, failures: failures.length },
+    cause,
+  });
 }
 
 const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {

@@ -7,9 +7,7 @@ export const mark = {
   /** Links on their way out are gathered here; one RTM_DELLINK ends them all. */
   graveyardGroup: 74,
   routeProtocol: 73,
-  /** Start of every `-m comment` in a built-in chain, followed by the fragment's key. */
-  comment: "podnet",
-  /** Start of every link alias, followed by the owner, e.g. `podnet:pod:abcdefghijkl:0`. */
+  /** Start of every link alias and rule comment, followed by the owner, e.g. `podnet:pod:abcdefghijkl:0`. */
   alias: "podnet:",
 } as const;
 

@@ -1,4 +1,4 @@
-import { PodnetError } from "../core/errors.ts";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { Change } from "./change.ts";
 import type { NetworkFragment } from "./desired.ts";
 import { diffFirewall, marksIn } from "./iptables/diff.ts";
@@ -24,7 +24,7 @@ export function diffNetworkFirewall(
   context: FirewallContext,
 ): Change[] {
   const { memory } = context;
-  const variant = chooseVariant({ ...observed, ...context, remembered: memory.chainVariant() });
+  const variant = variantToWrite(observed, context);
   refuseIncompatible(variant, observed);
   const { chain } = desired;
   const edits = diffFirewall({
@@ -53,6 +53,22 @@ export function diffFirewallRemoval(
   doomed: (owner: Owner) => boolean,
 ): Change[] {
   return variants.flatMap((variant) => takeAway(variant, chain, observed, context, doomed));
+}
+
+const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
+  chooseVariant({ ...observed, ...context, remembered: context.memory.chainVariant() });
+
+/** The variant that would be written now, or that it cannot be told. Pure. */
+export function variantInUse(
+  observed: ObservedFirewall,
+  context: FirewallContext,
+): Variant | "ambiguous" {
+  try {
+    return variantToWrite(observed, context);
+  } catch (error) {
+    if (isPodnetError(error, "FIREWALL_AMBIGUOUS")) return "ambiguous";
+    throw error;
+  }
 }
 
 function takeAway(

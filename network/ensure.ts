@@ -1,18 +1,31 @@
 import { readFileSync } from "node:fs";
-import { isPodnetError } from "../core/errors.ts";
+import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
-import { applyAll, type Kernel } from "./apply.ts";
+import { readSysctl } from "../linux/sysctl.ts";
+import { applyAll, type Kernel, throwFailures } from "./apply.ts";
 import { type Change, changesText } from "./change.ts";
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
-import { diffFirewallRemoval, diffNetworkFirewall, type FirewallContext } from "./diff-firewall.ts";
+import {
+  diffFirewallRemoval,
+  diffNetworkFirewall,
+  type FirewallContext,
+  variantInUse,
+} from "./diff-firewall.ts";
 import { diffNetwork, ipForwardKey } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import { observeFirewall } from "./iptables/firewall.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { hostIdentity, Memory, type Remembered } from "./memory.ts";
-import { observeLink, observeLinks, observeNetwork, observePod, observePorts } from "./observe.ts";
+import {
+  readOptional,
+  observeLink,
+  observeLinks,
+  observeNetwork,
+  observePod,
+  observePorts,
+} from "./observe.ts";
 import type { ObservedLink } from "./observed.ts";
 import { networkMark, ownedBy, type Owner } from "./ownership.ts";
 import { SerialQueue } from "./queue.ts";
@@ -63,14 +76,26 @@ export interface HostNetwork extends AsyncDisposable {
   down(signal: AbortSignal): Promise<readonly Change[]>;
   /** Ports the bridge has now, for `checkPortRoom`; 0 when there is no such link. */
   observePortCount(bridge: IfName): Promise<number>;
+  /** What matters about the host beside our own, for `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
+  observeFacts(signal: AbortSignal): Promise<HostFacts>;
   /** What has to be remembered to undo our changes; the same that `remember` was last given. */
   readonly remembered: Remembered;
+}
+
+export interface HostFacts {
+  /** The variant of iptables that would be written now. */
+  readonly firewall: Variant | "off" | "ambiguous";
+  readonly ipForward: boolean;
+  /** Whether frames between pods pass the FORWARD chain; undefined without br_netfilter. Never written by podnet. */
+  readonly bridgeNfCallIptables: boolean | undefined;
 }
 
 /** Opens the network of the calling thread's namespace. Changes nothing by itself. */
 export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
   return new OpenHostNetwork(options);
 }
+
+type Compare = () => Promise<Change[]>;
 
 class OpenHostNetwork implements HostNetwork {
   readonly #options: HostNetworkOptions;
@@ -97,22 +122,22 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   remove(target: Fragment | FragmentKey, signal: AbortSignal): Promise<readonly Change[]> {
-    const compare = (): Promise<Change[]> =>
-      target.kind === "network"
-        ? this.#compareNetworkRemoval(target.key, signal)
-        : this.#comparePodRemoval(target);
-    return this.#queue.run(() => this.#converge(compare, signal, true), signal);
+    if (target.kind === "pod") return this.#takeAway(signal, () => this.#comparePodRemoval(target));
+    const { key } = target;
+    const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
+    return this.#takeAway(
+      signal,
+      async () => endLinks((await this.#links()).filter((link) => link.alias === networkMark(key))),
+      () => this.#compareFirewallRemoval(doomed, signal),
+    );
   }
 
   detach(
     target: { readonly pod: string; readonly tap?: IfName },
     signal: AbortSignal,
   ): Promise<readonly Change[]> {
-    const compare = async (): Promise<Change[]> => {
-      const links = await this.#podLinks(target.pod, target.tap === undefined ? [] : [target.tap]);
-      return detachLinks(links);
-    };
-    return this.#queue.run(() => this.#converge(compare, signal, true), signal);
+    const names = target.tap === undefined ? [] : [target.tap];
+    return this.#takeAway(signal, async () => detachLinks(await this.#podLinks(target.pod, names)));
   }
 
   diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
@@ -128,16 +153,12 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]> {
-    const compare = (): Promise<Change[]> => this.#compareSweep(known, signal);
-    return this.#queue.run(() => this.#converge(compare, signal, true), signal);
+    return this.#takeAway(signal, ...this.#sweepParts(known, signal));
   }
 
   down(signal: AbortSignal): Promise<readonly Change[]> {
-    const compare = async (): Promise<Change[]> => [
-      ...(await this.#compareSweep(nothingKnown, signal)),
-      ...this.#restorations(),
-    ];
-    return this.#queue.run(() => this.#converge(compare, signal, true), signal);
+    const parts = this.#sweepParts(nothingKnown, signal);
+    return this.#takeAway(signal, ...parts, () => this.#restorations());
   }
 
   async observePortCount(bridge: IfName): Promise<number> {
@@ -145,9 +166,37 @@ class OpenHostNetwork implements HostNetwork {
     return link === undefined ? 0 : observePorts(this.#kernel.netlink, link.index);
   }
 
+  async observeFacts(signal: AbortSignal): Promise<HostFacts> {
+    const context = this.#firewall();
+    const bridgeNf = readOptional("net.bridge.bridge-nf-call-iptables");
+    return {
+      firewall:
+        context === undefined ? "off" : variantInUse(await observeFirewall(signal), context),
+      ipForward: readSysctl(ipForwardKey) === "1",
+      bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
+    };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#queue.idle();
     this.#kernel.netlink.close();
+  }
+
+  /** Takes away part by part; what cannot be seen or removed does not save the rest. */
+  #takeAway(signal: AbortSignal, ...parts: readonly Compare[]): Promise<readonly Change[]> {
+    return this.#queue.run(async () => {
+      const done: Change[] = [];
+      const failures: PodnetError[] = [];
+      for (const part of parts) {
+        try {
+          done.push(...(await this.#converge(part, signal, true)));
+        } catch (error) {
+          failures.push(toPodnetError(error));
+        }
+      }
+      throwFailures(failures);
+      return done;
+    }, signal);
   }
 
   /**
@@ -155,20 +204,20 @@ class OpenHostNetwork implements HostNetwork {
    * position or a rule is no longer there and the commit is refused whole: then compares once more.
    */
   async #converge(
-    compare: () => Promise<Change[]>,
+    compare: Compare,
     signal: AbortSignal,
     keepGoing = false,
   ): Promise<readonly Change[]> {
-    const changes = await compare();
+    const done: Change[] = [];
+    const apply = async (): Promise<void> =>
+      applyAll(await compare(), this.#kernel, signal, { keepGoing, done });
     try {
-      await applyAll(changes, this.#kernel, signal, keepGoing);
-      return changes;
+      await apply();
     } catch (error) {
       if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;
-      const again = await compare();
-      await applyAll(again, this.#kernel, signal, keepGoing);
-      return [...changes, ...again];
+      await apply();
     }
+    return done;
   }
 
   async #compare(given: Fragment, signal: AbortSignal): Promise<Change[]> {
@@ -188,13 +237,6 @@ class OpenHostNetwork implements HostNetwork {
     return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
   }
 
-  async #compareNetworkRemoval(key: string, signal: AbortSignal): Promise<Change[]> {
-    const links = await observeLinks(this.#kernel.netlink);
-    const ours = links.filter((link) => link.alias === networkMark(key));
-    const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
-    return [...endLinks(ours), ...(await this.#compareFirewallRemoval(doomed, signal))];
-  }
-
   async #comparePodRemoval(target: PodFragment | FragmentKey): Promise<Change[]> {
     const ports = "ports" in target ? target.ports : [];
     const links = await this.#podLinks(
@@ -204,10 +246,12 @@ class OpenHostNetwork implements HostNetwork {
     return [...endLinks(links), ...forgetNeighbours(ports)];
   }
 
-  async #compareSweep(known: Known, signal: AbortSignal): Promise<Change[]> {
-    const links = sweepLinks(await observeLinks(this.#kernel.netlink), known);
+  #sweepParts(known: Known, signal: AbortSignal): Compare[] {
     const orphan = (owner: Owner): boolean => isOrphan(owner, known);
-    return [...links, ...(await this.#compareFirewallRemoval(orphan, signal))];
+    return [
+      async () => sweepLinks(await this.#links(), known),
+      () => this.#compareFirewallRemoval(orphan, signal),
+    ];
   }
 
   async #compareFirewallRemoval(
@@ -219,7 +263,7 @@ class OpenHostNetwork implements HostNetwork {
     return diffFirewallRemoval(this.#options.chain, await observeFirewall(signal), context, doomed);
   }
 
-  #restorations(): Change[] {
+  async #restorations(): Promise<Change[]> {
     const { ipForward, raised } = this.remembered;
     const lowered = raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
     if (ipForward === undefined) return lowered;
@@ -231,11 +275,15 @@ class OpenHostNetwork implements HostNetwork {
     const { netlink } = this.#kernel;
     const links =
       names.length === 0
-        ? await observeLinks(netlink)
+        ? await this.#links()
         : await Promise.all(names.map((name) => observeLink(netlink, name)));
     return links
       .filter((link) => link !== undefined)
       .filter((link) => ownedBy(link.alias, "pod", pod));
+  }
+
+  #links(): Promise<ObservedLink[]> {
+    return observeLinks(this.#kernel.netlink);
   }
 
   /** A fragment as this host's configuration has it. */
