@@ -100,8 +100,10 @@ class QemuDriver implements Driver {
   }
 
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
-    const found = record ?? findProcess(plan);
-    if (found !== undefined) await endProcess(found, { told: false });
+    if (record !== undefined) await endProcess(record, { told: false });
+    // The record may be that of an earlier run, and the daemon have died before it wrote the next one.
+    const unrecorded = findProcess(plan);
+    if (unrecorded !== undefined) await endProcess(unrecorded, { told: false });
     await removeRunDir(plan.runDir);
   }
 

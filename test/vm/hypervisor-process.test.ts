@@ -115,6 +115,38 @@ test.serial("a program that is no QEMU, one that ends at once, one that hangs", 
   }
 });
 
+test.serial("a QEMU that talks nonsense is ended, and nothing is left", async (t) => {
+  await using it = await rig("deaf");
+  const qemuPath = join(it.directory, "fake-qemu.mjs");
+  const says = async (expression: string): Promise<void> =>
+    await writeFile(
+      qemuPath,
+      `#!${process.execPath}
+import { createServer } from "node:net";
+createServer().listen("console.sock");
+createServer((socket) => { socket.on("error", () => {}); socket.end(${expression}); }).listen("qmp.sock");
+`,
+      { mode: 0o755 },
+    );
+  const driver = await openQemuDriver({ qemuPath });
+  for (const expression of ["'nonsense\\n'", "'x'.repeat(5 << 20)", "''"]) {
+    await says(expression);
+    const error = await t.throwsAsync(driver.start(it.plan, never));
+    t.like(error, { code: "QMP_PROTOCOL", step: "vm.start" }, expression);
+    t.false(existsSync(it.plan.runDir));
+    for (const pid of readdirSync("/proc").filter((name) => /^[0-9]+$/.test(name)))
+      t.false(readCommand(pid).includes(qemuPath), "its process has ended");
+  }
+});
+
+function readCommand(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
+  }
+}
+
 test.serial("a QEMU that hangs is killed by force", async (t) => {
   await using it = await rig("deaf");
   const { vm, events } = await it.start();
