@@ -38,12 +38,19 @@ const hints: Readonly<Record<string, string>> = {
   EPERM: "Run as root or as a member of the group podnet",
 };
 
-/** The first error number in a chain of causes, e.g. `ECONNREFUSED`. */
-function errnoOf(thrown: unknown): string | undefined {
+/** The first code of Node's in a chain of causes: `ECONNREFUSED`, `ERR_SSL_…`. */
+function nodeCodeOf(thrown: unknown): string | undefined {
   for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
-    if ("code" in at && typeof at.code === "string" && /^E[A-Z0-9]+$/.test(at.code)) return at.code;
+    if ("code" in at && typeof at.code === "string") return at.code;
   }
   return undefined;
+}
+
+function hintFor(code: string | undefined): string {
+  if (code !== undefined && /SSL|TLS|CERT|SIGNATURE/.test(code)) {
+    return "See whether the certificates of both ends are signed by the authority each trusts";
+  }
+  return hints[code ?? ""] ?? "See whether podnetd still runs, and its log";
 }
 
 interface CallOptions {
@@ -52,7 +59,7 @@ interface CallOptions {
 
 function explain(thrown: unknown, target: string, options: CallOptions | undefined): PodnetError {
   const error = fromConnectError(thrown);
-  const errno = errnoOf(thrown);
+  const errno = error === thrown ? undefined : nodeCodeOf(thrown);
   // A connection that breaks looks like a cancelled call, only that nobody cancelled it.
   const lost =
     isPodnetError(error, "DAEMON_UNREACHABLE") ||
@@ -61,7 +68,7 @@ function explain(thrown: unknown, target: string, options: CallOptions | undefin
   const said = thrown instanceof ConnectError && thrown.findDetails(ErrorInfoSchema).length > 0;
   if (!lost || said) return error;
   return new PodnetError("DAEMON_UNREACHABLE", `podnetd does not answer at ${target}`, {
-    hint: hints[errno ?? ""] ?? "See whether podnetd still runs, and its log",
+    hint: hintFor(errno),
     details: { target, ...(errno === undefined ? { reason: error.message } : { errno }) },
     cause: thrown,
   });
@@ -119,7 +126,8 @@ function connectSocket(socket: string): Socket {
 
 /** Clients for the daemon; nothing is sent, and no connection made, before the first call. */
 export function connectPodnet(options: ConnectOptions = {}): Podnet {
-  const socket = options.socket ?? process.env["PODNET_SOCKET"] ?? defaultSocket;
+  // An empty variable is no socket's name.
+  const socket = options.socket ?? (process.env["PODNET_SOCKET"] || defaultSocket);
   const target = options.url ?? socket;
   const baseUrl = options.url ?? "http://podnet";
   const sessionManager = new Http2SessionManager(

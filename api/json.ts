@@ -76,15 +76,23 @@ export function readJson<Desc extends DescMessage>(
   try {
     return fromJson(desc, json);
   } catch (cause) {
-    throw new PodnetError("INVALID_ARGUMENT", jsonProblem(cause), { cause });
+    throw misfit(cause);
   }
 }
 
-function jsonProblem(cause: unknown): string {
+/** What protobuf-es 2.17 says, `cannot decode field podnet.v1.Interface.mtu from JSON: expected …`, as an error of ours. */
+function misfit(cause: unknown): PodnetError {
   const text = cause instanceof Error ? cause.message : String(cause);
-  // protobuf-es: `cannot decode field podnet.v1.Interface.mtu from JSON: expected …`
-  const field = /^cannot decode (?:field|message) podnet\.v1\.(\S+) from JSON: (.*)$/s.exec(text);
-  return field === null ? printable(text) : `"${field[1]}": ${printable(field[2] as string)}`;
+  const match = /^cannot decode (?:field|message) podnet\.v1\.(\S+) from JSON: (.*)$/s.exec(text);
+  const where = match?.[1] ?? "";
+  const field = where.slice(where.lastIndexOf(".") + 1);
+  // What stands in quotes is the caller's; all else would be marred by escaping the quotes too.
+  const what = (match?.[2] ?? text).replace(/\p{Cc}/gu, "\ufffd").slice(0, 200);
+  return new PodnetError("INVALID_ARGUMENT", where === "" ? what : `${where}: ${what}`, {
+    ...(field === "" ? {} : { field }),
+    hint: "See docs/api.md for what each field takes",
+    cause,
+  });
 }
 
 /** Parses JSON text. Throws `INVALID_ARGUMENT`. */

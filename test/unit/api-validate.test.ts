@@ -1,9 +1,10 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonValue, type MessageInitShape } from "@bufbuild/protobuf";
 import test from "ava";
 import * as fc from "fast-check";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type PodSpecSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { readJson } from "../../api/json.ts";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { validateCreate } from "../../api/validate.ts";
 import { validateExec, validatePodRef, validateSignal } from "../../api/validate-exec.ts";
@@ -353,6 +354,37 @@ test("any unicast address is taken as written, canonical, and for a gateway too"
       t.is(specOf(one({ address: text })).interfaces[0]?.address, ip);
       t.is(specOf(one({ gateway: text })).interfaces[0]?.gateway, ip);
       t.false(familyOf(ip) === 4 && /^(?:0|127|22[4-9]|2[34]\d|25\d)\./.test(ip));
+    }),
+  );
+});
+
+test("whatever JSON comes, the answer is a message or a typed error", (t) => {
+  const keys = fc.constantFrom(
+    "spec",
+    "name",
+    "interfaces",
+    "mtu",
+    "labels",
+    "__proto__",
+    "dns",
+    "x",
+  );
+  const { json } = fc.letrec<{ json: unknown }>((tie) => ({
+    json: fc.oneof(
+      { maxDepth: 5 },
+      fc.jsonValue({ maxDepth: 1 }),
+      fc.array(tie("json"), { maxLength: 3 }),
+      fc.dictionary(keys, tie("json"), { maxKeys: 4, noNullPrototype: true }),
+    ),
+  }));
+  fc.assert(
+    fc.property(json, (value) => {
+      try {
+        readJson(CreatePodRequestSchema, value as JsonValue);
+      } catch (thrown) {
+        t.true(thrown instanceof PodnetError, String(thrown));
+        t.regex((thrown as PodnetError).code, /^(?:UNKNOWN_FIELD|INVALID_ARGUMENT)$/);
+      }
     }),
   );
 });

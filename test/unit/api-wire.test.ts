@@ -1,12 +1,17 @@
 import { execFile } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createSecureServer } from "node:http2";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
-import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
+import { type ConnectRouter, createClient, type ServiceImpl } from "@connectrpc/connect";
+import { connectNodeAdapter, createGrpcWebTransport } from "@connectrpc/connect-node";
 import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
+import { fromConnectError } from "../../api/codes.ts";
 import { file_grpc_health_v1_health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import {
   Health,
@@ -145,7 +150,7 @@ test("JSON that does not fit is refused with its field", async (t) => {
       /^Write memory_mib$/,
     ],
     ['{"force":true}', "UNKNOWN_FIELD", "force", /spec/],
-    ['{"spec":{"name":7}}', "INVALID_ARGUMENT", undefined, undefined],
+    ['{"spec":{"name":7}}', "INVALID_ARGUMENT", "name", undefined],
     ['{"spec":', "INVALID_ARGUMENT", undefined, undefined],
     ["[]", "INVALID_ARGUMENT", undefined, undefined],
     ['"\xff"', "INVALID_ARGUMENT", undefined, undefined],
@@ -259,6 +264,74 @@ test("our own client gives back the error that was thrown", async (t) => {
   t.deepEqual([late?.code, late?.step], ["AGENT_TIMEOUT", "vm"]);
 });
 
+test("gRPC-Web is served too", async (t) => {
+  await using server = await serve(routes());
+  const transport = createGrpcWebTransport({
+    baseUrl: "http://podnet",
+    httpVersion: "1.1",
+    nodeOptions: { socketPath: server.h1 },
+  });
+  const client = createClient(PodService, transport);
+  t.is((await client.create({ spec: { name: "web" } })).pod?.name, "web");
+  const error = await t.throwsAsync(client.create({ spec: { name: "taken" } }));
+  t.is(fromConnectError(error).code, "NAME_IN_USE");
+});
+
+test("over TCP both ends show certificates; without one nobody is served", async (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), "podnet-tls-"));
+  t.teardown(() => {
+    rmSync(folder, { recursive: true });
+  });
+  const ca = await makeCertificates(folder);
+  const server = createSecureServer(
+    { ...ca.server, ca: ca.ca, requestCert: true, rejectUnauthorized: true, allowHTTP1: true },
+    connectNodeAdapter({ routes: routes() }),
+  );
+  await new Promise<void>((resolve) => {
+    server.listen(0, "127.0.0.1", resolve);
+  });
+  t.teardown(() => server.close());
+  const url = `https://localhost:${(server.address() as AddressInfo).port}`;
+  {
+    using podnet = connectPodnet({ url, tls: { ca: ca.ca, ...ca.client } });
+    t.is((await podnet.pods.create({ spec: { name: "far" } })).pod?.name, "far");
+  }
+  using stranger = connectPodnet({ url, tls: { ca: ca.ca, cert: "", key: "" } });
+  const refused = await t.throwsAsync(stranger.pods.create({}), { instanceOf: PodnetError });
+  t.is(refused?.code, "DAEMON_UNREACHABLE");
+  t.regex(refused?.hint ?? "", /certificates/);
+});
+
+interface Pair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** A certificate authority and what it signed for both ends, by openssl. */
+async function makeCertificates(
+  folder: string,
+): Promise<{ readonly ca: string; readonly server: Pair; readonly client: Pair }> {
+  const at = (name: string): string => path.join(folder, name);
+  const read = (name: string): string => readFileSync(at(name), "utf8");
+  const fresh = (name: string, ...rest: string[]): Promise<unknown> =>
+    exec("openssl", [
+      ..."req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(" "),
+      "-subj",
+      `/CN=${name}`,
+      "-keyout",
+      at(`${name}.key`),
+      "-out",
+      at(`${name}.crt`),
+      ...rest,
+    ]);
+  const signed = ["-CA", at("ca.crt"), "-CAkey", at("ca.key")];
+  await fresh("ca");
+  await fresh("server", ...signed, "-addext", "subjectAltName=DNS:localhost");
+  await fresh("client", ...signed);
+  const pair = (name: string): Pair => ({ cert: read(`${name}.crt`), key: read(`${name}.key`) });
+  return { ca: read("ca.crt"), server: pair("server"), client: pair("client") };
+}
+
 test("a bug in a handler is INTERNAL, without its stack", async (t) => {
   await using server = await serve(routes());
   using podnet = connectPodnet({ socket: server.h2 });
@@ -328,7 +401,6 @@ test("a caller who gives up sees CANCELLED, a deadline DEADLINE_EXCEEDED", async
 test("a socket path longer than a sockaddr_un is reached all the same", async (t) => {
   // The server binds a short name for the folder; the client gets the long one.
   await using server = await serve(routes());
-  const { mkdirSync, symlinkSync } = await import("node:fs");
   const deep = path.join(server.folder, "d".repeat(100));
   mkdirSync(deep);
   symlinkSync(server.h2, path.join(deep, "podnet.sock"));
