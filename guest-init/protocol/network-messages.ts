@@ -1,8 +1,10 @@
 import {
   type Cidr,
+  type Family,
   type Ip,
-  type Ipv4,
   dottedMask,
+  familyBits,
+  familyOf,
   ipOf,
   lengthOf,
   networkOf,
@@ -22,9 +24,9 @@ import {
   parseObject,
 } from "./fields.ts";
 
-/** One address of SETUPINTERFACE, IPv4 as in hyperstart. */
+/** One address of SETUPINTERFACE. hyperstart takes IPv4 alone; podnet's agent takes both families. */
 export interface AddressSetup {
-  readonly address: Ipv4;
+  readonly address: Ip;
   readonly length: number;
   /** The address was written with a leading `-`: it is taken away. */
   readonly remove: boolean;
@@ -47,29 +49,23 @@ export interface RouteSetup {
 }
 
 /**
- * Prefix length of a netmask as hyperstart takes it: `255.255.255.0`, `24` or `0x18`.
+ * Prefix length of a netmask as hyperstart takes it: `255.255.255.0`, `24` or `0x18`; of IPv6 the last two.
  * Throws `AGENT_PROTOCOL`, for a mask with holes too.
  */
-export function parseMaskLength(text: string, field = "netMask"): number {
-  const number = /^(?:[0-9]{1,2}|0[xX][0-9a-fA-F]{1,2})$/.test(text) ? Number(text) : undefined;
-  if (number !== undefined && number <= 32) return number;
-  for (let length = 0; length <= 32; length++) if (dottedMask(length) === text) return length;
+export function parseMaskLength(text: string, field = "netMask", family: Family = 4): number {
+  const number = /^(?:[0-9]{1,3}|0[xX][0-9a-fA-F]{1,2})$/.test(text) ? Number(text) : undefined;
+  if (number !== undefined && number <= familyBits(family)) return number;
+  for (let length = 0; family === 4 && length <= 32; length++)
+    if (dottedMask(length) === text) return length;
   throw malformed(`"${field}" is not a netmask`, field);
 }
 
-function parseIpv4(text: string, field: string): Ipv4 {
-  const ip = asText(parseIp)(text, field);
-  if (ip.includes(":")) throw malformed(`"${field}" is not an IPv4 address`, field);
-  return ip as Ipv4;
-}
+const parseAddress = asText(parseIp);
 
 function addressFrom(text: string, mask: string, path: string): AddressSetup {
   const remove = text.startsWith("-");
-  return {
-    address: parseIpv4(remove ? text.slice(1) : text, path),
-    length: parseMaskLength(mask, path),
-    remove,
-  };
+  const address = parseAddress(remove ? text.slice(1) : text, path);
+  return { address, length: parseMaskLength(mask, path, familyOf(address)), remove };
 }
 
 const asAddress: ParseValue<AddressSetup> = (value, path) =>
@@ -109,28 +105,37 @@ export const parseInterfaceSetup = (payload: Uint8Array): InterfaceSetup =>
 
 const defaultDestinations: readonly string[] = ["0.0.0.0/0", "default", "any", "all"];
 
-/** hyperstart's destinations: the default's spellings, `a.b.c.d/len`, `a.b.c.d/mask`, or one host. */
-export function parseDestination(text: string, field = "dest"): Cidr {
-  if (defaultDestinations.includes(text)) return "0.0.0.0/0" as Cidr;
+/**
+ * hyperstart's destinations: the default's spellings (of IPv6 when its gateway is), `a.b.c.d/len`,
+ * `a.b.c.d/mask`, or one host.
+ */
+export function parseDestination(text: string, field = "dest", gateway?: Ip): Cidr {
+  if (defaultDestinations.includes(text))
+    return (gateway?.includes(":") === true && text !== "0.0.0.0/0" ? "::/0" : "0.0.0.0/0") as Cidr;
   const slash = text.indexOf("/");
-  const ip = parseIpv4(slash < 0 ? text : text.slice(0, slash), field);
-  const length = slash < 0 ? 32 : parseMaskLength(text.slice(slash + 1), field);
+  const ip = parseAddress(slash < 0 ? text : text.slice(0, slash), field);
+  const family = familyOf(ip);
+  const length =
+    slash < 0 ? familyBits(family) : parseMaskLength(text.slice(slash + 1), field, family);
   const network = networkOf(withLength(ip, length));
   // The kernel refuses host bits (EINVAL); hyperstart never reads its answer and says ACK.
   if (ipOf(network) !== ip) throw malformed(`"${field}" has host bits set`, field);
   return network;
 }
 
-const asDestination: ParseValue<Cidr> = (value, path) =>
-  parseDestination(asString(value, path), path);
-
-const asGateway: ParseValue<Ip> = (value, path) => parseIpv4(asString(value, path), path);
-
-export const asRoute: ParseValue<RouteSetup> = asObject((fields) => ({
-  destination: fields.required("dest", asDestination),
-  ...given("gateway", fields.optional("gateway", asGateway)),
-  ...given("device", fields.optional("device", asName)),
-}));
+export const asRoute: ParseValue<RouteSetup> = asObject((fields) => {
+  const gateway = fields.optional("gateway", parseAddress);
+  const destination = fields.required("dest", (value, path) =>
+    parseDestination(asString(value, path), path, gateway),
+  );
+  if (gateway !== undefined && familyOf(gateway) !== familyOf(destination))
+    throw malformed(`"${fields.at("gateway")}" is of the other family`, fields.at("gateway"));
+  return {
+    destination,
+    ...given("gateway", gateway),
+    ...given("device", fields.optional("device", asName)),
+  };
+});
 
 /** Payload of SETUPROUTE; `{}` and an empty list are valid and do nothing. Throws `AGENT_PROTOCOL`. */
 export const parseRouteSetup = (payload: Uint8Array): readonly RouteSetup[] =>
@@ -145,7 +150,7 @@ export const interfaceJson = (setup: InterfaceSetup): unknown => ({
   newDeviceName: setup.newName ?? "",
   ipAddresses: setup.addresses.map((a) => ({
     ipAddress: `${a.remove ? "-" : ""}${a.address}`,
-    netMask: dottedMask(a.length),
+    netMask: familyOf(a.address) === 4 ? dottedMask(a.length) : `${a.length}`,
   })),
   mtu: setup.mtu ?? 0,
 });
@@ -159,9 +164,9 @@ export const routeJson = (route: RouteSetup): unknown => ({
   ...given("device", route.device),
 });
 
-/** `a.b.c.d` and length of an IPv4 prefix, as an address to set. */
+/** Address and length of a prefix, as an address to set. */
 export const addressSetup = (prefix: Cidr | string): AddressSetup => ({
-  address: ipOf(prefix as Cidr) as Ipv4,
+  address: ipOf(prefix as Cidr),
   length: lengthOf(prefix as Cidr),
   remove: false,
 });

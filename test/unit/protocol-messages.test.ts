@@ -79,7 +79,10 @@ test("destinations in every spelling", (t) => {
     t.is(parseDestination(text), "0.0.0.0/0" as never);
   t.is(parseDestination("172.20.0.0/255.255.0.0"), "172.20.0.0/16" as never);
   t.is(parseDestination("172.21.0.5"), "172.21.0.5/32" as never);
-  for (const text of ["", "Default", "fd00::/64", "10.0.0.1/8", "10.0.0.0/", "/8"])
+  t.is(parseDestination("fd00::/64"), "fd00::/64" as never);
+  t.is(parseDestination("fd00::5"), "fd00::5/128" as never);
+  t.is(parseDestination("default", "dest", "fd00::1" as never), "::/0" as never);
+  for (const text of ["", "Default", "fd00::1/64", "fd00::/129", "10.0.0.1/8", "10.0.0.0/", "/8"])
     t.throws(() => parseDestination(text), protocol, text);
 });
 
@@ -125,7 +128,8 @@ test("SETUPINTERFACE: what hyperstart refuses is refused", (t) => {
     { device: "eth0", ipAddress: "10.0.0.2" },
     { device: "eth0", ipAddress: "10.0.0.256", netMask: "24" },
     { device: "eth0", ipAddresses: [{ ipAddress: "10.0.0.2" }] },
-    { device: "eth0", ipAddresses: [{ ipAddress: "fd00::2", netMask: "24" }] },
+    { device: "eth0", ipAddresses: [{ ipAddress: "fd00::2", netMask: "255.255.255.0" }] },
+    { device: "eth0", ipAddresses: [{ ipAddress: "fd00::2", netMask: "129" }] },
     { device: "eth0", ipAddresses: [{ ipAddress: "10.0.0.2", netMask: "255.0.255.0" }] },
     { device: "eth0", ipAddresses: [{ ipAddress: "10.0.0.2", netMask: "8", x: 1 }] },
     { device: "eth0", ipAddresses: {} },
@@ -163,7 +167,8 @@ test("SETUPROUTE: nothing to do is valid, an empty gateway is not", (t) => {
   for (const routes of [
     [{}],
     [{ dest: "any", gateway: "" }],
-    [{ dest: "any", gateway: "fd00::1" }],
+    [{ dest: "0.0.0.0/0", gateway: "fd00::1" }],
+    [{ dest: "fd00::/64", gateway: "10.0.0.1" }],
     [{ dest: "any", via: "10.0.0.1" }],
   ])
     t.throws(() => parseRouteSetup(json({ routes })), protocol, JSON.stringify(routes));
