@@ -3,6 +3,7 @@ import type { Podnet } from "../api/client.ts";
 import { PodnetError } from "../core/errors.ts";
 import { type Io, interruption } from "./io.ts";
 import type { Format } from "./output.ts";
+import type { TargetOptions } from "./target.ts";
 
 /** What one run of the program shares. */
 export interface Context {
@@ -11,9 +12,7 @@ export interface Context {
 }
 
 /** Options that every command takes. */
-export interface CommonOptions {
-  readonly socket?: string;
-}
+export type CommonOptions = TargetOptions;
 
 export interface OutputOptions extends CommonOptions {
   readonly output: Format;
@@ -37,7 +36,7 @@ export async function withPodnet<T>(
   body: (podnet: Podnet, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   using interrupted = interruption(io);
-  using podnet = await io.connect(options.socket);
+  using podnet = await io.connect(options);
   const { signal } = interrupted;
   try {
     return await body(podnet, signal);

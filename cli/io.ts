@@ -1,4 +1,5 @@
 import type { Podnet } from "../api/client.ts";
+import { type TargetOptions, targetOf } from "./target.ts";
 
 /** A stream to write to, which may be a terminal. */
 export type Output = NodeJS.WritableStream & {
@@ -25,7 +26,7 @@ export interface Io {
   /** Calls back on a signal instead of its default action, until disposed. */
   onSignal(name: SignalName, listener: () => void): Disposable;
   /** Opens the API; loads it only now, so that help and usage errors are quick. */
-  connect(socket: string | undefined): Promise<Podnet>;
+  connect(options: TargetOptions): Promise<Podnet>;
 }
 
 /** This process. */
@@ -39,9 +40,9 @@ export function processIo(): Io {
       process.on(name, listener);
       return { [Symbol.dispose]: () => void process.off(name, listener) };
     },
-    async connect(socket) {
+    async connect(options) {
       const { connectPodnet } = await import("../api/client.ts");
-      return connectPodnet(socket === undefined ? {} : { socket });
+      return connectPodnet(targetOf(options, process.env));
     },
   };
 }

@@ -22,7 +22,8 @@ import { packageVersion } from "./version.ts";
 
 const about = `podnet gives microVM pods their network.
 
-Commands talk to podnetd over its unix socket: --socket, else PODNET_SOCKET, else /run/podnet/podnet.sock.`;
+Commands talk to podnetd over its unix socket: --socket, else PODNET_SOCKET, else /run/podnet/podnet.sock.
+Over TCP: --url or PODNET_URL, with PEM files in PODNET_TLS_CA, PODNET_TLS_CERT and PODNET_TLS_KEY.`;
 
 const epilogue = `
 Examples:
@@ -82,6 +83,7 @@ function addCommon(command: Command): void {
   command
     .optionsGroup("Options:")
     .option("--socket <path>", "podnetd's unix socket")
+    .option("--url <url>", "https://HOST:PORT of a podnetd on TCP")
     .showHelpAfterError(`Try: podnet ${command.name()} --help`)
     .helpOption("-h, --help", "show help");
 }

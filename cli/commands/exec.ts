@@ -47,7 +47,7 @@ export function addExec(program: Command, context: Context): void {
       if (options.tty === true && options.interactive === true && io.stdin.isTTY !== true) {
         throw usage("Standard input is no terminal", "Leave out -t");
       }
-      using podnet = await io.connect(options.socket);
+      using podnet = await io.connect(options);
       context.exitCode = await runExec(io, podnet, pod, args, options);
     });
 }

@@ -208,6 +208,25 @@ test("no daemon: exit 3, and how to help oneself", async (t) => {
   t.is((await podnet(["exec", "web", "true"], {})).code, 125);
 });
 
+test("where podnetd is: a wrong place is told as such", async (t) => {
+  const env = { PODNET_TLS_CA: "/nonexistent/ca.pem" };
+  for (const [args, text] of [
+    [["list", "--url", "http://x:1"], /https:\/\/HOST:PORT/],
+    [["list", "--url", "https://x:1"], /PODNET_TLS_CA\n/],
+    [["list", "--url", "https://x:1", "--socket", "/x"], /both given/],
+  ] as const) {
+    const { code, err } = await podnet(args, { env });
+    t.is(code, 2, err);
+    t.regex(err, text);
+  }
+  const unset = await podnet(["list"], { env: { PODNET_URL: "https://x:1" } });
+  t.regex(unset.err, /PODNET_TLS_CA is not set/);
+  t.is(
+    (await podnet(["list", "-q", "--socket", socket], { env: { PODNET_URL: "https://x:1" } })).code,
+    0,
+  );
+});
+
 test("delete tells each pod apart, and what is gone is no failure", async (t) => {
   const { code, out } = await podnet(["delete", "web", "nosuch"], here);
   t.deepEqual([code, out], [0, "Deleted web\nnosuch is gone already\n"]);

@@ -3,6 +3,7 @@ import { PassThrough } from "node:stream";
 import { connectPodnet } from "../../../api/client.ts";
 import type { Io, SignalName } from "../../../cli/io.ts";
 import { run } from "../../../cli/program.ts";
+import { targetOf } from "../../../cli/target.ts";
 
 /** A stand-in for a terminal, or for a pipe, that keeps what is written to it. */
 class Screen extends PassThrough {
@@ -59,8 +60,10 @@ export function start(
       signals.on(name, listener);
       return { [Symbol.dispose]: () => void signals.off(name, listener) };
     },
-    connect: (socket) =>
-      Promise.resolve(connectPodnet({ socket: socket ?? options.socket ?? "/nonexistent/sock" })),
+    connect(given) {
+      const env = { PODNET_SOCKET: options.socket ?? "/nonexistent/sock", ...options.env };
+      return Promise.resolve(connectPodnet(targetOf(given, env)));
+    },
   };
   return {
     stdin,
