@@ -34,7 +34,7 @@ export async function rig(
   guest: keyof typeof tinyGuests | GuestFiles,
   options: QemuDriverOptions = {},
 ): Promise<Rig> {
-  const directory = await mkdtemp(join(tmpdir(), "podnet-vm-"));
+  const directory = await mkdtemp(join(tmpdir(), "podnet-hypervisor-"));
   const files = typeof guest === "string" ? await writeTinyGuest(directory, guest) : guest;
   const driver = await openQemuDriver(options);
   const plan: VmPlan = {
