@@ -65,6 +65,8 @@ export interface OpenGuestOptions {
   readonly ttyPath: string;
   /** The daemon was restarted: the agent is up already and will not say READY; ask for its version instead. */
   readonly reattach: boolean;
+  /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */
+  readonly extension?: boolean;
   /** Deadlines and bounds that differ from `defaultLimits`. */
   readonly limits?: Partial<ChannelLimits>;
 }

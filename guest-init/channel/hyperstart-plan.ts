@@ -1,4 +1,4 @@
-import { type IpPrefix, type Ipv4, familyOf, ipOf, lengthOf } from "../../core/address.ts";
+import { type IpPrefix, familyOf, ipOf, lengthOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type {
   GuestConfig,
@@ -37,7 +37,7 @@ export function checkForHyperstart(config: GuestConfig): void {
 }
 
 const setup = (prefix: IpPrefix, remove: boolean): AddressSetup => ({
-  address: ipOf(prefix) as Ipv4,
+  address: ipOf(prefix),
   length: lengthOf(prefix),
   remove,
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { PodnetError } from "../../core/errors.ts";
 import { command } from "../protocol/codes.ts";
-import { type HelloReply, extensionVersion } from "../protocol/configure.ts";
+import type { HelloReply } from "../protocol/configure.ts";
 import { encodeHelloRequest, parseHelloReply } from "../protocol/extension-messages.ts";
 import { parseVersion } from "../protocol/replies.ts";
 import type { Control } from "./control.ts";
@@ -21,9 +21,15 @@ const spokenApis: readonly number[] = [4243, 4244];
  */
 export async function identify(
   control: Control,
-  options: { readonly fresh: boolean; readonly deadlineMs: number; readonly signal: AbortSignal },
+  options: {
+    readonly fresh: boolean;
+    /** Versions of the extension to offer; an agent that knows none of them refuses. */
+    readonly versions: readonly number[];
+    readonly deadlineMs: number;
+    readonly signal: AbortSignal;
+  },
 ): Promise<GuestIdentity> {
-  const { fresh, deadlineMs, signal } = options;
+  const { fresh, versions, deadlineMs, signal } = options;
   const nonce = randomUUID();
   const ask = (code: number, payload: Uint8Array | undefined, fits: (reply: Reply) => boolean) =>
     control.request(code, payload, {
@@ -45,7 +51,7 @@ export async function identify(
     hello ??= found;
     return found !== undefined;
   };
-  const request = encodeHelloRequest({ versions: [extensionVersion], nonce });
+  const request = encodeHelloRequest({ versions, nonce });
   const answered = ask(command.hello, request, (reply) => isHello(reply) || reply.kind === "error");
   if (fresh) {
     const answer = await answered;
@@ -55,7 +61,7 @@ export async function identify(
     const after = ask(command.getVersion, undefined, (r) => !isHello(r) && isVersion(r));
     await Promise.all([answered, after]);
   }
-  if (hello !== undefined && hello.version !== extensionVersion)
+  if (hello !== undefined && !versions.includes(hello.version))
     throw new PodnetError(
       "AGENT_PROTOCOL",
       `The agent picked version ${hello.version}, not offered`,

@@ -3,7 +3,7 @@ import type { UnixConnection } from "../../linux/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import { malformed } from "../protocol/fields.ts";
-import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import { type GuestConfig, type ObservedGuest, extensionVersion } from "../protocol/configure.ts";
 import { abortable } from "./aborting.ts";
 import { Control, type ControlCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
@@ -224,7 +224,8 @@ export class GuestSession implements Guest {
     // A guest found again may be rebooting just now: it gets the time of a boot.
     const deadlineMs = booted ? identifyMs : readyMs;
     const current = (): boolean => this.#state.kind === "identifying" && this.#state.stop === stop;
-    identify(wires.control, { fresh, deadlineMs, signal: stop.signal }).then(
+    const versions = this.#options.extension === false ? [] : [extensionVersion];
+    identify(wires.control, { fresh, versions, deadlineMs, signal: stop.signal }).then(
       (identity) => {
         if (current()) this.#rise(wires, identity, booted);
       },

@@ -6,7 +6,6 @@ import {
   familyBits,
   familyOf,
   ipOf,
-  lengthOf,
   networkOf,
   parseIp,
   withLength,
@@ -55,8 +54,8 @@ export interface RouteSetup {
 export function parseMaskLength(text: string, field = "netMask", family: Family = 4): number {
   const number = /^(?:[0-9]{1,3}|0[xX][0-9a-fA-F]{1,2})$/.test(text) ? Number(text) : undefined;
   if (number !== undefined && number <= familyBits(family)) return number;
-  for (let length = 0; family === 4 && length <= 32; length++)
-    if (dottedMask(length) === text) return length;
+  if (family === 4)
+    for (let length = 0; length <= 32; length++) if (dottedMask(length) === text) return length;
   throw malformed(`"${field}" is not a netmask`, field);
 }
 
@@ -162,11 +161,4 @@ export const routeJson = (route: RouteSetup): unknown => ({
   dest: route.destination,
   ...given("gateway", route.gateway),
   ...given("device", route.device),
-});
-
-/** Address and length of a prefix, as an address to set. */
-export const addressSetup = (prefix: Cidr | string): AddressSetup => ({
-  address: ipOf(prefix as Cidr),
-  length: lengthOf(prefix as Cidr),
-  remove: false,
 });

@@ -117,3 +117,93 @@ test.serial("one guest's life, over virtio-serial", async (t) => {
   await ended;
   await vm.stop({ graceMs: 5000 });
 });
+
+// Our agent is a hyperstart too; on a real kernel what it acknowledged can be read back.
+test.serial("the same guest, taken for a plain hyperstart", async (t) => {
+  t.timeout(120_000);
+  await using it = await rig(debianGuest);
+  const { vm } = await it.start();
+  const guest = openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach: false,
+    extension: false,
+  });
+  t.like(await guest.ready(AbortSignal.timeout(60_000)), { api: 4244, extension: undefined });
+  const plain: GuestConfig = {
+    ...config,
+    interfaces: [
+      { mac: nic.mac, name: "net0", mtu: 1400, addresses: [parseIpPrefix("10.44.0.2/24")] },
+    ],
+    routes: [
+      { destination: parseCidr("0.0.0.0/0"), gateway: parseIp("10.44.0.1"), interface: "net0" },
+      { destination: parseCidr("172.20.0.0/16"), gateway: parseIp("10.44.0.9"), interface: "net0" },
+    ],
+  };
+  await t.throwsAsync(guest.configure(config, never), { code: "UNSUPPORTED" });
+  const configured = guest.configure(plain, never);
+  await plugTap(vm, nic);
+  const observed = await configured;
+  const net0 = { name: "net0", mtu: 1400, up: true, addresses: ["10.44.0.2/24"] as never };
+  t.like(
+    observed.interfaces.find(({ mac }) => mac === nic.mac),
+    net0,
+  );
+  for (const route of plain.routes)
+    t.true(
+      observed.routes.some(
+        (r) => r.destination === route.destination && r.gateway === route.gateway,
+      ),
+      JSON.stringify(observed.routes),
+    );
+  t.true(observed.clockMs > 0);
+  t.true(observed.agentRssKib > 100);
+
+  // A change of name and address flushes routes; they are there again afterwards.
+  const changed: GuestConfig = {
+    ...plain,
+    interfaces: [
+      { mac: nic.mac, name: "net1", mtu: 1300, addresses: [parseIpPrefix("10.44.0.3/24")] },
+    ],
+    routes: plain.routes.map((route) => ({ ...route, interface: "net1" })),
+  };
+  const after = await guest.configure(changed, never);
+  t.like(
+    after.interfaces.find(({ mac }) => mac === nic.mac),
+    { name: "net1", mtu: 1300, addresses: ["10.44.0.3/24"] as never },
+  );
+  t.true(after.routes.some((r) => r.destination === "172.20.0.0/16" && r.interface === "net1"));
+
+  // What the kernel refuses is found out: no such network.
+  const lost = parseCidr("10.99.0.0/16");
+  await t.throwsAsync(
+    guest.configure(
+      {
+        ...changed,
+        routes: [{ destination: lost, gateway: parseIp("10.98.0.1"), interface: "net1" }],
+      },
+      never,
+    ),
+    { code: "AGENT_REFUSED" },
+  );
+
+  const cat = await guest.exec(command("/bin/busybox", "cat"), never);
+  const data = randomBytes(5000);
+  const back = text(cat);
+  await cat.write(data);
+  await cat.closeInput();
+  t.deepEqual((await back).data, data);
+
+  // Found again, it has its pod already.
+  await guest.close();
+  const second = openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach: true,
+    extension: false,
+  });
+  const same = await second.configure(changed, never);
+  t.deepEqual(same.interfaces, after.interfaces);
+  await second.powerOff(never);
+  await vm.stop({ graceMs: 5000 });
+});
