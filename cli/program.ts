@@ -14,7 +14,8 @@ import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/watch.ts";
 import { addCompletion } from "./completion.ts";
 import type { Context } from "./context.ts";
-import { exitCodes } from "./exit-codes.ts";
+import { isPodnetError } from "../core/errors.ts";
+import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
 import type { Format } from "./output.ts";
 import { report } from "./report.ts";
@@ -101,6 +102,8 @@ function formatOf(args: readonly string[]): Format {
   return wanted.at(-1) === "json" ? "json" : "table";
 }
 
+const endless: ReadonlySet<string> = new Set(["watch", "console"]);
+
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export async function run(args: readonly string[], io: Io): Promise<number> {
   const context: Context = { io, exitCode: exitCodes.ok };
@@ -112,6 +115,8 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
     if (thrown instanceof CommanderError) {
       return thrown.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
     }
+    // Whoever ends a stream that never ends by itself has seen enough, and nothing went wrong.
+    if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
     const code = report(io, thrown, formatOf(args));
     return args[0] === "exec" && code !== exitCodes.usage ? exitCodes.exec : code;
   }

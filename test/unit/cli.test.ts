@@ -265,6 +265,14 @@ test("ctrl-c ends a create with 130, TERM with 143", async (t) => {
   }
 });
 
+test("ctrl-c ends a watch or a console without a word", async (t) => {
+  const session = start(["console", "web"], here);
+  await once(session.stdout, "data");
+  session.signal("SIGINT");
+  t.is(await session.done, 130);
+  t.is(session.stderr.text, "");
+});
+
 test("exec passes arguments, environment, output and the exit code", async (t) => {
   const { code, err } = await podnet(
     ["exec", "-e", "A=b", "-w", "/tmp", "web", "ls", "-l", "--help"],
