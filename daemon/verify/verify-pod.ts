@@ -15,7 +15,7 @@ import {
 
 export interface Verification {
   readonly podId: string;
-  readonly checks: readonly Check[];
+  readonly checks: Check[];
   readonly ok: boolean;
 }
 
