@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import type { Podnet } from "../../api/client.ts";
 import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import type { Output } from "../io.ts";
 import { document, printDocument, toPlain } from "../output.ts";
@@ -57,7 +57,9 @@ async function createPod(context: Context, options: Options): Promise<void> {
   };
   const made = await withPodnet(context, options, (podnet, signal) =>
     follow(podnet, request, io.stderr, signal),
-  );
+  ).catch((thrown: unknown) => {
+    throw isPodnetError(thrown, "CANCELLED") ? thrown.with({ hint: afterwards(options) }) : thrown;
+  });
   const isPlan = made.$typeName === "podnet.v1.Plan";
   if (options.output !== "table") {
     const body = isPlan ? toPlain(PlanSchema, made) : toPlain(PodSchema, made);
@@ -65,6 +67,12 @@ async function createPod(context: Context, options: Options): Promise<void> {
   } else if (isPlan) io.stdout.write(planText(io.stdout, made));
   else io.stdout.write(`${options.quiet === true ? made.id : podLine(io.stdout, made)}\n`);
 }
+
+/** What podnetd does with a create that nobody waits for any more. */
+const afterwards = ({ requestId }: Options): string =>
+  requestId === undefined
+    ? "podnetd undoes what was begun"
+    : `podnetd goes on; to join it, repeat the command with --request-id ${requestId}`;
 
 /** Creates, showing each step, until the pod or the plan comes. */
 async function follow(

@@ -261,7 +261,7 @@ test("ctrl-c ends a create with 130, TERM with 143", async (t) => {
     await once(session.stderr, "data");
     session.signal(name);
     t.is(await session.done, code);
-    t.regex(plain(session.stderr.text), /CANCELLED/);
+    t.regex(plain(session.stderr.text), /CANCELLED\)\n {2}hint: podnetd undoes what was begun\n$/);
   }
 });
 
