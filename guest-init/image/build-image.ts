@@ -28,10 +28,10 @@ import { type ModuleLists, rootEntries } from "./root-files.ts";
 import { extractVmlinux } from "./vmlinux.ts";
 
 const kernelMeta = "linux-image-cloud-amd64";
-/** Needed for READY, and needed by pods: NICs and disks. Their dependencies are found by themselves. */
+/** Needed for READY, and needed by pods: NICs, disks, random numbers. Their dependencies are found by themselves. */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
-  network: ["virtio_net", "virtio_blk"],
+  network: ["virtio_net", "virtio_blk", "virtio_rng"],
 } as const;
 
 const outputs = ["vmlinux", "initramfs.gz"] as const;

@@ -213,7 +213,7 @@ static uint32_t start_engine(void) {
   if (Z_quickjsZ_qjs_init(&engine)) return 0;
   Z_quickjsZ_qjs_set_memory_limit(&engine, 48u << 20);
   /* Counted references free nearly everything at once; cycles may wait. */
-  Z_quickjsZ_qjs_set_gc_threshold(&engine, 2u << 20);
+  Z_quickjsZ_qjs_set_gc_threshold(&engine, 1u << 20);
   scratch = Z_quickjsZ_wasm_malloc(&engine, 128);
   memset(at(scratch), 0, 128);
 

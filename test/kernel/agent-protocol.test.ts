@@ -1,0 +1,226 @@
+import { readFileSync, readdirSync } from "node:fs";
+import test from "ava";
+import fc from "fast-check";
+import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
+import { AgentHost } from "../lab/agent-host.ts";
+import { ownNetns } from "../lab/netns.ts";
+
+let host: AgentHost;
+
+test.before(async () => {
+  await ownNetns();
+  host = await AgentHost.start();
+});
+test.after.always(() => host[Symbol.asyncDispose]());
+
+const isAck = { code: command.ack };
+const isError = { code: command.error };
+const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
+
+test.serial("PING and GETVERSION, with and without null", async (t) => {
+  t.like(await host.ask(command.ping), isAck);
+  for (const payload of [new Uint8Array(0), null, {}])
+    t.deepEqual(await host.ack(command.getVersion, payload), Buffer.from([0, 0, 0x10, 0x94]));
+  t.like(await host.ask(command.getVersion, { unknown: 1 }), isError);
+});
+
+test.serial("NEXT counts the header, then the body", async (t) => {
+  t.deepEqual((await host.ask(command.ping)).next, [8]);
+  t.deepEqual((await host.ask(command.ping, Buffer.alloc(100))).next, [8, 100]);
+});
+
+test.serial("NEXT adds up to what was written, in whatever pieces", async (t) => {
+  const frame = encodeCtlFrame(command.ping, Buffer.alloc(15792));
+  for (const size of [1, 7, 512, 15800]) {
+    for (let at = 0; at < frame.length; at += size) {
+      if (!host.control.write(frame.subarray(at, at + size)))
+        await new Promise((resolve) => host.control.once("drain", resolve));
+    }
+    const { code, next } = await host.answer();
+    t.is(code, command.ack);
+    t.is(sum(next), frame.length, `${size}-byte writes`);
+  }
+});
+
+test.serial("a header in single bytes brings eight NEXT(1)", async (t) => {
+  const frame = encodeCtlFrame(command.ping);
+  for (const byte of frame) {
+    host.control.write(Uint8Array.of(byte));
+    const next = await host.frames.take();
+    t.is(next.code, command.next);
+    t.deepEqual([...next.payload], [0, 0, 0, 1]);
+  }
+  t.like(await host.answer(), isAck);
+});
+
+test.serial("pipelined commands are answered in their order", async (t) => {
+  host.control.write(
+    Buffer.concat([
+      encodeCtlFrame(command.ping),
+      encodeCtlFrame(command.getVersion),
+      encodeCtlFrame(99),
+      encodeCtlFrame(command.ping),
+    ]),
+  );
+  const answers = [];
+  for (let i = 0; i < 4; i++) answers.push(await host.answer());
+  t.deepEqual(
+    answers.map(({ code, payload }) => [code, payload.length]),
+    [
+      [command.ack, 0],
+      [command.ack, 4],
+      [command.error, "code 99 is not supported\0".length],
+      [command.ack, 0],
+    ],
+  );
+});
+
+test.serial("deprecated, unknown and container commands are errors with a reason", async (t) => {
+  for (const code of [2, 3, 5, 7, 9, 10, 13, 14, 23, 26, 99, 102, 0xffffffff]) {
+    const answer = await host.ask(code);
+    t.is(answer.code, command.error, `${code}`);
+    t.true(answer.payload.length > 0);
+  }
+  for (const code of [command.newContainer, command.killContainer, command.removeContainer]) {
+    const { payload, ...answer } = await host.ask(code, { container: "x", signal: 9 });
+    t.like(answer, isError);
+    t.regex(payload.toString(), /ontainer.*\0$/);
+  }
+});
+
+test.serial("frames of impossible length are answered and skipped", async (t) => {
+  // Shorter than its own header: the bytes after it are a new frame.
+  host.control.write(Uint8Array.of(0, 0, 0, 12, 0, 0, 0, 4));
+  t.like(await host.answer(), isError);
+  t.like(await host.ask(command.ping), isAck);
+  // Longer than the limit: the body is passed over, and paid for with NEXT.
+  const length = 3 * 1024 * 1024;
+  const header = Buffer.alloc(8);
+  header.writeUInt32BE(command.ping, 0);
+  header.writeUInt32BE(length, 4);
+  host.control.write(header);
+  host.control.write(Buffer.alloc(length - 8));
+  const { code, next } = await host.answer();
+  t.is(code, command.error);
+  host.control.write(encodeCtlFrame(command.ping));
+  const ping = await host.answer();
+  t.is(ping.code, command.ack);
+  t.is(sum(next) + sum(ping.next), length + 8);
+});
+
+test.serial("READY from the host and ONLINECPUMEM are acknowledged", async (t) => {
+  t.like(await host.ask(command.ready), isAck);
+  t.like(await host.ask(command.onlineCpuMem, null), isAck);
+});
+
+test.serial("WRITEFILE and READFILE carry any bytes", async (t) => {
+  const data = Buffer.from(Uint8Array.from({ length: 100_000 }, (_, i) => (i * 7) & 255));
+  const target = { container: "hyperstart", file: "/tmp/some file" };
+  await host.ack(command.writeFile, Buffer.concat([Buffer.from(JSON.stringify(target)), data]));
+  t.deepEqual(await host.ack(command.readFile, target), data);
+  for (const wrong of [
+    { container: "other", file: "/tmp/some file" },
+    { container: "hyperstart", file: "/tmp/none" },
+    { container: "hyperstart", file: "/tmp" },
+    { container: "hyperstart", file: "/dev/zero" },
+  ])
+    t.like(await host.ask(command.readFile, wrong), isError);
+});
+
+test.serial("STARTPOD: hostname and DNS files; what cannot be done is refused", async (t) => {
+  const pod = {
+    hostname: "pod-one",
+    dns: ["8.8.8.8", "fd00::53"],
+    dnsSearch: ["a.b"],
+    dnsOptions: ["ndots:2"],
+  };
+  await host.ack(command.startPod, { ...pod, shareDir: "share_dir", portmappingWhiteLists: {} });
+  const resolver = "nameserver 8.8.8.8\nnameserver fd00::53\nsearch a.b\noptions ndots:2\n";
+  const read = async (file: string): Promise<string> =>
+    (await host.ack(command.readFile, { container: "hyperstart", file })).toString();
+  t.is(await read("/etc/resolv.conf"), resolver);
+  t.is(await read("/tmp/hyper/resolv.conf"), resolver);
+  t.is(await read("/tmp/hyper/hostname"), "pod-one\n");
+  t.is(await read("/proc/sys/kernel/hostname"), "pod-one\n");
+  for (const wrong of [
+    { unknown: 1 },
+    { containers: [{}] },
+    { portmappingWhiteLists: { internalNetworks: ["10.0.0.0/8"] } },
+    { hostname: "with space" },
+    { dns: ["8.8.8.8\nnameserver 6.6.6.6"] },
+    "text",
+  ])
+    t.like(await host.ask(command.startPod, wrong), isError, JSON.stringify(wrong));
+  t.is(await read("/etc/resolv.conf"), resolver);
+});
+
+test.serial("HELLO agrees on a version and echoes the nonce", async (t) => {
+  const hello = async (): Promise<{ epoch: string }> =>
+    JSON.parse(
+      (await host.ack(command.hello, { versions: [1, 7], nonce: "n1", later: 1 })).toString(),
+    ) as {
+      epoch: string;
+    };
+  const first = await hello();
+  t.like(first, { version: 1, nonce: "n1" });
+  t.is((await hello()).epoch, first.epoch);
+  const refused = await host.ask(command.hello, { versions: [9], nonce: "n" });
+  t.is(refused.code, command.error);
+  t.like(JSON.parse(refused.payload.toString()), { field: "versions" });
+});
+
+test.serial("garbage of every kind never ends it", async (t) => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc
+        .nat({ max: 110 })
+        .filter((code) => code !== command.destroyPod && code !== command.writeFile),
+      fc.oneof(
+        fc.uint8Array({ maxLength: 300 }),
+        fc.json().map((text) => Buffer.from(text)),
+      ),
+      async (code, payload) => {
+        // What would be obeyed is not garbage.
+        const { code: answer } = await host.ask(code, payload);
+        return answer === command.ack || answer === command.error;
+      },
+    ),
+    { numRuns: 400 },
+  );
+  t.like(await host.ask(command.ping), isAck);
+});
+
+test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
+  host.tty.write(encodeTtyFrame(77n, Buffer.from("nobody reads this")));
+  host.tty.write(Uint8Array.of(0, 0, 0, 0, 0, 0, 9, 1, 0, 0, 0, 3));
+  host.tty.write(
+    Buffer.concat([Buffer.from([0, 0, 0, 0, 0, 0, 9, 1, 0, 2, 0, 0]), Buffer.alloc(131_060)]),
+  );
+  const { stdout } = await host.run(["echo", "still here"]);
+  t.is(stdout.toString(), "still here\n");
+});
+
+test.serial("a host that goes and comes again finds the agent ready", async (t) => {
+  host.control.destroy();
+  await using again = await AgentHost.start();
+  t.like(await again.ask(command.ping), isAck);
+});
+
+test.serial("a second agent's descriptors stay few", async (t) => {
+  await using other = await AgentHost.start();
+  const pid = other.process.pid as number;
+  for (let i = 0; i < 50; i++) await other.ask(command.setupInterface, { device: "lo" });
+  t.true(readdirSync(`/proc/${pid}/fd`).length < 12);
+  const rss = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+  t.true(rss < 4096, `${rss} KiB`);
+});
+
+test.serial("DESTROYPOD is acknowledged; a plain process ends", async (t) => {
+  const other = await AgentHost.start();
+  const exit = new Promise((resolve) => other.process.once("exit", resolve));
+  t.like(await other.ask(command.destroyPod, null), isAck);
+  t.is(await exit, 0);
+  await other[Symbol.asyncDispose]();
+});

@@ -1,0 +1,205 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { type Server, type Socket, createServer } from "node:net";
+import path from "node:path";
+import { command } from "../../guest-init/protocol/codes.ts";
+import { CtlDecoder, type CtlFrame, encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodeJson } from "../../guest-init/protocol/fields.ts";
+import { parseNext } from "../../guest-init/protocol/replies.ts";
+import { TtyDecoder, encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
+
+export const agentProgram = path.resolve(import.meta.dirname, "../../build/agent/podnet-guest");
+
+/** What one command brought: ACK or ERROR, its payload, and the NEXTs on the way. */
+export interface Answer {
+  readonly code: number;
+  readonly payload: Buffer;
+  readonly next: readonly number[];
+}
+
+/** Items that come in, and whoever waits for them. */
+class Inbox<T> {
+  readonly #items: T[] = [];
+  #wake: (() => void) | undefined;
+
+  put(item: T): void {
+    this.#items.push(item);
+    this.#wake?.();
+  }
+
+  async take(): Promise<T> {
+    for (;;) {
+      const item = this.#items.shift();
+      if (item !== undefined) return item;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+}
+
+/** One finished process: all it wrote, and its PROCESSASYNCEVENT. */
+export interface Finished {
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly event: unknown;
+}
+
+/**
+ * The agent as a plain process in this test's network namespace, with /etc, /tmp and the hostname its own, and the bare
+ * protocol towards it: what is sent and received is the test's to choose.
+ */
+export class AgentHost implements AsyncDisposable {
+  readonly directory: string;
+  readonly process: ChildProcess;
+  readonly #servers: readonly Server[];
+  readonly control: Socket;
+  readonly tty: Socket;
+  readonly frames = new Inbox<CtlFrame>();
+  readonly #streams = new Map<bigint, Buffer[]>();
+  readonly #ended = new Map<bigint, () => void>();
+  /** Largest tty frame seen, header included. */
+  largestFrame = 0;
+  #stream = 0;
+
+  private constructor(
+    directory: string,
+    child: ChildProcess,
+    servers: readonly Server[],
+    control: Socket,
+    tty: Socket,
+  ) {
+    this.directory = directory;
+    this.process = child;
+    this.#servers = servers;
+    this.control = control;
+    this.tty = tty;
+    this.#receive();
+  }
+
+  /** Starts the agent and takes its READY. */
+  static async start(): Promise<AgentHost> {
+    // On the sandbox's own /run: the agent's /tmp is hidden.
+    const directory = mkdtempSync("/run/agent-");
+    const servers = await Promise.all(
+      ["control", "tty"].map(async (name) => {
+        const server = createServer();
+        server.listen(path.join(directory, name));
+        await once(server, "listening");
+        return server;
+      }),
+    );
+    const connected = servers.map(
+      async (server) => (await once(server, "connection"))[0] as Socket,
+    );
+    const own = 'mount -t tmpfs tmpfs /etc && mount -t tmpfs tmpfs /tmp && exec "$@"';
+    const agent = [agentProgram, "--channel", `${directory}/control`, "--tty", `${directory}/tty`];
+    const child = spawn("unshare", ["--uts", "--mount", "sh", "-c", own, "sh", ...agent], {
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    const [control, tty] = (await Promise.all(connected)) as [Socket, Socket];
+    const host = new AgentHost(directory, child, servers, control, tty);
+    const ready = await host.frames.take();
+    if (ready.code !== command.ready) throw new Error(`The agent began with ${ready.code}`);
+    return host;
+  }
+
+  #receive(): void {
+    const control = new CtlDecoder();
+    this.control.on("data", (data) => {
+      for (const item of control.push(data)) if (item.kind === "frame") this.frames.put(item);
+    });
+    const tty = new TtyDecoder();
+    this.tty.on("data", (data) => {
+      for (const item of tty.push(data)) {
+        if (item.kind !== "frame") continue;
+        this.largestFrame = Math.max(this.largestFrame, item.data.length + 12);
+        const parts = this.#streams.get(item.stream) ?? [];
+        this.#streams.set(item.stream, parts);
+        if (item.data.length > 0) parts.push(Buffer.from(item.data));
+        else this.#ended.get(item.stream)?.();
+      }
+    });
+  }
+
+  /** One command and its answer. A payload that is not bytes is sent as JSON. */
+  async ask(code: number, payload: unknown = new Uint8Array(0)): Promise<Answer> {
+    const bytes = payload instanceof Uint8Array ? payload : encodeJson(payload);
+    this.control.write(encodeCtlFrame(code, bytes));
+    return await this.answer();
+  }
+
+  /** The next ACK or ERROR. */
+  async answer(): Promise<Answer> {
+    const next: number[] = [];
+    for (;;) {
+      const frame = await this.frames.take();
+      if (frame.code === command.next) next.push(parseNext(frame.payload));
+      else return { code: frame.code, payload: Buffer.from(frame.payload), next };
+    }
+  }
+
+  /** Asks, and fails unless it is acknowledged. */
+  async ack(code: number, payload?: unknown): Promise<Buffer> {
+    const answer = await this.ask(code, payload);
+    if (answer.code !== command.ack)
+      throw new Error(`Command ${code} was refused: ${answer.payload.toString()}`);
+    return answer.payload;
+  }
+
+  /** Starts a process; `input` is written and ended. */
+  async begin(
+    args: readonly string[],
+    more: object = {},
+  ): Promise<{ stdio: bigint; stderr: bigint }> {
+    const stdio = ++this.#stream;
+    const stderr = ++this.#stream;
+    const spec = { id: `p${stdio}`, terminal: false, stdio, stderr, args, workdir: "/", ...more };
+    await this.ack(command.execCmd, { container: "hyperstart", process: spec });
+    return { stdio: BigInt(stdio), stderr: BigInt(stderr) };
+  }
+
+  write(stream: bigint, data: Uint8Array): void {
+    for (let at = 0; at < data.length; at += 4084)
+      this.tty.write(encodeTtyFrame(stream, data.subarray(at, at + 4084)));
+  }
+
+  end(stream: bigint): void {
+    this.tty.write(encodeTtyFrame(stream));
+  }
+
+  /** Waits for a process's end: the empty frame on its stdio, and the event. */
+  async finished({ stdio, stderr }: { stdio: bigint; stderr: bigint }): Promise<Finished> {
+    await new Promise<void>((resolve) => {
+      this.#ended.set(stdio, resolve);
+    });
+    const { code, payload } = await this.answer();
+    if (code !== command.processAsyncEvent)
+      throw new Error(`Command ${code} came instead of an end`);
+    const text = (stream: bigint): Buffer => Buffer.concat(this.#streams.get(stream) ?? []);
+    return {
+      stdout: text(stdio),
+      stderr: text(stderr),
+      event: JSON.parse(payload.toString()) as unknown,
+    };
+  }
+
+  async run(args: readonly string[], more: object = {}, input?: Uint8Array): Promise<Finished> {
+    const streams = await this.begin(args, more);
+    const end = this.finished(streams);
+    if (input !== undefined) this.write(streams.stdio, input);
+    this.end(streams.stdio);
+    return await end;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const exited = this.process.exitCode === null ? once(this.process, "exit") : undefined;
+    this.process.kill("SIGTERM");
+    await exited;
+    this.control.destroy();
+    this.tty.destroy();
+    for (const server of this.#servers) server.close();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
