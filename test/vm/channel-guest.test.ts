@@ -112,6 +112,14 @@ test.serial("one guest's life, over virtio-serial", async (t) => {
   for (let i = 0; i < pings; i++) await second.ping(never);
   t.log(`ping ${((performance.now() - before) / pings).toFixed(2)} ms`);
 
+  // The guest restarts: READY again, over the same sockets, and the network is to be set up anew.
+  const anew = new Promise((resolve) => second.onReady(resolve));
+  const reboot = await second.exec(command("/bin/busybox", "reboot", "-f"), never);
+  await t.throwsAsync(text(reboot), { code: "AGENT_DISCONNECTED" });
+  t.like(await anew, { extension: 1 });
+  const third = await second.configure({ ...config, requestId: "r3" }, never);
+  t.is(third.interfaces.find(({ mac }) => mac === nic.mac)?.name, "net0");
+
   const ended = new Promise((resolve) => second.onClose(resolve));
   await second.powerOff(never);
   await ended;
