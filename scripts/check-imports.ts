@@ -44,7 +44,16 @@ const rules: readonly Rule[] = [
   { room: "daemon/verify/witness-vm.ts", rooms: [], packages: ["node:", "qemu-qmp"] },
   {
     room: "daemon/",
-    rooms: ["core/", "linux/", "ipallocator/", "network/", "hypervisor/", "guest-init/", "api/"],
+    rooms: [
+      "core/",
+      "linux/",
+      "ipallocator/",
+      "network/",
+      "hypervisor/",
+      "guest-init/",
+      "api/",
+      "package.json",
+    ],
     packages: [
       "node:",
       "@bufbuild/protobuf",
