@@ -20,7 +20,7 @@ interface Options extends CommonOptions {
 type Message = MessageInitShape<typeof ExecRequestSchema>;
 
 const more = `
-Options stand before the pod's name; all that follows it goes to the guest.
+Options stand before the pod's name; all that follows it (and a -- there, if any) goes to the guest.
 Exits with the program's own code, 128+n when signal n ended it, 125 when podnet itself failed,
 126 when the program cannot be run, 127 when it is not there.
 
@@ -47,8 +47,11 @@ export function addExec(program: Command, context: Context): void {
       if (options.tty === true && options.interactive === true && io.stdin.isTTY !== true) {
         throw usage("Standard input is no terminal", "Leave out -t");
       }
+      // `exec POD -- PROGRAM`, as kubectl has it, works like `exec POD PROGRAM`.
+      const words = args[0] === "--" ? args.slice(1) : args;
+      if (words.length === 0) throw usage("No program is named", "Write it after the pod's name");
       using podnet = await io.connect(options);
-      context.exitCode = await runExec(io, podnet, pod, args, options);
+      context.exitCode = await runExec(io, podnet, pod, words, options);
     });
 }
 

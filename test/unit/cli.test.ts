@@ -287,6 +287,9 @@ test("exec passes arguments, environment, output and the exit code", async (t) =
     workdir: "/tmp",
     terminal: false,
   });
+  t.is((await podnet(["exec", "web", "--", "ls", "--"], here)).code, 3);
+  t.deepEqual(daemon.calls.execs.at(-1)?.args, ["ls", "--"], "only the first -- is ours");
+  t.is((await podnet(["exec", "web", "--"], here)).code, 2);
   t.is((await podnet(["exec", "web", "nosuch"], here)).code, 127);
   t.is((await podnet(["exec", "absent", "ls"], here)).code, 125);
   t.is((await podnet(["exec", "web"], here)).code, 2);
