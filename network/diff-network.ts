@@ -38,7 +38,7 @@ export function diffNetwork(
     changes.push({ kind: "create-bridge", name, mac: bridgeMac(hostSeed, name), mtu, alias });
     changes.push(...missingAddresses(desired, observed));
     changes.push({ kind: "set-link", name, set: { up: true } });
-  } else if (bridge.alias === alias || isUnfinished(bridge)) {
+  } else if (bridge.alias === alias || isUnfinished(bridge, hostSeed)) {
     changes.push(...repairOurs(desired, observed, bridge, hostSeed));
   } else {
     adopt(desired, observed, bridge);
@@ -51,9 +51,15 @@ export function diffNetwork(
   return changes;
 }
 
-/** The kernel takes the group with the creation but the alias only afterwards; we may have ended in between. */
-export const isUnfinished = (link: Pick<ObservedLink, "alias" | "group" | "kind">): boolean =>
-  link.alias === undefined && link.group === mark.linkGroup && link.kind === "bridge";
+/**
+ * A bridge we made and had no time to mark: the kernel takes group and MAC with the creation but the alias only
+ * afterwards. The group alone proves nothing; the MAC is derived from the name.
+ */
+export const isUnfinished = (link: ObservedLink, hostSeed: string): boolean =>
+  link.alias === undefined &&
+  link.group === mark.linkGroup &&
+  link.kind === "bridge" &&
+  link.mac === bridgeMac(hostSeed, link.name);
 
 function repairOurs(
   desired: NetworkFragment,

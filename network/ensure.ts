@@ -2,34 +2,27 @@ import { readFileSync } from "node:fs";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
-import { readSysctl } from "../linux/sysctl.ts";
-import { applyAll, type Kernel, throwFailures } from "./apply.ts";
+import { applyAll, throwFailures } from "./apply.ts";
 import { type Change, changesText } from "./change.ts";
-import { describeFragment } from "./describe.ts";
-import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
 import {
-  diffFirewallRemoval,
-  diffNetworkFirewall,
-  type FirewallContext,
-  variantInUse,
-} from "./diff-firewall.ts";
-import { diffNetwork, ipForwardKey } from "./diff-network.ts";
-import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
-import { observeFirewall } from "./iptables/firewall.ts";
+  compareDetached,
+  compareDown,
+  compareFragment,
+  compareKnown,
+  compareRemoval,
+  type Comparison,
+  configured,
+  type HostFacts,
+  observeFacts,
+  type View,
+} from "./compare.ts";
+import { describeFragment } from "./describe.ts";
+import type { Fragment, FragmentKey } from "./desired.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { hostIdentity, Memory, type Remembered } from "./memory.ts";
-import {
-  readOptional,
-  observeLink,
-  observeLinks,
-  observeNetwork,
-  observePod,
-  observePorts,
-} from "./observe.ts";
-import type { ObservedLink } from "./observed.ts";
-import { networkMark, ownedBy, type Owner } from "./ownership.ts";
+import { observeLink, observePorts } from "./observe.ts";
 import { SerialQueue } from "./queue.ts";
-import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
+import type { Known } from "./sweep.ts";
 
 export interface HostNetworkOptions {
   /** `iptables_variant`; `off` (`disable_iptables`) runs no firewall command at all. */
@@ -82,66 +75,46 @@ export interface HostNetwork extends AsyncDisposable {
   readonly remembered: Remembered;
 }
 
-export interface HostFacts {
-  /** The variant of iptables that would be written now. */
-  readonly firewall: Variant | "off" | "ambiguous";
-  readonly ipForward: boolean;
-  /** Whether frames between pods pass the FORWARD chain; undefined without br_netfilter. Never written by podnet. */
-  readonly bridgeNfCallIptables: boolean | undefined;
-}
-
 /** Opens the network of the calling thread's namespace. Changes nothing by itself. */
 export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
   return new OpenHostNetwork(options);
 }
 
-type Compare = () => Promise<Change[]>;
-
 class OpenHostNetwork implements HostNetwork {
-  readonly #options: HostNetworkOptions;
-  readonly #kernel: Kernel;
+  readonly #view: View;
   readonly #queue = new SerialQueue();
-  readonly #hostSeed: string;
 
   constructor(options: HostNetworkOptions) {
-    this.#options = options;
-    this.#hostSeed = options.hostSeed ?? machineId();
+    const { iptables, chain, hostSeed = machineId() } = options;
     const memory = new Memory(hostIdentity(), options.remembered, options.remember);
-    this.#kernel = { netlink: Rtnetlink.open(), memory };
+    this.#view = { iptables, chain, hostSeed, memory, netlink: Rtnetlink.open() };
   }
 
   get remembered(): Remembered {
-    return this.#kernel.memory.value;
+    return this.#view.memory.value;
   }
 
   ensure(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
-    return this.#queue.run(
-      () => this.#converge(() => this.#compare(fragment, signal), signal),
-      signal,
-    );
+    return this.#queue.run(async () => {
+      const done: Change[] = [];
+      await this.#converge(compareFragment(this.#view, fragment), done, false, signal);
+      return done;
+    }, signal);
   }
 
   remove(target: Fragment | FragmentKey, signal: AbortSignal): Promise<readonly Change[]> {
-    if (target.kind === "pod") return this.#takeAway(signal, () => this.#comparePodRemoval(target));
-    const { key } = target;
-    const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
-    return this.#takeAway(
-      signal,
-      async () => endLinks((await this.#links()).filter((link) => link.alias === networkMark(key))),
-      () => this.#compareFirewallRemoval(doomed, signal),
-    );
+    return this.#takeAway(compareRemoval(this.#view, target), signal);
   }
 
   detach(
     target: { readonly pod: string; readonly tap?: IfName },
     signal: AbortSignal,
   ): Promise<readonly Change[]> {
-    const names = target.tap === undefined ? [] : [target.tap];
-    return this.#takeAway(signal, async () => detachLinks(await this.#podLinks(target.pod, names)));
+    return this.#takeAway([compareDetached(this.#view, target)], signal);
   }
 
   diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
-    return this.#queue.run(() => this.#compare(fragment, signal), signal);
+    return this.#queue.run(() => compareFragment(this.#view, fragment)(signal), signal);
   }
 
   async plan(fragment: Fragment, signal: AbortSignal): Promise<readonly string[]> {
@@ -149,47 +122,40 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   describe(fragment: Fragment): readonly string[] {
-    return describeFragment(this.#configured(fragment), this.#hostSeed);
+    return describeFragment(configured(this.#view, fragment), this.#view.hostSeed);
   }
 
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]> {
-    return this.#takeAway(signal, ...this.#sweepParts(known, signal));
+    return this.#takeAway(compareKnown(this.#view, known), signal);
   }
 
   down(signal: AbortSignal): Promise<readonly Change[]> {
-    const parts = this.#sweepParts(nothingKnown, signal);
-    return this.#takeAway(signal, ...parts, () => this.#restorations());
+    return this.#takeAway(compareDown(this.#view), signal);
   }
 
   async observePortCount(bridge: IfName): Promise<number> {
-    const link = await observeLink(this.#kernel.netlink, bridge);
-    return link === undefined ? 0 : observePorts(this.#kernel.netlink, link.index);
+    const { netlink } = this.#view;
+    const link = await observeLink(netlink, bridge);
+    return link === undefined ? 0 : observePorts(netlink, link.index);
   }
 
-  async observeFacts(signal: AbortSignal): Promise<HostFacts> {
-    const context = this.#firewall();
-    const bridgeNf = readOptional("net.bridge.bridge-nf-call-iptables");
-    return {
-      firewall:
-        context === undefined ? "off" : variantInUse(await observeFirewall(signal), context),
-      ipForward: readSysctl(ipForwardKey) === "1",
-      bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
-    };
+  observeFacts(signal: AbortSignal): Promise<HostFacts> {
+    return observeFacts(this.#view, signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#queue.idle();
-    this.#kernel.netlink.close();
+    this.#view.netlink.close();
   }
 
   /** Takes away part by part; what cannot be seen or removed does not save the rest. */
-  #takeAway(signal: AbortSignal, ...parts: readonly Compare[]): Promise<readonly Change[]> {
+  #takeAway(parts: readonly Comparison[], signal: AbortSignal): Promise<readonly Change[]> {
     return this.#queue.run(async () => {
       const done: Change[] = [];
       const failures: PodnetError[] = [];
       for (const part of parts) {
         try {
-          done.push(...(await this.#converge(part, signal, true)));
+          await this.#converge(part, done, true, signal);
         } catch (error) {
           failures.push(toPodnetError(error));
         }
@@ -204,98 +170,19 @@ class OpenHostNetwork implements HostNetwork {
    * position or a rule is no longer there and the commit is refused whole: then compares once more.
    */
   async #converge(
-    compare: Compare,
+    compare: Comparison,
+    done: Change[],
+    keepGoing: boolean,
     signal: AbortSignal,
-    keepGoing = false,
-  ): Promise<readonly Change[]> {
-    const done: Change[] = [];
+  ): Promise<void> {
     const apply = async (): Promise<void> =>
-      applyAll(await compare(), this.#kernel, signal, { keepGoing, done });
+      applyAll(await compare(signal), this.#view, signal, { keepGoing, done });
     try {
       await apply();
     } catch (error) {
       if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;
       await apply();
     }
-    return done;
-  }
-
-  async #compare(given: Fragment, signal: AbortSignal): Promise<Change[]> {
-    const fragment = this.#configured(given);
-    return fragment.kind === "network"
-      ? this.#compareNetwork(fragment, signal)
-      : diffPod(fragment, await observePod(this.#kernel.netlink, fragment));
-  }
-
-  async #compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
-    const observed = await observeNetwork(this.#kernel.netlink, fragment);
-    const changes = diffNetwork(fragment, observed, this.#hostSeed);
-    const context = this.#firewall();
-    if (!fragment.firewall || context === undefined) return changes;
-    const firewall = await observeFirewall(signal);
-    // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
-    return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
-  }
-
-  async #comparePodRemoval(target: PodFragment | FragmentKey): Promise<Change[]> {
-    const ports = "ports" in target ? target.ports : [];
-    const links = await this.#podLinks(
-      target.key,
-      ports.map((port) => port.tap),
-    );
-    return [...endLinks(links), ...forgetNeighbours(ports)];
-  }
-
-  #sweepParts(known: Known, signal: AbortSignal): Compare[] {
-    const orphan = (owner: Owner): boolean => isOrphan(owner, known);
-    return [
-      async () => sweepLinks(await this.#links(), known),
-      () => this.#compareFirewallRemoval(orphan, signal),
-    ];
-  }
-
-  async #compareFirewallRemoval(
-    doomed: (owner: Owner) => boolean,
-    signal: AbortSignal,
-  ): Promise<Change[]> {
-    const context = this.#firewall();
-    if (context === undefined) return [];
-    return diffFirewallRemoval(this.#options.chain, await observeFirewall(signal), context, doomed);
-  }
-
-  async #restorations(): Promise<Change[]> {
-    const { ipForward, raised } = this.remembered;
-    const lowered = raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
-    if (ipForward === undefined) return lowered;
-    return [...lowered, { kind: "set-sysctl", key: ipForwardKey, from: "1", to: ipForward }];
-  }
-
-  /** A pod's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
-  async #podLinks(pod: string, names: readonly IfName[]): Promise<ObservedLink[]> {
-    const { netlink } = this.#kernel;
-    const links =
-      names.length === 0
-        ? await this.#links()
-        : await Promise.all(names.map((name) => observeLink(netlink, name)));
-    return links
-      .filter((link) => link !== undefined)
-      .filter((link) => ownedBy(link.alias, "pod", pod));
-  }
-
-  #links(): Promise<ObservedLink[]> {
-    return observeLinks(this.#kernel.netlink);
-  }
-
-  /** A fragment as this host's configuration has it. */
-  #configured(fragment: Fragment): Fragment {
-    return fragment.kind === "network" && this.#options.iptables === "off"
-      ? { ...fragment, firewall: false }
-      : fragment;
-  }
-
-  #firewall(): FirewallContext | undefined {
-    const { iptables } = this.#options;
-    return iptables === "off" ? undefined : { configured: iptables, memory: this.#kernel.memory };
   }
 }
 

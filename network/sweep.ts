@@ -19,11 +19,15 @@ export function isOrphan(owner: Owner, known: Known): boolean {
 }
 
 /** The changes that end every link that bears our mark and has no row. What bears no mark is never in them. Pure. */
-export function sweepLinks(links: readonly ObservedLink[], known: Known): Change[] {
+export function sweepLinks(
+  links: readonly ObservedLink[],
+  known: Known,
+  hostSeed: string,
+): Change[] {
   return endLinks(
     links.filter((link) => {
       const owner = parseOwner(link.alias);
-      return owner === undefined ? isUnfinished(link) : isOrphan(owner, known);
+      return owner === undefined ? isUnfinished(link, hostSeed) : isOrphan(owner, known);
     }),
   );
 }

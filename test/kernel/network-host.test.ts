@@ -7,6 +7,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { changesText } from "../../network/change.ts";
+import { bridgeMac } from "../../network/diff-network.ts";
 import {
   type HostNetwork,
   type HostNetworkOptions,
@@ -226,16 +227,20 @@ test.serial(
   "A bridge whose making was interrupted before it had its alias is taken up again",
   async (t) => {
     await using host = await open();
-    await ip("link add name hyper0 group 73 type bridge");
+    const born = async (name: string): Promise<unknown> =>
+      ip(`link add name ${name} address ${bridgeMac("test", name as IfName)} group 73 type bridge`);
+    await born("hyper0");
     const [first] = changesText(await host.diff(networkFragment(), signal)).filter((line) =>
       line.startsWith("link"),
     );
     t.regex(first ?? "", /alias podnet:network:default/);
     await host.ensure(networkFragment(), signal);
     t.deepEqual(await host.ensure(networkFragment(), signal), []);
-    await ip("link add name half0 group 73 type bridge");
+    await born("half0");
+    await ip("link add name theirs0 group 73 type bridge");
     await host.sweep({ pods: new Set(), networks: new Set(["default"]) }, signal);
     t.is(await linkOf("half0"), undefined);
+    t.truthy(await linkOf("theirs0"));
     t.truthy(await linkOf("hyper0"));
   },
 );

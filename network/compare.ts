@@ -1,0 +1,145 @@
+import type { IfName } from "../core/names.ts";
+import { readSysctl } from "../linux/sysctl.ts";
+import type { Kernel } from "./apply.ts";
+import type { Change } from "./change.ts";
+import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
+import {
+  diffFirewallRemoval,
+  diffNetworkFirewall,
+  type FirewallContext,
+  variantInUse,
+} from "./diff-firewall.ts";
+import { diffNetwork, ipForwardKey } from "./diff-network.ts";
+import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
+import { observeFirewall } from "./iptables/firewall.ts";
+import type { Variant } from "./iptables/variant.ts";
+import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
+import type { ObservedLink } from "./observed.ts";
+import { networkMark, ownedBy, type Owner } from "./ownership.ts";
+import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
+
+/** Where to look, and by what configuration. */
+export interface View extends Kernel {
+  readonly iptables: "auto" | Variant | "off";
+  readonly chain: string;
+  readonly hostSeed: string;
+}
+
+/** Looks at a part of the host and gives the changes that make it what it should be. */
+export type Comparison = (signal: AbortSignal) => Promise<Change[]>;
+
+/** A fragment as this host's configuration has it. */
+export function configured(view: View, fragment: Fragment): Fragment {
+  return fragment.kind === "network" && view.iptables === "off"
+    ? { ...fragment, firewall: false }
+    : fragment;
+}
+
+/** What is missing of a fragment, or has changed. */
+export function compareFragment(view: View, given: Fragment): Comparison {
+  const fragment = configured(view, given);
+  if (fragment.kind === "network") return (signal) => compareNetwork(view, fragment, signal);
+  return async () => diffPod(fragment, await observePod(view.netlink, fragment));
+}
+
+async function compareNetwork(
+  view: View,
+  fragment: NetworkFragment,
+  signal: AbortSignal,
+): Promise<Change[]> {
+  const observed = await observeNetwork(view.netlink, fragment);
+  const changes = diffNetwork(fragment, observed, view.hostSeed);
+  const context = firewallContext(view);
+  if (!fragment.firewall || context === undefined) return changes;
+  const firewall = await observeFirewall(signal);
+  // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
+  return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
+}
+
+/** What is left of a fragment. Parts that do not depend on each other, links first: that ends traffic. */
+export function compareRemoval(view: View, target: Fragment | FragmentKey): Comparison[] {
+  if (target.kind === "pod") return [() => comparePodRemoval(view, target)];
+  const { key } = target;
+  const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
+  const links: Comparison = async () =>
+    endLinks((await observeLinks(view.netlink)).filter((link) => link.alias === networkMark(key)));
+  return [links, firewallRemoval(view, doomed)];
+}
+
+async function comparePodRemoval(view: View, target: PodFragment | FragmentKey): Promise<Change[]> {
+  const ports = "ports" in target ? target.ports : [];
+  const names = ports.map((port) => port.tap);
+  return [...endLinks(await podLinks(view, target.key, names)), ...forgetNeighbours(ports)];
+}
+
+/** A pod's ports, or one of them, that still are on a bridge. */
+export function compareDetached(
+  view: View,
+  target: { readonly pod: string; readonly tap?: IfName },
+): Comparison {
+  const names = target.tap === undefined ? [] : [target.tap];
+  return async () => detachLinks(await podLinks(view, target.pod, names));
+}
+
+/** What bears our mark and has no row. */
+export function compareKnown(view: View, known: Known): Comparison[] {
+  const links: Comparison = async () =>
+    sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
+  return [links, firewallRemoval(view, (owner) => isOrphan(owner, known))];
+}
+
+/** All that is ours, and what we changed of others'. */
+export function compareDown(view: View): Comparison[] {
+  const restorations: Comparison = async () => {
+    const { ipForward, raised } = view.memory.value;
+    const lowered = raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
+    if (ipForward === undefined) return lowered;
+    const from = readSysctl(ipForwardKey);
+    return [...lowered, { kind: "set-sysctl", key: ipForwardKey, from, to: ipForward }];
+  };
+  return [...compareKnown(view, nothingKnown), restorations];
+}
+
+export interface HostFacts {
+  /** The variant of iptables that would be written now. */
+  readonly firewall: Variant | "off" | "ambiguous";
+  readonly ipForward: boolean;
+  /** Whether frames between pods pass the FORWARD chain; undefined without br_netfilter. Never written by podnet. */
+  readonly bridgeNfCallIptables: boolean | undefined;
+}
+
+export async function observeFacts(view: View, signal: AbortSignal): Promise<HostFacts> {
+  const context = firewallContext(view);
+  const bridgeNf = readOptional("net.bridge.bridge-nf-call-iptables");
+  return {
+    firewall: context === undefined ? "off" : variantInUse(await observeFirewall(signal), context),
+    ipForward: readSysctl(ipForwardKey) === "1",
+    bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
+  };
+}
+
+function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Comparison {
+  return async (signal) => {
+    const context = firewallContext(view);
+    if (context === undefined) return [];
+    return diffFirewallRemoval(view.chain, await observeFirewall(signal), context, doomed);
+  };
+}
+
+const firewallContext = ({ iptables, memory }: View): FirewallContext | undefined =>
+  iptables === "off" ? undefined : { configured: iptables, memory };
+
+/** A pod's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
+async function podLinks(
+  { netlink }: View,
+  pod: string,
+  names: readonly IfName[],
+): Promise<ObservedLink[]> {
+  const links =
+    names.length === 0
+      ? await observeLinks(netlink)
+      : await Promise.all(names.map((name) => observeLink(netlink, name)));
+  return links
+    .filter((link) => link !== undefined)
+    .filter((link) => ownedBy(link.alias, "pod", pod));
+}

@@ -1,0 +1,211 @@
+import test from "ava";
+import * as fc from "fast-check";
+import type { IpPrefix, Mac } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import { changesText } from "../../network/change.ts";
+import { describeFragment } from "../../network/describe.ts";
+import { bridgeMac, diffNetwork } from "../../network/diff-network.ts";
+import { diffPod } from "../../network/diff-pod.ts";
+import type { ObservedLink, ObservedNetwork } from "../../network/observed.ts";
+import { chainMark, networkMark, ownedBy, parseOwner, podMark } from "../../network/ownership.ts";
+import { checkPortRoom } from "../../network/port-limit.ts";
+import { sweepLinks } from "../../network/sweep.ts";
+import { networkFragment, podFragment } from "../lab/network.ts";
+
+const link = (name: string, more: Partial<ObservedLink> = {}): ObservedLink => ({
+  index: 7,
+  name: name as IfName,
+  kind: "bridge",
+  alias: undefined,
+  group: 0,
+  mtu: 1500,
+  up: true,
+  mac: "52:54:00:00:00:07" as Mac,
+  master: 0,
+  isolated: undefined,
+  ...more,
+});
+
+const ours = link("hyper0", {
+  alias: "podnet:network:default",
+  group: 73,
+  mac: bridgeMac("seed", "hyper0" as IfName),
+});
+
+const observed = (more: Partial<ObservedNetwork> = {}): ObservedNetwork => ({
+  bridge: undefined,
+  addresses: [],
+  linkNames: new Map(),
+  ipForward: "1",
+  acceptRa: "0",
+  ...more,
+});
+
+const at = (prefix: string, index = 7): ObservedNetwork["addresses"][number] => ({
+  link: index,
+  prefix: prefix as IpPrefix,
+});
+
+const text = (state: ObservedNetwork): string[] =>
+  changesText(diffNetwork(networkFragment(), state, "seed"));
+
+test("From states of the host to changes, golden", (t) => {
+  const mac = bridgeMac("seed", "hyper0" as IfName);
+  const held = [at("192.168.123.1/24")];
+  t.deepEqual(text(observed({ ipForward: "0" })), [
+    `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default`,
+    "address + 192.168.123.1/24 on hyper0",
+    "link ~ hyper0 up",
+    "sysctl ~ net.ipv4.ip_forward 0 → 1",
+  ]);
+  t.deepEqual(text(observed({ bridge: ours, addresses: held })), []);
+  t.deepEqual(text(observed({ bridge: link("hyper0"), addresses: held })), [], "adopted");
+  t.deepEqual(text(observed({ bridge: link("hyper0", { up: false }), addresses: held })), [
+    "link ~ hyper0 up (not ours)",
+  ]);
+  t.deepEqual(
+    text(
+      observed({
+        bridge: { ...ours, up: false, mtu: 1400, group: 0, mac: "52:54:00:00:00:01" as Mac },
+        addresses: [at("10.0.0.1/24")],
+        acceptRa: "1",
+      }),
+    ),
+    [
+      `link ~ hyper0 mac ${mac} mtu 1500 group 73`,
+      "sysctl ~ net/ipv6/conf/hyper0/accept_ra 1 → 0",
+      "address + 192.168.123.1/24 on hyper0",
+      "link ~ hyper0 up",
+    ],
+  );
+  t.deepEqual(
+    text(observed({ bridge: { ...ours, alias: undefined }, addresses: held }))[0]?.split(
+      " alias ",
+    )[1],
+    "podnet:network:default",
+  );
+});
+
+test("What cannot be used is refused with the reason", (t) => {
+  const refusals: readonly (readonly [ObservedNetwork, RegExp])[] = [
+    [observed({ bridge: link("hyper0") }), /no such address/],
+    [
+      observed({ bridge: link("hyper0"), addresses: [at("192.168.123.1/16")] }),
+      /mask.*192\.168\.123\.1\/16/,
+    ],
+    [
+      observed({ bridge: link("hyper0"), addresses: [at("192.168.123.1/24", 8)] }),
+      /no such address/,
+    ],
+    [observed({ bridge: link("hyper0", { kind: undefined }) }), /hardware/],
+    [observed({ bridge: link("hyper0", { kind: "vlan" }) }), /vlan/],
+    [
+      observed({ bridge: link("hyper0", { alias: "podnet:pod:aaaaaaaaaaaa:0" }) }),
+      /pod "aaaaaaaaaaaa"/,
+    ],
+    [observed({ addresses: [at("192.168.0.0/16", 3)] }), /overlaps/],
+  ];
+  for (const [state, reason] of refusals) {
+    const error = t.throws(() => text(state), { message: reason });
+    t.true(isPodnetError(error, "BRIDGE_CONFLICT"));
+  }
+});
+
+test("A port is marked, cleared of its address's past and comes up last; when it is so, nothing is done", (t) => {
+  const tap = link("tap2", { index: 9, kind: "tun", up: false });
+  const pod = podFragment(2, { isolated: true, mtu: 1400 });
+  const bridge = ["hyper0" as IfName, ours] as const;
+  t.deepEqual(changesText(diffPod(pod, new Map([bridge, ["tap2" as IfName, tap]]))), [
+    "link ~ tap2 mtu 1400 group 73 alias podnet:pod:podaaaaaaaa2:0",
+    "neighbour - 192.168.123.2 on hyper0",
+    "port + tap2 on hyper0 isolated, then up",
+  ]);
+  const attached = {
+    ...tap,
+    alias: pod.ports[0]?.alias,
+    group: 73,
+    mtu: 1400,
+    master: 7,
+    up: true,
+    isolated: true,
+  };
+  t.deepEqual(diffPod(pod, new Map([bridge, ["tap2" as IfName, attached]])), []);
+});
+
+test("The text of a pod's part, golden", (t) => {
+  t.deepEqual(describeFragment(podFragment(2, { isolated: true }), "seed"), [
+    "port tap2 on hyper0 isolated mtu 1500 group 73 alias podnet:pod:podaaaaaaaa2:0 up",
+  ]);
+  t.is(describeFragment(networkFragment({ firewall: false, forward: false }), "seed").length, 2);
+});
+
+test("A sweep names only what bears our mark and has no row", (t) => {
+  const links = [
+    link("hyper0", { alias: "podnet:network:default", group: 73 }),
+    link("old0", { alias: "podnet:network:old", group: 73 }),
+    link("half0", { group: 73, mac: bridgeMac("seed", "half0" as IfName) }),
+    link("theirs0", { group: 73 }),
+    link("theirs", { group: 73, kind: "veth" }),
+    link("eth0", { alias: "podnet" }),
+    link("eth1", { alias: "podnet:network:a b" }),
+    link("tap2", { alias: podMark("aaaaaaaaaaaa", 0), master: 7 }),
+    link("tap3", { alias: podMark("bbbbbbbbbbbb", 1), master: 7 }),
+  ];
+  const known = { pods: new Set(["aaaaaaaaaaaa"]), networks: new Set(["default"]) };
+  t.deepEqual(changesText(sweepLinks(links, known, "seed")), [
+    "port - tap3",
+    "link - old0",
+    "link - half0",
+    "link - tap3",
+  ]);
+  t.deepEqual(sweepLinks([], known, "seed"), []);
+});
+
+test("Marks are read back as they were written, and nothing else is a mark", (t) => {
+  t.deepEqual(parseOwner(networkMark("my-net")), { kind: "network", key: "my-net" });
+  t.deepEqual(parseOwner(podMark("abcdefghijkl", 3)), {
+    kind: "pod",
+    key: "abcdefghijkl",
+    index: 3,
+  });
+  t.deepEqual(parseOwner(chainMark("HYPER")), { kind: "chain", key: "HYPER" });
+  t.true(ownedBy(podMark("abcdefghijkl", 3), "pod", "abcdefghijkl"));
+  t.false(ownedBy(podMark("abcdefghijkl", 3), "pod", "abcdefghijk"));
+  for (const foreign of [
+    undefined,
+    "",
+    "podnet",
+    "podnet:",
+    "podnet:pod:",
+    " podnet:network:a",
+    "podnet:network:a\n",
+    "podnet:x:y",
+  ])
+    t.is(parseOwner(foreign), undefined);
+  fc.assert(
+    fc.property(fc.string(), (any) => {
+      const owner = parseOwner(any);
+      t.true(owner === undefined || any.startsWith("podnet:"));
+    }),
+  );
+});
+
+test("The bridge's MAC is one host's and one bridge's, and unicast", (t) => {
+  const mac = bridgeMac("seed", "hyper0" as IfName);
+  t.is(bridgeMac("seed", "hyper0" as IfName), mac);
+  t.not(bridgeMac("other", "hyper0" as IfName), mac);
+  t.not(bridgeMac("seed", "hyper1" as IfName), mac);
+  t.regex(mac, /^52:54:/);
+});
+
+test("Room for ports is refused before it is over", (t) => {
+  const bridge = "hyper0" as IfName;
+  t.notThrows(() => checkPortRoom({ bridge, used: 1022, wanted: 1 }));
+  t.true(
+    isPodnetError(
+      t.throws(() => checkPortRoom({ bridge, used: 1022, wanted: 2 })),
+      "BRIDGE_FULL",
+    ),
+  );
+});

@@ -1,0 +1,63 @@
+import test from "ava";
+import { isPodnetError } from "../../core/errors.ts";
+import { Memory, type Remembered } from "../../network/memory.ts";
+import { SerialQueue } from "../../network/queue.ts";
+
+test("What is remembered is stored before it counts, once, and is void on another host", (t) => {
+  const stored: Remembered[] = [];
+  const memory = new Memory("here", undefined, (value) => stored.push(value));
+  memory.rememberForward("0");
+  memory.rememberForward("1");
+  memory.rememberChain("nft", "filter", "HYPER");
+  memory.rememberChain("nft", "filter", "HYPER");
+  t.is(stored.length, 2);
+  t.is(memory.value.ipForward, "0", "the first value is the host's own");
+  t.is(memory.chainVariant(), "nft");
+  const again = new Memory("here", JSON.parse(JSON.stringify(memory.value)) as Remembered);
+  t.true(again.madeChain("nft", "filter", "HYPER"));
+  t.false(again.madeChain("legacy", "filter", "HYPER"));
+  t.deepEqual(again.chainNames("nft"), ["HYPER"]);
+  again.rememberChain("legacy", "nat", "HYPER");
+  t.is(again.chainVariant(), undefined);
+  t.deepEqual(new Memory("elsewhere", memory.value).value, {
+    host: "elsewhere",
+    chains: [],
+    raised: [],
+  });
+  memory.forgetForward();
+  memory.forgetChain("nft", "filter", "HYPER");
+  t.deepEqual(memory.value, { host: "here", chains: [], raised: [] });
+});
+
+test("A store that fails leaves the memory as it was", (t) => {
+  const memory = new Memory("here", undefined, () => {
+    throw new Error("disk full");
+  });
+  t.throws(() => memory.rememberForward("0"), { message: "disk full" });
+  t.is(memory.value.ipForward, undefined);
+});
+
+test("Tasks run one at a time in their order, past failures; an aborted one is not started", async (t) => {
+  const queue = new SerialQueue();
+  const { signal } = new AbortController();
+  const gone = new AbortController();
+  const log: string[] = [];
+  const task = (name: string) => async (): Promise<string> => {
+    log.push(`+${name}`);
+    await new Promise((resolve) => setImmediate(resolve));
+    log.push(`-${name}`);
+    if (name === "b") throw new Error("b failed");
+    return name;
+  };
+  const a = queue.run(task("a"), signal);
+  const b = queue.run(task("b"), signal);
+  const c = queue.run(task("c"), gone.signal);
+  const d = queue.run(task("d"), signal);
+  gone.abort();
+  t.is(await a, "a");
+  await t.throwsAsync(b, { message: "b failed" });
+  t.true(isPodnetError(await t.throwsAsync(c), "CANCELLED"));
+  t.is(await d, "d");
+  await queue.idle();
+  t.deepEqual(log, ["+a", "-a", "+b", "-b", "+d", "-d"]);
+});
