@@ -18,6 +18,7 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
   ["./scripts/quickstart --keep", "test/docs/quickstart.test.ts"],
   ["./scripts/quickstart --down", "test/docs/quickstart.test.ts"],
   ["./scripts/test", "this run itself"],
+  ["./bin/podnetd", "test/vm/, through startPodnetd with --config"],
   ["./scripts/test static unit", "this run itself, its stages static and unit"],
 ]);
 
