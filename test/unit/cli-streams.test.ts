@@ -1,0 +1,114 @@
+import { once } from "node:events";
+import test from "ava";
+import { serve } from "./api-fixtures/server.ts";
+import { playDaemon } from "./cli-fixtures/daemon.ts";
+import { podnet, start } from "./cli-fixtures/io.ts";
+
+const daemon = playDaemon();
+const server = await serve(daemon.routes);
+const socket = server.h2;
+test.after.always(() => server.kill());
+
+const here = { socket };
+const onTerminal = { socket, tty: true };
+/** Everything between escape sequences. */
+const plain = (text: string): string => text.replace(/\u001b\[[0-9;]*[A-Za-z]/g, "");
+
+test("watch prints lines for people and documents for programs", async (t) => {
+  const { code, out } = await podnet(["watch"], here);
+  t.is(code, 0);
+  t.regex(out, /^22:13:20\.005 {2}web +is +running +192\.168\.123\.2\/24\n/);
+  t.regex(out, /db +step +failed +nic\.plug 3\.0 ms\n$/);
+  const events = (await podnet(["watch", "-o", "json"], here)).out.trim().split("\n");
+  t.deepEqual(
+    events.map((line) => (JSON.parse(line) as { type: string }).type),
+    ["snapshot", "synced", "step"],
+  );
+  t.is(
+    (await podnet(["watch", "-o", "json", "--after", "5"], here)).out.trim().split("\n").length,
+    1,
+  );
+});
+
+test("ctrl-c ends a create with 130, TERM with 143", async (t) => {
+  for (const [name, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const) {
+    const session = start(["create", "--name", "slow"], onTerminal);
+    await once(session.stderr, "data");
+    session.signal(name);
+    t.is(await session.done, code);
+    t.regex(plain(session.stderr.text), /CANCELLED\)\n {2}hint: podnetd undoes what was begun\n$/);
+  }
+});
+
+test("ctrl-c ends a watch or a console without a word", async (t) => {
+  const session = start(["console", "web"], here);
+  await once(session.stdout, "data");
+  session.signal("SIGINT");
+  t.is(await session.done, 130);
+  t.is(session.stderr.text, "");
+});
+
+test("exec passes arguments, environment, output and the exit code", async (t) => {
+  const { code, err } = await podnet(
+    ["exec", "-e", "A=b", "-w", "/tmp", "web", "ls", "-l", "--help"],
+    here,
+  );
+  t.is(code, 3);
+  t.is(err, "bye\n");
+  t.like(daemon.calls.execs.at(-1), {
+    idOrName: "web",
+    args: ["ls", "-l", "--help"],
+    env: { A: "b" },
+    workdir: "/tmp",
+    terminal: false,
+  });
+  t.is((await podnet(["exec", "web", "--", "ls", "--"], here)).code, 3);
+  t.deepEqual(daemon.calls.execs.at(-1)?.args, ["ls", "--"], "only the first -- is ours");
+  t.is((await podnet(["exec", "web", "--"], here)).code, 2);
+  t.is((await podnet(["exec", "web", "nosuch"], here)).code, 127);
+  t.is((await podnet(["exec", "absent", "ls"], here)).code, 125);
+  t.is((await podnet(["exec", "web"], here)).code, 2);
+});
+
+test("exec -i passes standard input to its end", async (t) => {
+  const session = start(["exec", "-i", "web", "cat"], here);
+  const data = "x".repeat(300_000);
+  session.stdin.end(data);
+  t.is(await session.done, 3);
+  t.is(session.stdout.text, data);
+});
+
+test("exec -it: raw keys, size, signals; the terminal is put back", async (t) => {
+  const session = start(["exec", "-it", "web", "sh"], { ...onTerminal, env: { TERM: "vt100" } });
+  session.stdin.write("\u0003");
+  await once(session.stdout, "data");
+  t.is(session.stdout.text, "\u0003");
+  t.like(daemon.calls.execs.at(-1), {
+    terminal: true,
+    rows: 30,
+    columns: 100,
+    env: { TERM: "vt100" },
+  });
+  session.stdout.rows = 50;
+  session.signal("SIGWINCH");
+  session.signal("SIGTERM");
+  t.is(await session.done, 143);
+  t.deepEqual(daemon.calls.inputs, ["resize 50", "signal 15"]);
+  t.deepEqual(session.stdin.raw, [true, false]);
+  const piped = await podnet(["exec", "-it", "web", "sh"], here);
+  t.deepEqual([piped.code, /no terminal/.test(piped.err)], [2, true]);
+});
+
+test("console ends by itself, or by its detach key", async (t) => {
+  const kept = await podnet(["console", "--no-follow", "web"], here);
+  t.deepEqual([kept.code, kept.out], [0, "booting\r\n"]);
+  const session = start(["console", "web"], onTerminal);
+  await once(session.stdout, "data");
+  session.stdin.write("\u001d");
+  t.is(await session.done, 0);
+  t.regex(session.stderr.text, /Detached from web/);
+  t.deepEqual(session.stdin.raw, [true, false]);
+});
