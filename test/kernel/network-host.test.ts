@@ -86,6 +86,19 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
   t.deepEqual(await host.plan(networkFragment(), signal), []);
 });
 
+test.serial("A network of both families has both gateways, usable at once", async (t) => {
+  await using host = await open();
+  const both = networkFragment({
+    gateways: ["192.168.123.1/24" as IpPrefix, "fd00:123::1/64" as IpPrefix],
+  });
+  await host.ensure(both, signal);
+  t.deepEqual(await host.ensure(both, signal), []);
+  const addresses = await ip("-o address show dev hyper0");
+  t.regex(addresses, /inet6 fd00:123::1\/64 scope global nodad/);
+  await ip("address delete fd00:123::1/64 dev hyper0");
+  t.deepEqual(await host.plan(both, signal), ["address + fd00:123::1/64 on hyper0"]);
+});
+
 test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) => {
   await using host = await open();
   await host.ensure(networkFragment(), signal);

@@ -66,32 +66,31 @@ class Site implements AsyncDisposable {
 
   /** Whether a ping from a machine (undefined is the host) is answered within 0.4 s. */
   async reaches(from: string | undefined, address: string): Promise<boolean> {
-    const ping = ["ping", "-n", "-c", "1", "-W", "0.4", address];
-    const argv = from === undefined ? ping : ["ip", "netns", "exec", this.name(from), ...ping];
-    const { exitCode } = await run(argv as [string, ...string[]], { okCodes: [0, 1] });
-    return exitCode === 0;
+    try {
+      await this.#run(from, "ping", "-n", "-c", "1", "-W", "0.4", address);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Opens a TCP connection from one machine to another and gives the address the server saw it come from. */
-  async tcp(from: string, to: string, address: string): Promise<string> {
+  async tcp(from: string | undefined, to: string, address: string, port = 7000): Promise<string> {
     const serve = `require("net").createServer((s) => s.end(s.remoteAddress)).listen(7000, "0.0.0.0", () => console.log("up"))`;
     const server = spawn("ip", ["netns", "exec", this.name(to), process.execPath, "-e", serve]);
     try {
       await once(server.stdout, "data");
-      const ask = `const s = require("net").connect(7000, "${address}"); s.pipe(process.stdout); s.setTimeout(1000, () => process.exit(1))`;
-      const { stdout } = await run([
-        "ip",
-        "netns",
-        "exec",
-        this.name(from),
-        process.execPath,
-        "-e",
-        ask,
-      ]);
-      return stdout;
+      const ask = `const s = require("net").connect(${port}, "${address}"); s.pipe(process.stdout); s.setTimeout(1000, () => process.exit(1))`;
+      return await this.#run(from, process.execPath, "-e", ask);
     } finally {
       server.kill("SIGKILL");
     }
+  }
+
+  async #run(machine: string | undefined, ...argv: [string, ...string[]]): Promise<string> {
+    const enter = ["ip", "netns", "exec"] as const;
+    return (await run(machine === undefined ? argv : [...enter, this.name(machine), ...argv]))
+      .stdout;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -265,3 +264,43 @@ test.serial("Detached, a pod neither sends nor receives", async (t) => {
   t.false(await site.reaches(undefined, "192.168.123.2"));
   t.deepEqual(await site.host.detach({ pod: podFragment(2).key }, signal), []);
 });
+
+for (const variant of ["nft", "legacy"] as const)
+  test.serial(
+    `A port published through HYPER is reached where the ancestors' is, with iptables-${variant}`,
+    async (t) => {
+      await using site = await Site.open(variant);
+      await site.pod(2);
+      await site.pod(3);
+      const pod = podFragment(2).key;
+      const mark = ["-m", "comment", "--comment", `podnet:pod:${pod}`];
+      const tcp = (port: number): string[] => ["-p", "tcp", "-m", "tcp", "--dport", `${port}`];
+      const to = "192.168.123.2";
+      const dnat = [...tcp(8080), ...mark, "-j", "DNAT", "--to-destination", `${to}:7000`];
+      await run([`iptables-${variant}`, "-t", "nat", "-I", "HYPER", ...dnat]);
+      await run([
+        `iptables-${variant}`,
+        "-I",
+        "HYPER",
+        "-d",
+        to,
+        ...tcp(7000),
+        ...mark,
+        "-j",
+        "ACCEPT",
+      ]);
+      t.deepEqual(await site.host.diff(networkFragment(), signal), []);
+      t.is(await site.tcp("lan", "pod2", "192.0.2.1", 8080), "192.0.2.20");
+      t.is(await site.tcp("pod3", "pod2", "192.0.2.1", 8080), "192.168.123.3");
+      t.is(await site.tcp(undefined, "pod2", "192.0.2.1", 8080), "192.0.2.1");
+      t.false(await site.reaches("lan", to), "what is not published stays closed");
+      const known = { pods: new Set([pod, podFragment(3).key]), networks: new Set(["default"]) };
+      t.deepEqual(await site.host.sweep(known, signal), []);
+      const changes = await site.host.sweep(
+        { ...known, pods: new Set([podFragment(3).key]) },
+        signal,
+      );
+      t.is(changes.filter((change) => change.kind === "firewall").length, 2);
+      t.deepEqual(await site.host.diff(networkFragment(), signal), []);
+    },
+  );
