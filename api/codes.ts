@@ -47,6 +47,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   QMP_TIMEOUT: Code.DeadlineExceeded,
   NIC_SLOTS_FULL: Code.ResourceExhausted,
   NIC_UNPLUG_PENDING: Code.FailedPrecondition,
+  BOOT_FAILED: Code.Internal,
   AGENT_TIMEOUT: Code.DeadlineExceeded,
   AGENT_PROTOCOL: Code.Internal,
   AGENT_REFUSED: Code.Internal,

@@ -48,6 +48,7 @@ export const errorCodes = [
   "QMP_TIMEOUT",
   "NIC_SLOTS_FULL",
   "NIC_UNPLUG_PENDING",
+  "BOOT_FAILED",
   "AGENT_TIMEOUT",
   "AGENT_PROTOCOL",
   "AGENT_REFUSED",

@@ -62,6 +62,7 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
   await sweep(network, records, config);
   setMeta(db, "boot_id", bootId());
 
+  let ending = false;
   const parts: ServiceParts = {
     config,
     db,
@@ -74,7 +75,9 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
     fragments,
     log,
     startedMs,
-    end,
+    end: () => {
+      ending = true;
+    },
   };
   const version = await qemuVersion(qemuPath(config));
   const api = await serveApi({
@@ -82,6 +85,10 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
     tcp: config.tcp,
     routes: (router) => addRoutes(router, parts, version),
     metrics: () => metrics.render(),
+    answered: () => {
+      if (ending) end();
+      ending = false;
+    },
   });
   const held = opened.move();
   return {

@@ -130,7 +130,7 @@ async function main(argv: readonly string[]): Promise<void> {
       }
     });
   program.exitOverride((exit) => process.exit(exit.exitCode === 0 ? 0 : exitCodes.usage));
-  await program.parseAsync(argv as string[]);
+  await program.parseAsync(argv);
 }
 
 await main(process.argv);

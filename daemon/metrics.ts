@@ -32,30 +32,8 @@ export class Metrics {
       labelNames: ["code"],
       registers,
     });
-    new Gauge({
-      name: "podnet_pods",
-      help: "Pods by state",
-      labelNames: ["state"],
-      registers,
-      collect() {
-        this.reset();
-        for (const { state } of sources.pods()) this.inc({ state });
-      },
-    });
-    new Gauge({
-      name: "podnet_addresses",
-      help: "Addresses of a network's pool by state",
-      labelNames: ["network", "state"],
-      registers,
-      collect() {
-        for (const network of sources.networks) {
-          const { free, used, reserved, quarantined } = sources.poolStats(network);
-          for (const [state, count] of Object.entries({ free, used, reserved, quarantined })) {
-            this.set({ network, state }, Number(count));
-          }
-        }
-      },
-    });
+    this.#registry.registerMetric(podsGauge(sources));
+    this.#registry.registerMetric(addressesGauge(sources));
   }
 
   step(span: Span): void {
@@ -70,4 +48,36 @@ export class Metrics {
   async render(): Promise<{ readonly type: string; readonly text: string }> {
     return { type: this.#registry.contentType, text: await this.#registry.metrics() };
   }
+}
+
+// Both are counted when they are read. `registers: []` keeps them out of prom-client's global registry.
+
+function podsGauge(sources: MetricsSources): Gauge<"state"> {
+  return new Gauge({
+    name: "podnet_pods",
+    help: "Pods by state",
+    labelNames: ["state"],
+    registers: [],
+    collect() {
+      this.reset();
+      for (const { state } of sources.pods()) this.inc({ state });
+    },
+  });
+}
+
+function addressesGauge(sources: MetricsSources): Gauge<"network" | "state"> {
+  return new Gauge({
+    name: "podnet_addresses",
+    help: "Addresses of a network's pool by state",
+    labelNames: ["network", "state"],
+    registers: [],
+    collect() {
+      for (const network of sources.networks) {
+        const { free, used, reserved, quarantined } = sources.poolStats(network);
+        for (const [state, count] of Object.entries({ free, used, reserved, quarantined })) {
+          this.set({ network, state }, Number(count));
+        }
+      }
+    },
+  });
 }

@@ -1,11 +1,12 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import type { z } from "zod";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "../../core/names.ts";
 import { type IpRange, parseRange, parseSubnet, type SubnetConfig } from "./cidr.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
-import { type ConfigKey, configKeys } from "./schema.ts";
+import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
 
@@ -126,88 +127,94 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   return { config: build(merged), settings };
 }
 
-type Reader = <T>(key: string, parse: (value: never) => T) => T;
+/** The settings as the schema types them; what may be left out without a default is optional. */
+type Values = Omit<z.infer<typeof configSchema>, "socket_group" | "tcp" | "qemu"> & {
+  readonly socket_group?: string;
+  readonly tcp?: Partial<z.infer<typeof configSchema>["tcp"]>;
+  readonly qemu: Partial<Pick<z.infer<typeof configSchema>["qemu"], "path">> &
+    Pick<z.infer<typeof configSchema>["qemu"], "kvm">;
+};
+
+/** Dotted keys as the tables they stand for. Each value has passed its own schema already. */
+function nested(merged: Layer): Values {
+  const tree: Record<string, unknown> = {};
+  for (const [key, { value }] of merged) {
+    const [first, second] = key.split(".") as [string, string?];
+    if (second === undefined) tree[first] = value;
+    else tree[first] = { ...(tree[first] as object | undefined), [second]: value };
+  }
+  return tree as Values;
+}
+
+/** Runs a parser over a value; what it throws becomes an error about the key. */
+type Reader = <In, Out>(key: string, value: In, parse: (value: In) => Out) => Out;
 
 function build(merged: Layer): Config {
-  const value = <T>(key: string): T => merged.get(key)?.value as T;
-  const read: Reader = (key, parse) => {
-    const setting = merged.get(key) as Setting;
+  const values = nested(merged);
+  const read: Reader = (key, value, parse) => {
     try {
-      return parse(setting.value as never);
+      return parse(value);
     } catch (thrown) {
       const error = toPodnetError(thrown);
-      throw configError(
-        key,
-        setting.origin,
-        `is not usable: ${error.message}`,
-        error.hint ?? "",
-        error,
-      );
+      const { origin } = merged.get(key) as Setting;
+      throw configError(key, origin, `is not usable: ${error.message}`, error.hint ?? "", error);
     }
   };
-  const runDir = value<string>("run_dir");
+  const { timeouts } = values;
   return {
-    stateDir: value("state_dir"),
-    runDir,
-    podsDir: join(runDir, "pods"),
-    socket: value("socket"),
-    socketGroup: value("socket_group"),
-    logLevel: value("log_level"),
-    tcp: tcpConfig(merged, read),
-    network: networkConfig(value, read),
-    iptablesChain: value("iptables_chain"),
-    iptablesVariant: value("iptables_variant"),
-    disableIptables: value("disable_iptables"),
-    qemu: { path: value("qemu.path"), kvm: value("qemu.kvm") },
-    image: { kernel: value("image.kernel"), initrd: value("image.initrd") },
-    quarantineMs: value<number>("quarantine_s") * 1000,
+    stateDir: values.state_dir,
+    runDir: values.run_dir,
+    podsDir: join(values.run_dir, "pods"),
+    socket: values.socket,
+    socketGroup: values.socket_group,
+    logLevel: values.log_level,
+    tcp: tcpConfig(values, merged, read),
+    network: networkConfig(values, read),
+    iptablesChain: values.iptables_chain,
+    iptablesVariant: values.iptables_variant,
+    disableIptables: values.disable_iptables,
+    qemu: { path: values.qemu.path, kvm: values.qemu.kvm },
+    image: values.image,
+    quarantineMs: values.quarantine_s * 1000,
     timeouts: {
-      createMs: value<number>("timeouts.create_s") * 1000,
-      readyMs: value<number>("timeouts.ready_s") * 1000,
-      stopMs: value<number>("timeouts.stop_s") * 1000,
+      createMs: timeouts.create_s * 1000,
+      readyMs: timeouts.ready_s * 1000,
+      stopMs: timeouts.stop_s * 1000,
     },
   };
 }
 
-function networkConfig(value: <T>(key: string) => T, read: Reader): NetworkConfig {
-  const subnet = read("network.cidr", parseSubnet);
+function networkConfig({ network }: Values, read: Reader): NetworkConfig {
+  const subnet = read("network.cidr", network.cidr, parseSubnet);
   return {
     ...subnet,
-    name: read("network.name", (text: string) => parseNetworkName(text)),
-    bridge: read("network.bridge", (text: string) => parseIfName(text)),
-    mtu: value("network.mtu"),
-    reserved: read("network.reserved", (list: string[]) =>
+    name: read("network.name", network.name, parseNetworkName),
+    bridge: read("network.bridge", network.bridge, parseIfName),
+    mtu: network.mtu,
+    reserved: read("network.reserved", network.reserved, (list) =>
       list.map((text) => parseRange(text, subnet.cidr)),
     ),
-    dns: read("network.dns", (list: string[]) => list.map((text) => parseIp(text))),
-    dnsSearch: value("network.dns_search"),
+    dns: read("network.dns", network.dns, (list) => list.map((text) => parseIp(text))),
+    dnsSearch: network.dns_search,
   };
 }
 
 /** TCP is served only with all four of its settings: never without client certificates. */
-function tcpConfig(merged: Layer, read: Reader): TcpConfig | undefined {
-  const keys = ["tcp.address", "tcp.cert", "tcp.key", "tcp.client_ca"];
-  const present = keys.find((key) => merged.has(key));
-  if (present === undefined) return undefined;
-  const missing = keys.find((key) => !merged.has(key));
-  if (missing !== undefined) {
-    const { origin } = merged.get(present) as Setting;
+function tcpConfig({ tcp }: Values, merged: Layer, read: Reader): TcpConfig | undefined {
+  if (tcp === undefined) return undefined;
+  const { address, cert, key, client_ca: clientCa } = tcp;
+  if (address === undefined || cert === undefined || key === undefined || clientCa === undefined) {
+    const keys = ["tcp.address", "tcp.cert", "tcp.key", "tcp.client_ca"];
+    const present = keys.find((each) => merged.has(each)) ?? "tcp.address";
+    const missing = keys.find((each) => !merged.has(each)) ?? "";
     throw configError(
       present,
-      origin,
+      merged.get(present)?.origin ?? "",
       `needs "${missing}" as well`,
       "TCP is served with mutual TLS only: set address, cert, key and client_ca",
     );
   }
-  const { host, port } = read("tcp.address", parseEndpoint);
-  const text = (key: string): string => merged.get(key)?.value as string;
-  return {
-    host,
-    port,
-    cert: text("tcp.cert"),
-    key: text("tcp.key"),
-    clientCa: text("tcp.client_ca"),
-  };
+  return { ...read("tcp.address", address, parseEndpoint), cert, key, clientCa };
 }
 
 function parseEndpoint(text: string): { host: string; port: number } {

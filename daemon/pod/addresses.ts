@@ -1,4 +1,4 @@
-import { type Ip, type IpPrefix, ipOf } from "../../core/address.ts";
+import { type Ip, ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
@@ -123,7 +123,7 @@ function buildPool(
     network: network.cidr,
     clock,
     quarantineMs,
-    gateway: ipOf(network.gateway as IpPrefix),
+    gateway: ipOf(network.gateway),
   });
   for (const row of rows) {
     if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);

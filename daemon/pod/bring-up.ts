@@ -1,4 +1,5 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { lastWords } from "./last-words.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import { attach, type Progress, runFlow } from "./run-steps.ts";
@@ -38,9 +39,17 @@ export async function bringUp(
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);
+    const error = withConsole(toPodnetError(thrown), live);
     const failures = await undoPod(live, host, { graceful: false });
     if (failures.length > 0)
-      return { kind: "stuck", error: attach(thrown, failures), spans: ordered() };
-    return { kind: "undone", error: toPodnetError(thrown), spans: ordered() };
+      return { kind: "stuck", error: attach(error, failures), spans: ordered() };
+    return { kind: "undone", error, spans: ordered() };
   }
+}
+
+/** The error with the guest's last words, when it is about a guest. */
+function withConsole(error: PodnetError, live: LivePod): PodnetError {
+  const about = /^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code);
+  const console = about && live.vm !== undefined ? lastWords(live.vm.consoleTail()) : "";
+  return console === "" ? error : error.with({ details: { console } });
 }

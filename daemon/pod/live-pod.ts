@@ -21,7 +21,7 @@ export interface LivePod {
   readonly taps: Map<number, Tap>;
   /** Positions whose NIC is plugged. */
   readonly plugged: Set<number>;
-  /** Aborted with `QEMU_EXITED` when the machine ends without being told to. */
+  /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
   readonly ended: AbortController;
   /** Ends the listening to machine and guest. */
   readonly subscriptions: Set<() => void>;
@@ -33,13 +33,24 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
   live.record = vm.record;
   live.subscriptions.add(
     vm.onEvent((event) => {
-      if (event.kind !== "exited") return;
-      live.ended.abort(
-        new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {
-          hint: "See podnetd's log, which has the end of the guest's console",
-          details: { pid: vm.record.pid },
-        }),
-      );
+      const { pid } = vm.record;
+      if (event.kind === "exited") {
+        live.ended.abort(
+          new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {
+            hint: "See the end of the guest's console in the details, and podnetd's log",
+            details: { pid },
+          }),
+        );
+      }
+      // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
+      if (event.kind === "guest-reset" && live.identity === undefined) {
+        live.ended.abort(
+          new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {
+            hint: "See the end of its console in the details: more memory, or another kernel or initramfs",
+            details: { pid },
+          }),
+        );
+      }
     }),
   );
 }

@@ -41,10 +41,11 @@ export interface InterfacePlan {
 /** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it. */
 export function parseStoredPlan(text: string): PodPlan {
   const plan = JSON.parse(text) as PodPlan;
-  if (plan.version !== planVersion) {
+  const { version }: { version: number } = plan;
+  if (version !== planVersion) {
     throw new PodnetError(
       "STATE_NEWER",
-      `A stored plan has version ${String(plan.version)}, this podnetd knows ${planVersion}`,
+      `A stored plan has version ${version}, this podnetd knows ${planVersion}`,
       {
         hint: "Run the podnetd that wrote it, or a newer one",
       },

@@ -52,10 +52,8 @@ export class Requests {
   track(request: RequestKey, outcome: Promise<PodId>, signal: AbortSignal): Promise<PodId> {
     const { id, digest } = request;
     this.#running.set(id, { digest, outcome });
-    const done = (): void => {
-      this.#running.delete(id);
-    };
-    outcome.then(done, done);
+    // Its failure is the callers' to hear; this only follows its end.
+    void Promise.allSettled([outcome]).then(() => this.#running.delete(id));
     return waitFor(outcome, signal);
   }
 }

@@ -103,7 +103,7 @@ function act<K extends StepKind>(
   signal: AbortSignal,
 ): Promise<string> {
   // Each kind indexes its own action; TypeScript does not follow that through the union.
-  const action = actions[step.kind as K] as (typeof actions)[K];
+  const action = actions[step.kind];
   return action(step, run.live, run.host, signal);
 }
 
@@ -117,7 +117,7 @@ function refuseAborted(signal: AbortSignal): void {
 /** A failure with its step. A timer that ended a wait is a deadline, whatever the wait called it. */
 function explain(thrown: unknown, step: StepKind, signal: AbortSignal): PodnetError {
   const reason: unknown = signal.aborted ? signal.reason : undefined;
-  if (isPodnetError(reason, "DEADLINE_EXCEEDED", "CANCELLED", "QEMU_EXITED")) {
+  if (isPodnetError(reason, "DEADLINE_EXCEEDED", "CANCELLED", "QEMU_EXITED", "BOOT_FAILED")) {
     const cause = thrown === reason ? {} : { cause: thrown };
     return reason.with({ step, ...cause });
   }

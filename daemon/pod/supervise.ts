@@ -6,6 +6,7 @@ import { guestMessage } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Host } from "./host.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
+import { lastWords } from "./last-words.ts";
 import type { PodRecords } from "./records.ts";
 import { undoPod } from "./undo.ts";
 
@@ -64,7 +65,8 @@ async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boole
     const row = watch.records.get(plan.podId);
     if (row?.state !== "running") return;
     unsubscribe(live);
-    const error = toPodnetError(live.ended.signal.reason);
+    const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
+    const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
     if (poweredOff) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
     else watch.records.state(plan, "failed", { error });
     watch.gone(live);

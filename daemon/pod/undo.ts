@@ -72,7 +72,7 @@ function actUndo<K extends UndoKind>(
   host: Host,
   options: UndoOptions,
 ): Promise<void> {
-  const action = undoActions[step.kind as K] as (typeof undoActions)[K];
+  const action = undoActions[step.kind];
   return action(step, live, host, options);
 }
 

@@ -28,6 +28,8 @@ export interface ApiServerOptions {
   routes(router: ConnectRouter): void;
   /** What `GET /metrics` answers, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
+  /** Called after each answer has been sent, or has failed to be. */
+  answered(): void;
 }
 
 /** gRPC, gRPC-Web and JSON on one socket: which of them is told by the first bytes. */
@@ -46,9 +48,14 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   const http1 = createHttp1(handler);
   const http2 = createHttp2({}, handler);
   const sockets = new Set<Socket>();
+  const sessions = new Set<ServerHttp2Session>();
   let arriving: Peer = { kind: "unknown" };
   // Emitted while the connection is handed over below, which is the one moment both ends of it are known.
-  http2.on("session", (session: ServerHttp2Session) => peers.set(session, arriving));
+  http2.on("session", (session: ServerHttp2Session) => {
+    peers.set(session, arriving);
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
+  });
 
   const accept = (socket: Socket): void => {
     sockets.add(socket);
@@ -74,6 +81,9 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
           hint: "Try again when it runs again",
         }),
       );
+      // Both let answers under way be sent, and end what is idle.
+      for (const session of sessions) session.close();
+      http1.close();
       await drained(sockets, graceMs);
       for (const socket of sockets) socket.destroy();
     },
@@ -123,6 +133,7 @@ function requestHandler(
     contextValues: (request) => createContextValues().set(peerKey, peerOf(request)),
   });
   return (request, response) => {
+    (response as ServerResponse).once("close", () => options.answered());
     if (request.url === "/metrics" && request.method === "GET") void sendMetrics(options, response);
     else connect(request, response);
   };
@@ -191,8 +202,6 @@ async function listenTcp(
 async function drained(sockets: Set<Socket>, graceMs: number): Promise<void> {
   const limit = Promise.withResolvers<void>();
   const timer = setTimeout(limit.resolve, graceMs);
-  // Idle keep-alive connections never close by themselves: half-close tells the peer.
-  for (const socket of sockets) socket.end();
   const closed = Promise.all(
     [...sockets].map((socket) => new Promise((resolve) => socket.once("close", resolve))),
   );

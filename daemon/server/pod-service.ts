@@ -62,8 +62,10 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
 
     console: (request, context) => streamConsole(request, parts, context.signal),
 
-    verify({ idOrName }, context) {
-      return verifyPod(pods.running(validatePodRef(idOrName)), context.signal);
+    async verify({ idOrName }, context) {
+      const live = pods.running(validatePodRef(idOrName));
+      const { podId, ok, checks } = await verifyPod(live, context.signal, parts.fragments);
+      return { podId, ok, checks: [...checks] };
     },
   };
 }

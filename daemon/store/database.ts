@@ -126,8 +126,9 @@ function migrate(connection: DatabaseSync, path: string): void {
 }
 
 /** SQLite's extended codes keep the primary one in the low byte. */
-const sqliteCode = (thrown: unknown): number =>
-  thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) & 0xff : 0;
+const extendedCode = (thrown: unknown): number =>
+  thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) : 0;
+const sqliteCode = (thrown: unknown): number => extendedCode(thrown) & 0xff;
 const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
 
 function openError(path: string, cause: unknown): PodnetError {
@@ -143,6 +144,7 @@ function writeError(cause: unknown): unknown {
   if (!unwritable.has(sqliteCode(cause))) return cause;
   return new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
     hint: "Check free space and permissions of the state directory",
+    details: { sqlite: cause instanceof Error ? cause.message : "", code: extendedCode(cause) },
     cause,
   });
 }

@@ -1,3 +1,4 @@
+// oxlint-disable typescript/no-unnecessary-type-parameters -- the type says what the column holds, which the schema keeps
 import type { Row } from "./database.ts";
 
 /** Readers of single columns: the schema is STRICT, so a wrong type means a damaged file. */

@@ -1,0 +1,154 @@
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import test from "ava";
+import { systemClock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { parseResolvConf, readHostDns } from "../../daemon/host-dns.ts";
+import { Journal, type NewEvent } from "../../daemon/journal.ts";
+import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import { lastWords } from "../../daemon/pod/last-words.ts";
+import { shellWord } from "../../daemon/pod/plan-text.ts";
+import { attach } from "../../daemon/pod/run-steps.ts";
+import { hasCapability } from "../../daemon/preflight.ts";
+import { PushQueue } from "../../daemon/server/queue.ts";
+import { Database } from "../../daemon/store/database.ts";
+
+test("resolv.conf is read as resolvers read it", (t) => {
+  const text =
+    "# comment\nnameserver 127.0.0.53 ; local\nnameserver fe80::1%eth0\nnameserver 9.9.9.9\nsearch a.example b.example\noptions ndots:2 edns0\nnameserver nonsense\n";
+  t.deepEqual(parseResolvConf(text), {
+    servers: ["127.0.0.53", "9.9.9.9"],
+    search: ["a.example", "b.example"],
+    options: ["ndots:2", "edns0"],
+  } as never);
+});
+
+test("behind a stub on loopback the real servers are found", (t) => {
+  const files: Record<string, string> = {
+    "/etc/resolv.conf": "nameserver 127.0.0.53\nsearch stub\n",
+    "/run/systemd/resolve/resolv.conf": "nameserver 192.0.2.53\nsearch real\n",
+  };
+  t.deepEqual(readHostDns((path) => files[path]).servers, ["192.0.2.53"] as never);
+  t.deepEqual(readHostDns((path) => (path.startsWith("/etc") ? files[path] : undefined)).servers, [
+    "127.0.0.53",
+  ] as never);
+  t.deepEqual(readHostDns(() => undefined).servers, []);
+});
+
+test("one key is worked on by one at a time and in order, different keys side by side", async (t) => {
+  const lock = new KeyedLock<string>();
+  const seen: string[] = [];
+  const work = (key: string, name: string) =>
+    lock.run(key, async () => {
+      seen.push(`${name}+`);
+      await setImmediate();
+      seen.push(`${name}-`);
+      if (name === "a1") throw new Error("a failure does not stop the next");
+    });
+  await Promise.allSettled([work("a", "a1"), work("a", "a2"), work("b", "b1")]);
+  t.deepEqual(
+    seen.filter((each) => each.startsWith("a")),
+    ["a1+", "a1-", "a2+", "a2-"],
+  );
+  t.true(seen.indexOf("b1+") < seen.indexOf("a1-"));
+  t.is(lock.size, 0);
+  await lock.idle();
+});
+
+const event = (text: string): NewEvent => ({
+  kind: "updated",
+  podId: "p" as never,
+  podName: "n" as never,
+  data: { text },
+});
+const journal = (): Journal =>
+  new Journal(Database.openIn(mkdtempSync(join(tmpdir(), "podnet-journal-"))), systemClock);
+
+test("a watcher gets what was and what follows, once and in order", async (t) => {
+  const log = journal();
+  for (const text of ["1", "2", "3"]) log.emit(event(text));
+  const stop = new AbortController();
+  const seen: string[] = [];
+  for await (const { cursor, data } of log.watch(1, stop.signal)) {
+    seen.push(data.text);
+    if (cursor === 3) log.emit(event("4"));
+    if (cursor === 4) stop.abort();
+  }
+  t.deepEqual(seen, ["2", "3", "4"]);
+});
+
+test("nothing is told of what was rolled back", async (t) => {
+  const log = journal();
+  const stop = new AbortController();
+  t.throws(() =>
+    log.transact((emit) => {
+      emit(event("never"));
+      throw new Error("no");
+    }),
+  );
+  log.emit(event("yes"));
+  for await (const { data } of log.watch(0, stop.signal)) {
+    t.is(data.text, "yes");
+    stop.abort();
+  }
+});
+
+test("a reader that is too slow, or comes too late, is told to list anew", async (t) => {
+  const log = journal();
+  const stop = new AbortController();
+  const slow = log.watch(0, stop.signal);
+  log.emit(event("first"));
+  await slow.next();
+  for (let i = 0; i < 1100; i++) log.emit(event("more"));
+  await t.throwsAsync(
+    async () => {
+      for await (const _ of slow) await setImmediate();
+    },
+    { code: "EVENTS_LOST" },
+  );
+  await t.throwsAsync(log.watch(5000, stop.signal).next(), { code: "EVENTS_LOST" });
+});
+
+test("a queue gives what was pushed, up to its end", async (t) => {
+  const queue = new PushQueue<number>();
+  queue.push(1);
+  const seen: number[] = [];
+  const reading = (async () => {
+    for await (const value of queue.read()) seen.push(value);
+  })();
+  await setImmediate();
+  queue.push(2);
+  queue.end();
+  await reading;
+  t.deepEqual(seen, [1, 2]);
+});
+
+test("a guest's last words begin at its panic and hold nothing a terminal obeys", (t) => {
+  const bytes = Buffer.from(
+    "boot\r\n\u001b[31mred\u001b[0m\u0007\n[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0\n",
+  );
+  t.is(lastWords(bytes), "[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0");
+  t.is(lastWords(Buffer.from("\u001b[31mred\u001b[0m\u0007\n")), "red");
+  t.true(lastWords(Buffer.alloc(1 << 20, "a")).length <= 600);
+});
+
+test("the first error keeps its word, the others stand behind it", (t) => {
+  const first = new PodnetError("QEMU_EXITED", "first", { step: "vm.start", hint: "do" });
+  const error = attach(first, [new Error("second")]);
+  t.like(error, { code: "QEMU_EXITED", message: "first", step: "vm.start", hint: "do" });
+  t.true(error.cause instanceof AggregateError && error.cause.errors.length === 2);
+});
+
+test("arguments are written as a shell takes them", (t) => {
+  t.is(shellWord("a,b=c"), "a,b=c");
+  t.is(shellWord("it's $(x)"), `'it'\\''s $(x)'`);
+  t.is(shellWord(""), "''");
+});
+
+test("capabilities are read from the kernel's own line", (t) => {
+  t.true(hasCapability("Name:\tx\nCapEff:\t0000000000001000\n", 12n));
+  t.false(hasCapability("CapEff:\t0000000000000fff\n", 12n));
+  t.false(hasCapability("", 12n));
+});

@@ -1,0 +1,239 @@
+import test from "ava";
+import fc from "fast-check";
+import { create } from "@bufbuild/protobuf";
+import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { PodSpec } from "../../api/pod-spec.ts";
+import { validateSpec } from "../../api/validate.ts";
+import type { Ip } from "../../core/address.ts";
+import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
+import type { PodId } from "../../core/names.ts";
+import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
+import { planPod } from "../../daemon/pod/plan.ts";
+import { describePlan } from "../../daemon/pod/plan-text.ts";
+import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import type { NetworkSnapshot, Snapshot } from "../../daemon/pod/snapshot.ts";
+
+const network: NetworkSnapshot = {
+  name: "default" as never,
+  bridge: "hyper0" as never,
+  cidr: "192.168.123.0/24" as never,
+  gateway: "192.168.123.1/24" as never,
+  mtu: 1500,
+  isolated: false,
+  ports: 0,
+  nextFree: Array.from({ length: 32 }, (_, i) => `192.168.123.${i + 2}` as Ip),
+  asked: {},
+};
+
+const snapshot: Snapshot = {
+  podId: "abcdefghijkl" as PodId,
+  podsDir: "/run/podnet/pods",
+  networks: [network],
+  macHolders: {},
+  freshMacs: Array.from(
+    { length: 32 },
+    (_, i) => `52:54:00:00:00:${(i + 1).toString(16).padStart(2, "0")}` as never,
+  ),
+  defaultImage: { kernel: "/image/vmlinux", initrd: "/image/initramfs.gz", minMemoryMib: 72 },
+  files: {
+    "/image/vmlinux": { kind: "file", bytes: 40 << 20 },
+    "/image/initramfs.gz": { kind: "file", bytes: 1 << 20 },
+    "/own/vmlinux": { kind: "file", bytes: 60 << 20 },
+    "/locked": { kind: "unreadable", why: "EACCES" },
+  },
+  dns: {
+    servers: ["127.0.0.53" as Ip, "192.0.2.53" as Ip],
+    search: ["example.org"],
+    options: ["ndots:2"],
+  },
+  nicSlots: 31,
+};
+
+const spec = (wire: object = {}): PodSpec =>
+  validateSpec(create(CreatePodRequestSchema, { spec: wire }).spec, { network: network.name });
+
+const plan = (wire: object = {}, over: Partial<Snapshot> = {}): PodPlan =>
+  planPod(spec(wire), { ...snapshot, ...over }, ({ memoryMib, kernel }) => [
+    "qemu-system-x86_64",
+    "-m",
+    `${memoryMib}`,
+    "-kernel",
+    kernel,
+  ]);
+
+test("a pod of defaults, as text", (t) => {
+  const text = describePlan(plan(), [], {
+    fragment: (fragment) =>
+      fragment.kind === "pod"
+        ? fragment.ports.map(({ tap, bridge, alias }) => `port ${tap} on ${bridge} ${alias}`)
+        : [],
+    plug: describePlug,
+  })
+    .flatMap(({ step, lines }) => lines.map((line) => `${step}: ${line}`))
+    .join("\n");
+  t.is(
+    text,
+    `store.claim: pod abcdefghijkl "pod-abcdef" with 1 vCPU and 128 MiB in /run/podnet/pods/abcdefghijkl
+store.claim: interface eth0 on default: 192.168.123.2/24 mac 52:54:00:00:00:01 mtu 1500 default route by 192.168.123.1
+tap.open: tap pnabcdefghijkl0 no_pi vnet_hdr, not persistent
+port.attach: port pnabcdefghijkl0 on hyper0 podnet:pod:abcdefghijkl:0
+vm.start: qemu-system-x86_64 -m 128 -kernel /image/vmlinux
+guest.configure: configure {"requestId":"abcdefghijkl","hostname":"pod-abcdef","dns":{"servers":["192.0.2.53"],"search":["example.org"],"options":["ndots:2"]},"interfaces":[{"mac":"52:54:00:00:00:01","name":"eth0","mtu":1500,"addresses":["192.168.123.2/24"]}],"routes":[{"destination":"0.0.0.0/0","gateway":"192.168.123.1","interface":"eth0"}],"neighbours":[],"waitMs":15000}
+nic.plug: {"execute":"getfd","arguments":{"fdname":"fd-abcdefghijkl-0"}}
+nic.plug: {"execute":"netdev_add","arguments":{"type":"tap","id":"net0","fd":"fd-abcdefghijkl-0"}}
+nic.plug: {"execute":"device_add","arguments":{"driver":"virtio-net-pci","id":"nic0","bus":"br0","addr":"0x1","netdev":"net0","mac":"52:54:00:00:00:01","romfile":""}}`,
+  );
+});
+
+test("the same spec and snapshot give the same plan, and it is plain JSON", (t) => {
+  t.deepEqual(plan(), plan());
+  t.deepEqual(JSON.parse(JSON.stringify(plan())), plan());
+});
+
+const defaults = (wire: object): (string | undefined)[] =>
+  plan(wire).interfaces.map(({ gateway }) => gateway);
+
+test("the first automatic interface gets the default route", (t) => {
+  t.deepEqual(defaults({ interfaces: [{}, {}] }), ["192.168.123.1", undefined]);
+  t.deepEqual(defaults({ interfaces: [{ address: "192.168.123.9" }, {}] }), [
+    undefined,
+    "192.168.123.1",
+  ]);
+});
+
+test("an interface with an address of its own gets it only by asking", (t) => {
+  t.deepEqual(defaults({ interfaces: [{ address: "192.168.123.9" }] }), [undefined]);
+  t.deepEqual(defaults({ interfaces: [{ address: "192.168.123.9", gateway: "192.168.123.77" }] }), [
+    "192.168.123.77",
+  ]);
+});
+
+test("a gateway or default route that is asked for leaves the automatic one out", (t) => {
+  t.deepEqual(
+    defaults({ interfaces: [{}, { address: "192.168.123.9", gateway: "192.168.123.1" }] }),
+    [undefined, "192.168.123.1"],
+  );
+  const { guest } = plan({ routes: [{ destination: "default", gateway: "192.168.123.200" }] });
+  t.deepEqual(guest.routes, [
+    { destination: "0.0.0.0/0", gateway: "192.168.123.200", interface: "eth0" },
+  ] as never);
+});
+
+test("automatic addresses pass by those the same pod asks for", (t) => {
+  const { interfaces } = plan({ interfaces: [{}, { address: "192.168.123.3" }, {}] });
+  t.deepEqual(
+    interfaces.map(({ addresses }) => addresses[0]),
+    ["192.168.123.2/24", "192.168.123.3/24", "192.168.123.4/24"] as never,
+  );
+});
+
+test("a guest is never given a nameserver on loopback", (t) => {
+  const servers = ["127.0.0.1", "::1", "192.0.2.1"] as Ip[];
+  t.deepEqual(plan({}, { dns: { servers, search: [], options: [] } }).guest.dns?.servers, [
+    "192.0.2.1",
+  ] as never);
+});
+
+const asked = (status: NetworkSnapshot["asked"]): Partial<Snapshot> => ({
+  networks: [{ ...network, asked: status }],
+});
+
+const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>])[] = [
+  ["NAME_IN_USE", "name", { name: "web" }, { nameHolder: "bbbbbbbbbbbb" as PodId }],
+  [
+    "ADDRESS_IN_USE",
+    "interfaces[0].address",
+    { interfaces: [{ address: "192.168.123.5" }] },
+    asked({ "192.168.123.5": { kind: "held", by: "pod b/0" } } as never),
+  ],
+  [
+    "ADDRESS_RESERVED",
+    "interfaces[0].address",
+    { interfaces: [{ address: "192.168.123.1" }] },
+    asked({ "192.168.123.1": { kind: "reserved", why: "gateway" } } as never),
+  ],
+  ["ADDRESS_OUT_OF_RANGE", "interfaces[0].address", { interfaces: [{ address: "10.0.0.1" }] }, {}],
+  [
+    "ADDRESS_OUT_OF_RANGE",
+    "interfaces[0].gateway",
+    { interfaces: [{ address: "192.168.123.5", gateway: "10.0.0.1" }] },
+    {},
+  ],
+  ["POOL_EXHAUSTED", "interfaces[0].network", {}, { networks: [{ ...network, nextFree: [] }] }],
+  ["NETWORK_NOT_FOUND", "interfaces[0].network", { interfaces: [{ network: "blue" }] }, {}],
+  [
+    "MAC_IN_USE",
+    "interfaces[0].mac",
+    { interfaces: [{ mac: "52:54:00:aa:bb:cc" }] },
+    { macHolders: { "52:54:00:aa:bb:cc": "bbbbbbbbbbbb" } as never },
+  ],
+  ["MTU_OUT_OF_RANGE", "interfaces[0].mtu", { interfaces: [{ mtu: 1501 }] }, {}],
+  ["NIC_SLOTS_FULL", "interfaces", { interfaces: [{}, {}] }, { nicSlots: 1 }],
+  ["IMAGE_MISSING", "boot.kernel", { boot: { kernel: "/gone" } }, {}],
+  ["IMAGE_UNREADABLE", "boot.initrd", { boot: { initrd: "/locked" } }, {}],
+  ["IMAGE_MISSING", "boot.disks[0].path", { boot: { disks: [{ path: "/gone" }] } }, {}],
+  ["MEMORY_TOO_SMALL", "resources.memory_mib", { resources: { memoryMib: 64 } }, {}],
+  [
+    "MEMORY_TOO_SMALL",
+    "resources.memory_mib",
+    { resources: { memoryMib: 61 }, boot: { kernel: "/own/vmlinux" } },
+    {},
+  ],
+  [
+    "INVALID_ARGUMENT",
+    "routes[0].gateway",
+    { routes: [{ destination: "10.0.0.0/8", gateway: "172.16.0.1" }] },
+    {},
+  ],
+];
+
+for (const [code, field, wire, over] of refusals) {
+  test(`refused: ${code} of ${field} in ${JSON.stringify(wire)}`, (t) => {
+    const error = t.throws(() => plan(wire, over));
+    t.true(isPodnetError(error, code), String(error));
+    if (!isPodnetError(error)) return;
+    t.is(error.field, field);
+    t.truthy(error.hint);
+  });
+}
+
+test("a bridge has 1,023 ports and not one more", (t) => {
+  t.notThrows(() => plan({}, { networks: [{ ...network, ports: 1022 }] }));
+  t.throws(() => plan({}, { networks: [{ ...network, ports: 1023 }] }), { code: "BRIDGE_FULL" });
+});
+
+test("whatever interfaces are asked for, no two get the same of anything", (t) => {
+  const wanted = fc.record(
+    {
+      address: fc.integer({ min: 2, max: 12 }).map((n) => `192.168.123.${n}`),
+      mac: fc.integer({ min: 1, max: 8 }).map((n) => `52:54:00:00:00:0${n}`),
+      guestName: fc.constantFrom("eth0", "eth1", "net9"),
+    },
+    { requiredKeys: [] },
+  );
+  fc.assert(
+    fc.property(fc.array(wanted, { minLength: 1, maxLength: 16 }), (interfaces) => {
+      let made: PodPlan;
+      try {
+        made = plan({ interfaces });
+      } catch (thrown) {
+        t.true(
+          isPodnetError(thrown, "ADDRESS_IN_USE", "MAC_IN_USE", "INVALID_ARGUMENT"),
+          String(thrown),
+        );
+        return;
+      }
+      for (const of of [
+        made.interfaces.flatMap(({ addresses }) => addresses),
+        made.interfaces.map(({ nic }) => nic.mac),
+        made.interfaces.map(({ nic }) => nic.tap),
+        made.interfaces.map(({ nic }) => `${nic.slot}`),
+        made.interfaces.map(({ guestName }) => guestName),
+      ]) {
+        t.is(new Set<string>(of).size, interfaces.length);
+      }
+      t.true(made.interfaces.every(({ nic }) => nic.tap.length <= 15));
+      t.true(made.interfaces.filter(({ gateway }) => gateway !== undefined).length <= 1);
+    }),
+  );
+});

@@ -1,0 +1,247 @@
+import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { addressOf, nothing, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+const scratch = mkdtempSync(join(tmpdir(), "podnet-failures-"));
+
+test.serial.before(async () => {
+  rig = await openRig("quarantine_s = 0\n[timeouts]\nready_s = 4\ncreate_s = 30\n");
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+/** Resolves when a create has reached a step. */
+async function reached(step: string): Promise<void> {
+  const ended = new AbortController();
+  for await (const { kind, span } of rig.client.pods.watch({}, { signal: ended.signal })) {
+    if (kind === Kind.STEP && span?.step === step) break;
+  }
+  ended.abort();
+}
+
+async function gone(): Promise<void> {
+  const ended = new AbortController();
+  for await (const { kind } of rig.client.pods.watch({}, { signal: ended.signal })) {
+    if (kind === Kind.DELETED) break;
+    if (kind === Kind.SYNCED && (await rig.client.pods.list({})).pods.length === 0) break;
+  }
+  ended.abort();
+}
+
+test.serial("a create without a request id is undone when its caller goes away", async (t) => {
+  const caller = new AbortController();
+  const create = rig.client.pods.create({ spec: { name: "left" } }, { signal: caller.signal });
+  const seen = reached("vm.start");
+  await Promise.race([seen, create]);
+  caller.abort();
+  await t.throwsAsync(create, { code: "CANCELLED" });
+  await gone();
+  t.deepEqual(await rig.leftovers(), nothing);
+});
+
+test.serial("a caller of plain JSON that goes away is noticed too", async (t) => {
+  const started = reached("vm.start");
+  const curl = rig.lab.host.spawn([
+    "curl",
+    "-s",
+    "--unix-socket",
+    rig.daemon.socket,
+    "-H",
+    "content-type: application/json",
+    "-d",
+    '{"spec":{"name":"curled"}}',
+    "http://podnet/podnet.v1.PodService/Create",
+  ]);
+  await started;
+  curl.kill("SIGKILL");
+  await gone();
+  t.deepEqual(await rig.leftovers(), nothing);
+});
+
+test.serial("a deadline that passes undoes the create and says so", async (t) => {
+  const error = await t.throwsAsync(
+    rig.client.pods.create({ spec: { name: "slow" }, timeoutMs: 1000, requestId: "slow-1" }),
+    {
+      code: "DEADLINE_EXCEEDED",
+    },
+  );
+  t.true(isPodnetError(error) && error.step !== undefined);
+  t.deepEqual(await rig.leftovers(), nothing);
+});
+
+test.serial("the same request id asked for again gets the same failure", async (t) => {
+  await t.throwsAsync(rig.client.pods.create({ spec: { name: "slow" }, requestId: "slow-1" }), {
+    code: "DEADLINE_EXCEEDED",
+  });
+  await t.throwsAsync(rig.client.pods.create({ spec: { name: "other" }, requestId: "slow-1" }), {
+    code: "REQUEST_CONFLICT",
+  });
+  t.deepEqual(await rig.leftovers(), nothing);
+});
+
+test.serial("with a request id two callers get one pod, though the first goes away", async (t) => {
+  const first = new AbortController();
+  const request = { spec: { name: "joined" }, requestId: "join-1" };
+  const seen = reached("vm.start");
+  const lost = rig.client.pods.create(request, { signal: first.signal });
+  await seen;
+  first.abort();
+  await t.throwsAsync(lost, { code: "CANCELLED" });
+  const [second, third] = await Promise.all([
+    rig.client.pods.create(request),
+    rig.client.pods.create(request),
+  ]);
+  t.is(second.pod?.id, third.pod?.id);
+  t.is(second.pod?.state, PodState.RUNNING);
+  const again = await rig.client.pods.create(request);
+  t.is(again.pod?.id, second.pod?.id);
+  t.is((await rig.client.pods.list({})).pods.length, 1);
+});
+
+test.serial("a deleted pod's address serves the next at once, under another MAC", async (t) => {
+  const { pod } = await rig.client.pods.get({ idOrName: "joined" });
+  const address = addressOf(pod);
+  await rig.lab.host.ping(address, 1);
+  await rig.client.pods.delete({ idOrName: "joined" });
+  const next = await rig.client.pods.create({ spec: { name: "heir", interfaces: [{ address }] } });
+  t.not(next.pod?.interfaces[0]?.mac, pod?.interfaces[0]?.mac);
+  await rig.lab.host.ping(address, 2);
+});
+
+test.serial(
+  "a pod deleted while it is created leaves nothing, and its creator is told",
+  async (t) => {
+    const seen = reached("vm.start");
+    const create = rig.client.pods.create({ spec: { name: "doomed" } });
+    await seen;
+    const [deleted] = await Promise.all([
+      rig.client.pods.delete({ idOrName: "doomed" }),
+      t.throwsAsync(create, { code: "CANCELLED" }),
+    ]);
+    t.true(deleted.existed);
+    await rig.client.pods.delete({ idOrName: "heir" });
+    t.deepEqual(await rig.leftovers(), nothing);
+  },
+);
+
+test.serial("a daemon killed in the middle of a create undoes it at its next start", async (t) => {
+  const seen = reached("vm.start");
+  const create = rig.client.pods.create({ spec: { name: "cut" }, requestId: "cut-1" });
+  await seen;
+  await Promise.all([rig.restart("kill"), t.throwsAsync(create)]);
+  t.deepEqual(await rig.leftovers(), nothing);
+  await t.throwsAsync(rig.client.pods.create({ spec: { name: "cut" }, requestId: "cut-1" }), {
+    code: "CANCELLED",
+  });
+});
+
+/** Creates with a spec that cannot work, and says what there is afterwards. */
+const fails = (code: string, step: string, spec: object, console = /(?:)/): void => {
+  test.serial(`${code} at ${step} is told with its step, and undone`, async (t) => {
+    const error = await t.throwsAsync(rig.client.pods.create({ spec: { name: "bad", ...spec } }));
+    t.true(isPodnetError(error), String(error));
+    if (!isPodnetError(error)) return;
+    t.is(error.code, code as never, error.message);
+    t.is(error.step, step);
+    t.truthy(error.hint);
+    t.regex(String(error.details["console"] ?? ""), console);
+    t.deepEqual(await rig.leftovers(), nothing);
+  });
+};
+
+const text = join(scratch, "vmlinux.txt");
+writeFileSync(text, "no kernel at all\n".repeat(100));
+fails("IMAGE_UNREADABLE", "vm.start", { boot: { kernel: text } });
+// Debian's kernel with nothing it could run: it panics, and restarts a second later.
+const empty = join(scratch, "empty.cpio");
+writeFileSync(empty, Buffer.alloc(512));
+fails("BOOT_FAILED", "guest.ready", { boot: { initrd: empty } }, /Kernel panic/);
+// A guest that boots and says nothing: the kernel waits for ever before it starts the agent.
+fails("AGENT_TIMEOUT", "guest.ready", { boot: { cmdline: "rdinit=/bin/sleep -- 1000" } });
+
+test.serial("QEMU missing, dying and being something else are told apart", async (t) => {
+  await rig.client.pods.list({});
+  const dying = join(scratch, "qemu-dies");
+  writeFileSync(
+    dying,
+    "#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.22' && exit 0\necho 'out of luck' >&2\nexit 3\n",
+  );
+  chmodSync(dying, 0o755);
+  await rig.restart("stop", { PODNET_QEMU_PATH: dying });
+  const error = await t.throwsAsync(rig.client.pods.create({ spec: { name: "bad" } }), {
+    code: "QEMU_EXITED",
+  });
+  t.regex(error?.message ?? "", /out of luck/);
+  t.deepEqual(await rig.leftovers(), nothing);
+  await t.throwsAsync(rig.restart("stop", { PODNET_QEMU_PATH: "/nowhere/qemu" }), {
+    message: /QEMU_MISSING/,
+  });
+  await rig.restart("stop");
+});
+
+test.serial(
+  "a second daemon on the same state, or in the same namespace, is refused and the first goes on",
+  async (t) => {
+    const podnetd = join(import.meta.dirname, "../../bin/podnetd");
+    await t.throwsAsync(rig.lab.host.run(podnetd, "--config", rig.daemon.configFile), {
+      message: /ALREADY_RUNNING/,
+    });
+    await t.throwsAsync(rig.lab.lan.run(podnetd, "--config", rig.daemon.configFile), {
+      message: /ALREADY_RUNNING/,
+    });
+    await t.throwsAsync(
+      rig.lab.host.run(
+        podnetd,
+        "--state-dir",
+        join(scratch, "state"),
+        "--run-dir",
+        join(scratch, "run"),
+      ),
+      { message: /network namespace/ },
+    );
+    t.is((await rig.client.pods.list({})).pods.length, 0);
+  },
+);
+
+test.serial(
+  "what bears our mark and has no row goes at the next start, what does not stays",
+  async (t) => {
+    const { host } = rig.lab;
+    await rig.daemon.stop();
+    for (const name of ["stray0", "alien0"])
+      await host.run("ip", "link", "add", "name", name, "type", "bridge");
+    await host.run(
+      "ip",
+      "link",
+      "set",
+      "dev",
+      "stray0",
+      "alias",
+      "podnet:pod:aaaabbbbcccc:0",
+      "group",
+      "73",
+    );
+    await rig.restart("stop");
+    t.deepEqual((await rig.leftovers()).links, ["alien0"]);
+    await host.run("ip", "link", "del", "dev", "alien0");
+  },
+);
+
+test.serial("down removes everything podnet made, and the daemon ends", async (t) => {
+  const { host } = rig.lab;
+  await rig.client.pods.create({ spec: { name: "last" } });
+  t.regex(await host.run("iptables-save"), /HYPER/);
+  const { removed } = await rig.client.node.down({});
+  t.true(removed.includes("pod last"));
+  await rig.daemon.stop();
+  t.notRegex(await host.run("ip", "-o", "link"), /hyper0|pn[a-z2-7]{12}/);
+  t.notRegex(await host.run("iptables-save"), /podnet|HYPER/);
+  t.is((await host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(), "0");
+});

@@ -1,0 +1,231 @@
+import { readdirSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
+import test from "ava";
+import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { addressOf, execIn, nothing, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+
+// One daemon serves this whole file, and its pods live from test to test: booting is what costs.
+test.serial.before(async () => {
+  rig = await openRig("quarantine_s = 0\n");
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+test.serial("the plan says everything and does nothing", async (t) => {
+  const { plan } = await rig.client.pods.create({ spec: { name: "planned" }, planOnly: true });
+  const text = plan?.sections.flatMap(({ lines }) => lines).join("\n") ?? "";
+  t.regex(text, /192\.168\.123\.2\/24/);
+  t.regex(text, /bridge .*hyper0|hyper0 bridge/);
+  t.regex(text, /MASQUERADE/);
+  t.regex(text, /qemu-system/);
+  t.regex(text, /"execute":"device_add"/);
+  t.regex(text, /configure \{/);
+  t.deepEqual(await rig.leftovers(), nothing);
+});
+
+test.serial("a pod is created, with its network working both ways", async (t) => {
+  const { pod } = await rig.client.pods.create({ spec: { name: "one", labels: { role: "web" } } });
+  t.is(pod?.state, PodState.RUNNING);
+  t.is(addressOf(pod), "192.168.123.2");
+  const [first] = pod?.interfaces ?? [];
+  t.is(first?.state, InterfaceState.CONFIGURED);
+  t.deepEqual(first?.observedAddresses, ["192.168.123.2/24"]);
+  t.is(first?.gateway, "192.168.123.1");
+  t.deepEqual(pod?.spans.map(({ step }) => step).toSorted(), [
+    "guest.configure",
+    "guest.ready",
+    "guest.verify",
+    "nic.plug",
+    "port.attach",
+    "tap.open",
+    "vm.start",
+  ]);
+  await rig.lab.host.ping("192.168.123.2", 3);
+  const gateway = await execIn(rig.client, "one", "ping", "-c", "1", "-W", "2", "192.168.123.1");
+  t.is(gateway.code, 0, gateway.output);
+  const internet = await execIn(rig.client, "one", "ping", "-c", "1", "-W", "2", "203.0.113.10");
+  t.is(internet.code, 0, internet.output);
+});
+
+test.serial("its tap is QEMU's alone", async (t) => {
+  const fds = `/proc/${rig.daemon.process.pid}/fd`;
+  const open = readdirSync(fds).flatMap((fd) => {
+    try {
+      return [readlinkSync(join(fds, fd))];
+    } catch {
+      return [];
+    }
+  });
+  t.deepEqual(
+    open.filter((target) => target === "/dev/net/tun"),
+    [],
+  );
+  const [tap] = (await rig.leftovers()).links;
+  t.regex(
+    await rig.lab.host.run("ip", "-d", "link", "show", "dev", tap ?? ""),
+    /persist off vnet_hdr on/,
+  );
+});
+
+test.serial("a second pod reaches the first", async (t) => {
+  const { pod } = await rig.client.pods.create({ spec: { name: "two" } });
+  t.is(addressOf(pod), "192.168.123.3");
+  const ping = await execIn(rig.client, "two", "ping", "-c", "1", "-W", "2", "192.168.123.2");
+  t.is(ping.code, 0, ping.output);
+});
+
+const taken: readonly (readonly [string, string, RegExp, object])[] = [
+  ["NAME_IN_USE", "name", /"one"/, { name: "one" }],
+  [
+    "ADDRESS_IN_USE",
+    "interfaces[0].address",
+    /held by pod/,
+    { interfaces: [{ address: "192.168.123.2" }] },
+  ],
+  [
+    "ADDRESS_OUT_OF_RANGE",
+    "interfaces[0].address",
+    /10\.9\.9\.9/,
+    { interfaces: [{ address: "10.9.9.9" }] },
+  ],
+  [
+    "ADDRESS_RESERVED",
+    "interfaces[0].address",
+    /gateway/,
+    { interfaces: [{ address: "192.168.123.1" }] },
+  ],
+  [
+    "GATEWAY_CONFLICT",
+    "interfaces[1].gateway",
+    /default route/,
+    {
+      interfaces: [
+        { address: "192.168.123.50", gateway: "192.168.123.1" },
+        { address: "192.168.123.51", gateway: "192.168.123.1" },
+      ],
+    },
+  ],
+  ["MTU_OUT_OF_RANGE", "interfaces[0].mtu", /9000/, { interfaces: [{ mtu: 9000 }] }],
+  ["MEMORY_TOO_SMALL", "resources.memory_mib", /MiB/, { resources: { memoryMib: 40 } }],
+  ["IMAGE_MISSING", "boot.kernel", /nowhere/, { boot: { kernel: "/nowhere/vmlinux" } }],
+  ["IMAGE_UNREADABLE", "boot.initrd", /no file/, { boot: { initrd: "/tmp" } }],
+  ["NETWORK_NOT_FOUND", "interfaces[0].network", /"blue"/, { interfaces: [{ network: "blue" }] }],
+  ["MAC_INVALID", "interfaces[0].mac", /01:00/, { interfaces: [{ mac: "01:00:5e:00:00:01" }] }],
+];
+
+for (const [code, field, message, spec] of taken) {
+  test.serial(`refused before anything happens: ${code}`, async (t) => {
+    const before = await rig.leftovers();
+    const error = await t.throwsAsync(rig.client.pods.create({ spec }));
+    t.true(isPodnetError(error), String(error));
+    if (!isPodnetError(error)) return;
+    t.is(error.code, code as never);
+    t.is(error.field, field);
+    t.regex(error.message, message);
+    t.truthy(error.hint);
+    t.deepEqual(await rig.leftovers(), before);
+  });
+}
+
+test.serial("a MAC that another pod has is refused", async (t) => {
+  const { pod } = await rig.client.pods.get({ idOrName: "one" });
+  const mac = pod?.interfaces[0]?.mac ?? "";
+  await t.throwsAsync(rig.client.pods.create({ spec: { interfaces: [{ mac }] } }), {
+    code: "MAC_IN_USE",
+  });
+});
+
+for (const how of ["stop", "kill"] as const) {
+  test.serial(
+    `after a ${how} and a start the pods are ours again, and never stopped`,
+    async (t) => {
+      const before = await rig.client.pods.get({ idOrName: "one" });
+      const pings = rig.lab.host.run(
+        "ping",
+        "-n",
+        "-i",
+        "0.05",
+        "-c",
+        "60",
+        "-W",
+        "2",
+        "192.168.123.2",
+      );
+      await rig.restart(how);
+      t.regex(await pings, / 0% packet loss/);
+      const { pod } = await rig.client.pods.get({ idOrName: "one" });
+      t.is(pod?.state, PodState.RUNNING);
+      t.is(pod?.vm?.pid, before.pod?.vm?.pid);
+      const hello = await execIn(rig.client, "one", "echo", "still here");
+      t.deepEqual(hello, { output: "still here\n", code: 0 });
+      await t.throwsAsync(
+        rig.client.pods.create({ spec: { interfaces: [{ address: "192.168.123.2" }] } }),
+        {
+          code: "ADDRESS_IN_USE",
+        },
+      );
+    },
+  );
+}
+
+test.serial(
+  "a machine that dies is told of within a second, its address stays the pod's",
+  async (t) => {
+    const { pod } = await rig.client.pods.get({ idOrName: "two" });
+    const ended = new AbortController();
+    const watch = rig.client.pods.watch({ idOrName: "two" }, { signal: ended.signal });
+    let killedAt = 0;
+    for await (const { kind, pod: now } of watch) {
+      if (kind === Kind.SYNCED) {
+        killedAt = performance.now();
+        process.kill(pod?.vm?.pid ?? -1, "SIGKILL");
+      }
+      if (now?.state === PodState.FAILED) {
+        t.is(now.failure?.code, "QEMU_EXITED");
+        break;
+      }
+    }
+    ended.abort();
+    t.true(performance.now() - killedAt < 1000);
+    await t.throwsAsync(
+      rig.client.pods.create({ spec: { interfaces: [{ address: "192.168.123.3" }] } }),
+      {
+        code: "ADDRESS_IN_USE",
+      },
+    );
+  },
+);
+
+test.serial("and it starts again with the same address", async (t) => {
+  const { pod } = await rig.client.pods.start({ idOrName: "two" });
+  t.is(pod?.state, PodState.RUNNING);
+  t.is(addressOf(pod), "192.168.123.3");
+  await rig.lab.host.ping("192.168.123.3", 2);
+});
+
+test.serial("a guest that powers off is stopped, not failed", async (t) => {
+  const ended = new AbortController();
+  const watch = rig.client.pods.watch({ idOrName: "two" }, { signal: ended.signal });
+  for await (const { kind, pod } of watch) {
+    if (kind === Kind.SYNCED) void execIn(rig.client, "two", "poweroff", "-f").catch(() => {});
+    if (pod?.state === PodState.STOPPED || pod?.state === PodState.FAILED) {
+      t.is(pod.state, PodState.STOPPED, pod.reason);
+      break;
+    }
+  }
+  ended.abort();
+});
+
+test.serial("deleting leaves nothing", async (t) => {
+  t.like(await rig.client.pods.delete({ idOrName: "one" }), { name: "one", existed: true });
+  t.like(await rig.client.pods.delete({ idOrName: "two" }), { name: "two", existed: true });
+  t.like(await rig.client.pods.delete({ idOrName: "two" }), { existed: false });
+  t.deepEqual(await rig.leftovers(), nothing);
+  const arp = await rig.lab.host.run("ip", "neigh", "show", "dev", "hyper0");
+  t.notRegex(arp, /lladdr/);
+});
