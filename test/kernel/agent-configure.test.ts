@@ -1,0 +1,198 @@
+import test from "ava";
+import { command } from "../../guest-init/protocol/codes.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import { parseObservedGuest } from "../../guest-init/protocol/extension-messages.ts";
+import { run } from "../../linux/command.ts";
+import { AgentHost } from "../lab/agent-host.ts";
+import { FrameTap } from "../lab/frame-tap.ts";
+import { ownNetns } from "../lab/netns.ts";
+
+let host: AgentHost;
+
+test.before(async () => {
+  await ownNetns();
+  host = await AgentHost.start();
+});
+test.after.always(() => host[Symbol.asyncDispose]());
+test.beforeEach(async () => {
+  for (const n of [1, 2]) await plug(n);
+});
+test.afterEach.always(async () => {
+  for (const n of [1, 2, 3]) await run(["ip", "link", "del", `p${n}`], { okCodes: [0, 1] });
+});
+
+const macOf = (n: number): string => `52:54:00:00:00:0${n}`;
+
+async function ip(words: string): Promise<string> {
+  return (await run(["ip", ...words.split(" ")])).stdout;
+}
+
+/** A link with a known MAC, its other end up: what a hot-plugged NIC is to a guest. */
+async function plug(n: number): Promise<void> {
+  await ip(`link add d${n} address ${macOf(n)} type veth peer name p${n}`);
+  await ip(`link set p${n} up`);
+}
+
+const base = { requestId: "r1", interfaces: [], routes: [], neighbours: [], waitMs: 500 };
+
+async function configure(more: Record<string, unknown>): Promise<ObservedGuest> {
+  return parseObservedGuest(await host.ack(command.configure, { ...base, ...more }));
+}
+
+async function refusal(more: object): Promise<{ message: string; field?: string; errno?: string }> {
+  const { code, payload } = await host.ask(command.configure, { ...base, ...more });
+  if (code !== command.error) throw new Error("It was not refused");
+  return JSON.parse(payload.toString()) as { message: string; field?: string; errno?: string };
+}
+
+const eth0 = { mac: macOf(1), name: "eth0", mtu: 1450, addresses: ["10.1.0.2/24", "fd00::2/64"] };
+const eth1 = { mac: macOf(2), name: "eth1", addresses: ["10.2.0.2/24"] };
+const full = {
+  interfaces: [eth0, eth1],
+  routes: [
+    { destination: "0.0.0.0/0", gateway: "10.1.0.1", interface: "eth0" },
+    { destination: "::/0", gateway: "fd00::1", interface: "eth0" },
+    { destination: "172.16.0.0/12", interface: "eth1", metric: 50 },
+  ],
+  neighbours: [{ interface: "eth1", address: "10.2.0.9", mac: "52:54:00:00:00:99" }],
+  dns: { servers: ["10.0.0.53", "fd00::53"], search: ["a.b"], options: ["ndots:2"] },
+  hostname: "pod-a",
+};
+
+const interfaceOf = (observed: ObservedGuest, name: string) =>
+  observed.interfaces.find((one) => one.name === name);
+const routesOf = (observed: ObservedGuest) =>
+  observed.routes.map(({ destination, gateway }) => `${destination} ${gateway ?? ""}`.trim());
+
+test.serial("everything at once, and what is observed is what was asked for", async (t) => {
+  const observed = await configure(full);
+  t.is(observed.requestId, "r1");
+  t.is(observed.hostname, "pod-a");
+  t.deepEqual(observed.dns as unknown, full.dns);
+  t.like(interfaceOf(observed, "eth0"), { mac: macOf(1), mtu: 1450, up: true });
+  t.deepEqual(interfaceOf(observed, "eth0")?.addresses as unknown, eth0.addresses);
+  t.deepEqual(interfaceOf(observed, "eth1")?.addresses as unknown, eth1.addresses);
+  for (const route of full.routes)
+    t.true(
+      observed.routes.some((there) => JSON.stringify({ ...there }) === JSON.stringify(route)),
+      JSON.stringify(observed.routes),
+    );
+  t.true(observed.agentRssKib > 500 && observed.agentRssKib < 4096);
+  t.true(Math.abs(observed.clockMs - Date.now()) < 5000);
+  t.regex(await ip("neigh show dev eth1"), /10\.2\.0\.9 lladdr 52:54:00:00:00:99 PERMANENT/);
+  // Usable at once: no duplicate detection.
+  t.notRegex(await ip("-6 addr show dev eth0 scope global"), /tentative/);
+});
+
+test.serial("the same again changes nothing", async (t) => {
+  const look = async (): Promise<string> =>
+    (await ip("addr show")) + (await ip("route show table all"));
+  await configure(full);
+  // Link-local addresses go through duplicate detection for a second: they are not ours.
+  const stable = (text: string): string =>
+    text.replaceAll(/^.*(?:fe80|ff00).*$|valid_lft.*$/gm, "");
+  const before = stable(await look());
+  await configure(full);
+  t.is(stable(await look()), before);
+});
+
+test.serial(
+  "another configuration: exactly its addresses, its routes, others' left alone",
+  async (t) => {
+    await configure(full);
+    await ip("route add 192.0.2.0/24 via 10.1.0.7 dev eth0");
+    const observed = await configure({
+      interfaces: [{ ...eth0, addresses: ["10.1.0.3/24", "10.1.0.2/24"], mtu: 1400 }, eth1],
+      routes: [{ destination: "0.0.0.0/0", gateway: "10.1.0.9", interface: "eth0" }],
+    });
+    t.deepEqual((interfaceOf(observed, "eth0")?.addresses as readonly string[]).toSorted(), [
+      "10.1.0.2/24",
+      "10.1.0.3/24",
+    ]);
+    t.is(interfaceOf(observed, "eth0")?.mtu, 1400);
+    const routes = routesOf(observed);
+    t.true(routes.includes("0.0.0.0/0 10.1.0.9"));
+    t.true(routes.includes("192.0.2.0/24 10.1.0.7"), "a route that is not ours stays");
+    t.false(routes.includes("172.16.0.0/12"));
+    t.false(routes.includes("::/0 fd00::1"));
+  },
+);
+
+test.serial("an interface that is not named is left alone", async (t) => {
+  await configure(full);
+  const observed = await configure({ interfaces: [eth0], routes: [] });
+  t.deepEqual(interfaceOf(observed, "eth1")?.addresses as unknown, eth1.addresses);
+  t.true(routesOf(observed).includes("172.16.0.0/12"));
+});
+
+test.serial("names can be swapped, and taken from a link nobody named", async (t) => {
+  await configure(full);
+  const swapped = await configure({
+    interfaces: [
+      { ...eth0, name: "eth1" },
+      { ...eth1, name: "eth0" },
+    ],
+  });
+  t.is(interfaceOf(swapped, "eth1")?.mac, macOf(1) as never);
+  t.is(interfaceOf(swapped, "eth0")?.mac, macOf(2) as never);
+  t.deepEqual(interfaceOf(swapped, "eth1")?.addresses as unknown, eth0.addresses);
+  const taken = await configure({ interfaces: [{ ...eth1, name: "p1" }] });
+  t.is(interfaceOf(taken, "p1")?.mac, macOf(2) as never);
+  await ip(`link del ${taken.interfaces.find(({ name }) => name.startsWith("was"))?.name}`);
+  await ip("link del p1");
+});
+
+test.serial("an interface is waited for until it is plugged", async (t) => {
+  const answer = configure({
+    interfaces: [{ mac: macOf(3), name: "eth3", addresses: ["10.3.0.2/24"] }],
+    waitMs: 20_000,
+  });
+  await plug(3);
+  t.deepEqual(interfaceOf(await answer, "eth3")?.addresses as unknown, ["10.3.0.2/24"]);
+});
+
+test.serial(
+  "an interface that does not come: its field, and the others' state as it was",
+  async (t) => {
+    const { message, field } = await refusal({
+      interfaces: [eth0, { mac: macOf(9), name: "eth9", addresses: [] }],
+      waitMs: 50,
+    });
+    t.is(field, "interfaces[1].mac");
+    t.is(message, `No interface with MAC ${macOf(9)} came within 50 ms`);
+    t.regex(await ip("addr show"), /d1@/);
+  },
+);
+
+test.serial("what the kernel refuses comes with its name and words", async (t) => {
+  t.like(
+    await refusal({
+      interfaces: [eth0],
+      routes: [{ destination: "0.0.0.0/0", gateway: "10.77.0.1", interface: "eth0" }],
+    }),
+    { errno: "ENETUNREACH" },
+  );
+  t.like(await refusal({ routes: [{ destination: "0.0.0.0/0", interface: "none0" }] }), {
+    field: "routes[0].interface",
+  });
+  t.like(await refusal({ interfaces: [{ ...eth0, mtu: 1 }] }), { field: "interfaces[0].mtu" });
+  t.like(await refusal({ unknown: 1 }), { field: "unknown" });
+});
+
+test.serial("each address is announced, by ARP and by neighbour advertisement", async (t) => {
+  const [p1] = JSON.parse(await ip("-j link show p1")) as [{ ifindex: number }];
+  using tap = FrameTap.open(p1.ifindex);
+  await configure({ interfaces: [eth0] });
+  const arp = await tap.next((frame) => frame.readUInt16BE(12) === 0x0806);
+  // Broadcast, from the NIC; request; sender and target are the address.
+  t.is(arp.toString("hex", 0, 12), `ffffffffffff${macOf(1).replaceAll(":", "")}`);
+  t.is(arp.toString("hex", 28, 32), "0a010002");
+  t.is(arp.toString("hex", 38, 42), "0a010002");
+  const advertised = await tap.next(
+    (frame) => frame.readUInt16BE(12) === 0x86dd && frame[54] === 136,
+  );
+  t.is(advertised.toString("hex", 0, 6), "333300000001");
+  t.is(advertised.toString("hex", 62, 78), `fd00${"0".repeat(27)}2`);
+  t.is(advertised[58], 0x20, "override");
+  t.is(advertised.toString("hex", 78, 86), `0201${macOf(1).replaceAll(":", "")}`);
+});
