@@ -1,0 +1,109 @@
+import { pino, stdSerializers, type DestinationStream, type Logger } from "pino";
+import { isPodnetError } from "../core/errors.ts";
+
+/** What every line may carry beside its time, level, message and component. */
+export interface LogFields {
+  readonly pod_id?: string;
+  /** Step of a plan, e.g. `nic.plug`. */
+  readonly step?: string;
+  readonly duration_ms?: number;
+  /** A `PodnetError` is written with its code, hint and details. */
+  readonly err?: unknown;
+  readonly [field: string]: unknown;
+}
+
+export type LogLevel = "trace" | "debug" | "info" | "warn" | "error" | "silent";
+
+export interface Log {
+  debug(fields: LogFields, msg: string): void;
+  info(fields: LogFields, msg: string): void;
+  warn(fields: LogFields, msg: string): void;
+  error(fields: LogFields, msg: string): void;
+  /** The same log with fields that every line of it carries. */
+  with(fields: LogFields): Log;
+}
+
+/** Where lines go: standard error's descriptor, a file's, or anything with `write`. */
+export interface LogOptions {
+  readonly component: string;
+  /** `info` unless given. */
+  readonly level?: LogLevel;
+  /** A descriptor or a stream; standard error unless given. Written synchronously: a crash loses no line. */
+  readonly to?: number | DestinationStream;
+}
+
+/**
+ * A log of one JSON object per line: `time` (ISO 8601, UTC), `level` (a word), `msg`, `component`, and what each line adds
+ * (`pod_id`, `step`, `duration_ms`, …).
+ */
+export function openLog(options: LogOptions): Log {
+  const to = options.to ?? 2;
+  const destination = typeof to === "number" ? pino.destination({ fd: to, sync: true }) : to;
+  const logger = pino(
+    {
+      level: options.level ?? "info",
+      base: { component: options.component },
+      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      formatters: { level: (level) => ({ level }) },
+      serializers: { err: serializeError },
+    },
+    destination,
+  );
+  return new PinoLog(logger);
+}
+
+class PinoLog implements Log {
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  debug(fields: LogFields, msg: string): void {
+    this.#logger.debug(fields, msg);
+  }
+
+  info(fields: LogFields, msg: string): void {
+    this.#logger.info(fields, msg);
+  }
+
+  warn(fields: LogFields, msg: string): void {
+    this.#logger.warn(fields, msg);
+  }
+
+  error(fields: LogFields, msg: string): void {
+    this.#logger.error(fields, msg);
+  }
+
+  with(fields: LogFields): Log {
+    return new PinoLog(this.#logger.child(fields));
+  }
+}
+
+function serializeError(error: unknown): unknown {
+  if (!isPodnetError(error))
+    return error instanceof Error ? stdSerializers.err(error) : { message: String(error) };
+  const { code, message, hint, field, step, details, cause } = error;
+  return {
+    code,
+    message,
+    hint,
+    field,
+    step,
+    details,
+    ...(cause === undefined ? {} : { cause: serializeError(cause) }),
+  };
+}
+
+/**
+ * Text a guest wrote, fit for a log or a terminal: control characters, escape sequences and text-direction marks come
+ * out as `\u001b`, and at most `limit` characters of it.
+ */
+export function escapeGuestText(text: string, limit = 1024): string {
+  const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
+  return cut.replace(
+    // C0 and C1 controls, and what turns or hides text (Unicode 15, Bidi_Control, line and paragraph separators).
+    /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
