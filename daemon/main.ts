@@ -98,9 +98,15 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   );
   try {
     const { config } = resolve(options);
-    log = createLog(config.logLevel);
+    const opened = createLog(config.logLevel);
+    log = opened;
+    process.on("uncaughtException", (thrown) => {
+      // A defect: what it left half done is undone by the next start.
+      opened.fatal({ component: "main", err: thrown }, "Ending because of a defect");
+      process.exit(exitCodes.failed);
+    });
     const begin = performance.now();
-    daemon = await openDaemon(config, log, () => stop("podnet down"));
+    daemon = await openDaemon(config, opened, () => stop("podnet down"));
     const duration_ms = Math.round(performance.now() - begin);
     log.info({ component: "main", duration_ms, version, socket: config.socket }, "Ready");
   } catch (thrown) {

@@ -16,12 +16,19 @@ export type BringUp =
   /** Something is left; the error carries what could not be undone. */
   | { readonly kind: "stuck"; readonly error: PodnetError; readonly spans: readonly Span[] };
 
+export interface BringUpOptions {
+  readonly progress: Progress;
+  /** Milliseconds since the request arrived. */
+  elapsed(): number;
+  /** Makes durable that the pod runs: the last step, undone like any other when it fails. */
+  commit(spans: readonly Span[]): void;
+}
+
 /** Runs the steps of a pod whose row is written, and undoes them when one fails. Never throws. */
 export async function bringUp(
   live: LivePod,
   host: Host,
-  progress: Progress,
-  elapsed: () => number,
+  { progress, elapsed, commit }: BringUpOptions,
   signal: AbortSignal,
 ): Promise<BringUp> {
   const spans: Span[] = [];
@@ -36,6 +43,7 @@ export async function bringUp(
   try {
     const stop = AbortSignal.any([signal, live.ended.signal]);
     await runFlow(createSteps(live.plan), { live, host, progress: noted, elapsed }, stop);
+    commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);

@@ -193,7 +193,8 @@ export class Pods {
     const live = livePod(plan);
     const stop = new AbortController();
     this.#bringingUp.set(plan.podId, stop);
-    const elapsed = (): number => host.clock.monotonic() - how.started;
+    // To the microsecond: what lies beyond is noise.
+    const elapsed = (): number => Math.round((host.clock.monotonic() - how.started) * 1000) / 1000;
     const progress: Progress = {
       started: (step, startMs) => how.progress.started(step, startMs),
       finished: (span) => {
@@ -211,14 +212,12 @@ export class Pods {
     const result = await bringUp(
       live,
       host,
-      progress,
-      elapsed,
+      { progress, elapsed, commit: (spans) => records.running(live, spans) },
       AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
     );
     this.#bringingUp.delete(plan.podId);
     metrics.created(result.kind === "up" ? "OK" : result.error.code);
     if (result.kind === "up") {
-      records.running(live, result.spans);
       this.#live.set(plan.podId, live);
       supervise(live, this.#supervision);
       log.info({ component: "pod", pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
@@ -279,9 +278,14 @@ export class Pods {
     await recoverPods(recovery);
   }
 
+  /** Takes no new pods from here on. */
+  refuse(): void {
+    this.#closing = true;
+  }
+
   /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
   async close(graceMs: number): Promise<void> {
-    this.#closing = true;
+    this.refuse();
     using limit = timer(graceMs, () => {
       for (const stop of this.#bringingUp.values()) {
         stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));

@@ -120,8 +120,10 @@ async function greet(live: LivePod, recovery: Recovery): Promise<void> {
   try {
     const limit = AbortSignal.timeout(recovery.host.timeouts.readyMs);
     live.identity = await guest.ready(AbortSignal.any([live.ended.signal, limit]));
-    if (before?.agent !== live.identity.agent)
-      await configureAgain(live, recovery, "another agent answers");
+    const { agent, epoch } = live.identity;
+    if (before?.agent !== agent || before?.epoch !== epoch) {
+      await configureAgain(live, recovery, "the agent started anew while podnetd was away");
+    }
   } catch (thrown) {
     if (live.ended.signal.aborted) return;
     recovery.records.note(

@@ -90,7 +90,7 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
     refuseAborted(signal);
     reached(step.kind);
     const detail = await act(step, run, signal);
-    const durationMs = run.elapsed() - startMs;
+    const durationMs = Number((run.elapsed() - startMs).toFixed(3));
     run.progress.finished({ step: step.kind, startMs, durationMs, detail });
   } catch (thrown) {
     throw explain(thrown, step.kind, signal);
@@ -114,19 +114,12 @@ function refuseAborted(signal: AbortSignal): void {
   if (signal.aborted) throw signal.reason;
 }
 
-/** A failure with its step. A timer that ended a wait is a deadline, whatever the wait called it. */
+/** A failure with its step. What aborted a wait is the failure, whatever the wait made of it. */
 function explain(thrown: unknown, step: StepKind, signal: AbortSignal): PodnetError {
   const reason: unknown = signal.aborted ? signal.reason : undefined;
   if (isPodnetError(reason, "DEADLINE_EXCEEDED", "CANCELLED", "QEMU_EXITED", "BOOT_FAILED")) {
     const cause = thrown === reason ? {} : { cause: thrown };
     return reason.with({ step, ...cause });
-  }
-  if (thrown instanceof DOMException && thrown.name === "TimeoutError" && step === "guest.ready") {
-    return new PodnetError("AGENT_TIMEOUT", "The guest's agent did not say READY in time", {
-      step,
-      hint: "See the guest's console (podnet console POD), or raise timeouts.ready_s",
-      cause: thrown,
-    });
   }
   return toPodnetError(thrown).with({ step });
 }

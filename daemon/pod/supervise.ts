@@ -2,6 +2,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import type { Log } from "../log.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { PodId } from "../../core/names.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
 import { guestMessage } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Host } from "./host.ts";
@@ -21,10 +22,13 @@ export interface Supervision {
 
 /** Follows a running pod: the end of its machine, NICs that leave, guests that start anew. */
 export function supervise(live: LivePod, watch: Supervision): void {
-  const { vm, guest, plan } = live;
+  const { vm, guest } = live;
   const ended = live.ended.signal;
+  const note = (text: string, thrown?: unknown): void => {
+    guard(live, watch, () => watch.records.note(live.plan, text, thrown));
+  };
   let poweredOff = false;
-  const onEnd = (): void => void machineEnded(live, watch, poweredOff);
+  const onEnd = (): void => guard(live, watch, () => machineEnded(live, watch, poweredOff));
   if (ended.aborted) onEnd();
   else {
     ended.addEventListener("abort", onEnd, { once: true });
@@ -34,27 +38,52 @@ export function supervise(live: LivePod, watch: Supervision): void {
     live.subscriptions.add(
       vm.onEvent((event) => {
         if (event.kind === "guest-shutdown") poweredOff = true;
-        if (event.kind === "guest-reset") watch.records.note(plan, "the guest restarts");
-        if (event.kind === "nic-removed" && !event.expected) {
-          watch.records.note(plan, `the guest let go of ${event.nicId}`);
-        }
+        if (event.kind === "guest-reset") note("the guest restarts");
+        if (event.kind === "nic-removed" && !event.expected)
+          note(`the guest let go of ${event.nicId}`);
       }),
     );
   }
-  if (guest !== undefined) {
-    live.subscriptions.add(
-      guest.onReady((identity) => {
-        live.identity = identity;
-        void configureAgain(live, watch, "the agent started anew");
-      }),
+  if (guest !== undefined) superviseGuest(live, guest, watch, note);
+}
+
+function superviseGuest(
+  live: LivePod,
+  guest: Guest,
+  watch: Supervision,
+  note: (text: string, thrown: unknown) => void,
+): void {
+  let queued = false;
+  live.subscriptions.add(
+    guest.onReady((identity) => {
+      live.identity = identity;
+      // However often a guest starts anew, one configuration at most waits for its turn.
+      if (queued) return;
+      queued = true;
+      guard(live, watch, () =>
+        configureAgain(live, watch, "the agent started anew", () => {
+          queued = false;
+        }),
+      );
+    }),
+  );
+  live.subscriptions.add(
+    guest.onClose((reason) => {
+      // The end of the machine closes the channel too, and is told on its own.
+      if (!live.ended.signal.aborted) note("the agent is lost", reason);
+    }),
+  );
+}
+
+/** Runs what nobody waits for; its failure is logged, and harms no other pod. */
+function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
+  const run = async (): Promise<void> => body();
+  run().catch((thrown: unknown) => {
+    watch.log.error(
+      { component: "pod", pod_id: live.plan.podId, err: thrown },
+      "Cannot follow the pod",
     );
-    live.subscriptions.add(
-      guest.onClose((reason) => {
-        // The end of the machine closes the channel too, and is told on its own.
-        if (!ended.aborted) watch.records.note(plan, "the agent is lost", reason);
-      }),
-    );
-  }
+  });
 }
 
 /** The machine is gone: what it held is freed at once, the addresses stay the pod's. */
@@ -76,14 +105,16 @@ async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boole
   });
 }
 
-/** Sends a guest its network again. */
+/** Sends a guest its network again; `begun` is called when it is this one's turn. */
 export async function configureAgain(
   live: LivePod,
   watch: Supervision,
   why: string,
+  begun: () => void = () => {},
 ): Promise<void> {
   const { plan } = live;
   await watch.locks.run(plan.podId, async () => {
+    begun();
     const { guest } = live;
     if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
     try {

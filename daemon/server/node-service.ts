@@ -32,10 +32,8 @@ export function nodeService(
   };
 }
 
-function info(
-  { config, pods, host, startedMs }: ServiceParts,
-  qemuVersion: string,
-): wire.InfoResponse {
+function info(parts: ServiceParts, qemuVersion: string): wire.InfoResponse {
+  const { config, pods, host, startedMs } = parts;
   const { accelerator, nicSlots } = host.driver.capabilities();
   const states: Record<string, number> = {};
   for (const { state } of pods.list()) states[state] = (states[state] ?? 0) + 1;
@@ -50,7 +48,7 @@ function info(
     driver: host.driver.name,
     qemuVersion,
     accelerator,
-    firewall: config.disableIptables ? "disabled" : `iptables-${config.iptablesVariant}`,
+    firewall: firewall(parts),
     stateDir: config.stateDir,
     runDir: config.runDir,
     defaultNetwork: config.network.name,
@@ -59,6 +57,13 @@ function info(
     nicSlots,
     pods: states,
   });
+}
+
+/** The variant in use: with `auto`, the one our chains were made in. */
+function firewall({ config, network }: ServiceParts): string {
+  if (config.disableIptables) return "disabled";
+  const used = network.remembered.chains[0]?.split(" ")[0];
+  return `iptables-${used ?? config.iptablesVariant}`;
 }
 
 const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
@@ -149,6 +154,7 @@ function downPlan({ pods, fragments, network }: ServiceParts): string[] {
 
 /** Deletes every pod, then everything podnet made on the host. A stuck pod does not stop it. */
 async function down({ pods, network, log }: ServiceParts): Promise<string[]> {
+  pods.refuse();
   const rows = pods.list();
   await Promise.all(
     rows.map(async ({ id }) => {

@@ -40,6 +40,8 @@ export async function* watchPods(
   for await (const event of parts.journal.watch(after, signal)) {
     if (only === undefined || event.podId === only) yield eventView(event, parts);
   }
+  // Ended by the daemon's own end, of which the caller is told; one that went away hears nothing.
+  signal.throwIfAborted();
 }
 
 function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {

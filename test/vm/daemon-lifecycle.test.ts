@@ -1,5 +1,6 @@
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
@@ -68,7 +69,7 @@ test.serial("its tap is QEMU's alone", async (t) => {
   const [tap] = (await rig.leftovers()).links;
   t.regex(
     await rig.lab.host.run("ip", "-d", "link", "show", "dev", tap ?? ""),
-    /persist off vnet_hdr on/,
+    /vnet_hdr on persist off/,
   );
 });
 
@@ -173,6 +174,35 @@ for (const how of ["stop", "kill"] as const) {
   );
 }
 
+test.serial("a guest that reboots is configured again, and reached again", async (t) => {
+  const ended = new AbortController();
+  const watch = rig.client.pods.watch({ idOrName: "one" }, { signal: ended.signal });
+  for await (const { kind, text } of watch) {
+    if (kind === Kind.SYNCED) void execIn(rig.client, "one", "reboot", "-f").catch(() => {});
+    if (/configured again/.test(text)) {
+      t.regex(text, /^configured again/);
+      break;
+    }
+  }
+  ended.abort();
+  await rig.lab.host.ping("192.168.123.2", 2);
+});
+
+test.serial("the console keeps what the guest has said", async (t) => {
+  const chunks: Uint8Array[] = [];
+  await execIn(rig.client, "one", "sh", "-c", "echo words on the console > /dev/console");
+  for await (const { data } of rig.client.pods.console({ idOrName: "one", noFollow: true })) {
+    chunks.push(data);
+  }
+  t.regex(Buffer.concat(chunks).toString("latin1"), /words on the console/);
+});
+
+test.serial("independent witnesses find on host and machine what the record says", async (t) => {
+  const { ok, checks } = await rig.client.pods.verify({ idOrName: "one" });
+  t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+  t.true(checks.length > 3);
+});
+
 test.serial(
   "a machine that dies is told of within a second, its address stays the pod's",
   async (t) => {
@@ -207,6 +237,30 @@ test.serial("and it starts again with the same address", async (t) => {
   t.is(addressOf(pod), "192.168.123.3");
   await rig.lab.host.ping("192.168.123.3", 2);
 });
+
+test.serial(
+  "after a restart of the host pods are failed, keep their addresses, and start again",
+  async (t) => {
+    const { pod } = await rig.client.pods.get({ idOrName: "two" });
+    await rig.daemon.stop();
+    // A restart of the host as the daemon sees it: the machine is gone, and the record is of another boot.
+    process.kill(pod?.vm?.pid ?? -1, "SIGKILL");
+    const db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"));
+    db.exec(
+      "UPDATE runs SET boot_id = 'another' WHERE pod_id IN (SELECT id FROM pods WHERE name = 'two')",
+    );
+    db.close();
+    await rig.restart("stop");
+    const after = await rig.client.pods.get({ idOrName: "two" });
+    t.is(after.pod?.state, PodState.FAILED);
+    t.is(after.pod?.reason, "host restarted");
+    t.is(after.pod?.failure?.code, "HOST_RESTARTED");
+    t.is(addressOf(after.pod), "192.168.123.3");
+    const started = await rig.client.pods.start({ idOrName: "two" });
+    t.is(started.pod?.state, PodState.RUNNING);
+    t.is(addressOf(started.pod), "192.168.123.3");
+  },
+);
 
 test.serial("a guest that powers off is stopped, not failed", async (t) => {
   const ended = new AbortController();
