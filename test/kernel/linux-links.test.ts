@@ -10,6 +10,9 @@ import { ownNetns } from "../lab/netns.ts";
 
 let net: Rtnetlink;
 
+// Test files share the sandbox's /run, hence a name of this process's own.
+const podNetns = `pod-${process.pid}`;
+
 test.before(async () => {
   await ownNetns();
   net = Rtnetlink.open();
@@ -187,11 +190,11 @@ test.serial("alternative names are found by, and can be longer", async (t) => {
 });
 
 test.serial("a veth pair, one end born in another namespace and moved back", async (t) => {
-  await run(["ip", "netns", "add", "pod"]);
-  const netnsFd = openSync("/run/netns/pod", "r");
+  await run(["ip", "netns", "add", podNetns]);
+  const netnsFd = openSync(`/run/netns/${podNetns}`, "r");
   t.teardown(async () => {
     closeSync(netnsFd);
-    await run(["ip", "netns", "del", "pod"]);
+    await run(["ip", "netns", "del", podNetns]);
   });
   const near = await net.addVeth({
     name: "near",
@@ -203,11 +206,11 @@ test.serial("a veth pair, one end born in another namespace and moved back", asy
   t.like(near, { kind: "veth", mtu: 1400, alias: "mine", group: 73 });
   t.is(typeof near.linkNetnsId, "number");
   t.is(await net.link("far"), undefined);
-  const { stdout } = await run(["ip", "-n", "pod", "-j", "link", "show", "dev", "far"]);
+  const { stdout } = await run(["ip", "-n", podNetns, "-j", "link", "show", "dev", "far"]);
   t.like((JSON.parse(stdout) as unknown[])[0], { address: "52:54:00:00:00:07", mtu: 1300 });
   await net.changeLink("near", { netnsFd });
   t.is(await net.link("near"), undefined);
-  await run(["ip", "-n", "pod", "link", "show", "dev", "near"]);
+  await run(["ip", "-n", podNetns, "link", "show", "dev", "near"]);
 });
 
 test.serial("a VXLAN keeps what it was given", async (t) => {

@@ -17,6 +17,9 @@ import { ownNetns } from "../lab/netns.ts";
 
 let net: Rtnetlink;
 
+// Test files share the sandbox's /run, hence a name of this process's own.
+const otherNetns = `other-${process.pid}`;
+
 test.before(async () => {
   await ownNetns();
   net = Rtnetlink.open();
@@ -114,9 +117,9 @@ test.serial("a batch does all it can and tells each outcome", async (t) => {
 });
 
 test.serial("a socket stays in the namespace it was opened in", async (t) => {
-  await run(["ip", "netns", "add", "other"]);
-  t.teardown(() => run(["ip", "netns", "del", "other"]));
-  using there = withNetns("/run/netns/other", () => Rtnetlink.open());
+  await run(["ip", "netns", "add", otherNetns]);
+  t.teardown(() => run(["ip", "netns", "del", otherNetns]));
+  using there = withNetns(`/run/netns/${otherNetns}`, () => Rtnetlink.open());
   await there.addBridge({ name: "there0" });
   t.is(await net.link("there0"), undefined);
   t.is((await there.links()).length, 2);

@@ -7,6 +7,9 @@ import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";
 
+// Test files share the sandbox's /run, hence a name of this process's own.
+const otherNetns = `other-${process.pid}`;
+
 test.before(() => ownNetns());
 
 interface TunDetails {
@@ -76,17 +79,17 @@ test.serial("a tap is not inherited by commands", async (t) => {
 });
 
 test.serial("withNetns works in another namespace and comes back", async (t) => {
-  await run(["ip", "netns", "add", "other"]);
-  t.teardown(() => run(["ip", "netns", "del", "other"]));
+  await run(["ip", "netns", "add", otherNetns]);
+  t.teardown(() => run(["ip", "netns", "del", otherNetns]));
   const home = readlinkSync("/proc/thread-self/ns/net");
-  const [there, tap] = withNetns("/run/netns/other", () => [
+  const [there, tap] = withNetns(`/run/netns/${otherNetns}`, () => [
     readlinkSync("/proc/thread-self/ns/net"),
     openTap(parseIfName("tap7")),
   ]);
   t.not(there, home);
   t.is(readlinkSync("/proc/thread-self/ns/net"), home);
   t.false((await links()).some((link) => link.ifname === "tap7"));
-  const { stdout } = await run(["ip", "-n", "other", "-j", "link", "show", "dev", "tap7"]);
+  const { stdout } = await run(["ip", "-n", otherNetns, "-j", "link", "show", "dev", "tap7"]);
   t.is((JSON.parse(stdout) as TunDetails[]).length, 1);
   await tap.close();
 });

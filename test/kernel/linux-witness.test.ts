@@ -19,6 +19,7 @@ import {
 import { parseIfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";
 
@@ -70,6 +71,8 @@ const pick = (from: Record<string, unknown>, ...names: string[]): unknown[] =>
 
 test("another implementation sees what ours made and reads", async (t) => {
   await ownNetns();
+  // No link-local addresses: they come and change in their own time, between the two readings too.
+  writeSysctl("net.ipv6.conf.default.addr_gen_mode", "1");
   using net = Rtnetlink.open();
   const bridge = await net.addBridge({
     name: "hyper0",
