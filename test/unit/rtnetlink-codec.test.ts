@@ -21,10 +21,7 @@ const brokenMessage = { code: "NETLINK_FAILED", message: /^Malformed netlink mes
 test("a message is a header of sixteen bytes and a payload padded to four", (t) => {
   const message = { type: 16, flags: 5, seq: 7, portId: 9, payload: hex("0102030405") };
   const bytes = encodeMessage(message);
-  t.is(
-    toHex(bytes),
-    toHex(hex("15000000 1000 0500 07000000 09000000 0102030405 000000")),
-  );
+  t.is(toHex(bytes), toHex(hex("15000000 1000 0500 07000000 09000000 0102030405 000000")));
   t.deepEqual(parseMessages(bytes), [message]);
 });
 
