@@ -1,4 +1,4 @@
-import { type IpPrefix, ipOf } from "../../core/address.ts";
+import { type IpPrefix, familyOf, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
@@ -8,13 +8,13 @@ import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { GuestConfig, GuestInterface, GuestRoute } from "../protocol/configure.ts";
 import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-messages.ts";
 import { announce } from "./announce.ts";
-import { writeInto } from "./files.ts";
+import { hearMulticast, ignoreAdvertisements } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { addRandomness, setHostname, setResolver } from "./machine.ts";
 import { isGlobal, observe } from "./observe.ts";
 import { renameLink } from "./rename.ts";
 import type { Reply } from "./reply.ts";
-import { SysError, sys } from "./sys.ts";
+import { sys } from "./sys.ts";
 
 /** Marks routes as podnet's, in the guest as on the host. */
 const routeProtocol = 73;
@@ -71,6 +71,7 @@ function giveNames(found: readonly Found[], { netlink }: Links): void {
 }
 
 function setUp(wanted: GuestInterface, link: Link, { netlink }: Links): void {
+  // Exactly the given addresses: none made of what a router advertises.
   ignoreAdvertisements(wanted.name);
   if (wanted.mtu !== undefined && wanted.mtu !== link.mtu)
     netlink.change(link.index, { mtu: wanted.mtu });
@@ -90,17 +91,7 @@ function setUp(wanted: GuestInterface, link: Link, { netlink }: Links): void {
     if (!there.includes(prefix))
       netlink.tolerate(addAddress(link.index, prefix, { noDad: true }), "EEXIST");
   netlink.change(link.index, { up: true });
-}
-
-/** Exactly the given addresses: none made of a router's advertisements. A kernel without IPv6 has no such files. */
-function ignoreAdvertisements(name: string): void {
-  for (const key of ["accept_ra", "autoconf"]) {
-    try {
-      writeInto(`/proc/sys/net/ipv6/conf/${name}/${key}`, "0");
-    } catch (thrown) {
-      if (!(thrown instanceof SysError)) throw thrown;
-    }
-  }
+  if (wanted.addresses.some((prefix) => familyOf(prefix) === 6)) hearMulticast(netlink, link.index);
 }
 
 function setRoutes(config: GuestConfig, found: readonly Found[], { netlink }: Links): void {

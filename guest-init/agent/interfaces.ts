@@ -1,4 +1,4 @@
-import { withLength } from "../../core/address.ts";
+import { familyOf, withLength } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
 import { addRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
@@ -10,6 +10,7 @@ import {
   parseRouteSetup,
 } from "../protocol/network-messages.ts";
 import { writeInto } from "./files.ts";
+import { hearMulticast } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { renameLink } from "./rename.ts";
 import { type Reply, done } from "./reply.ts";
@@ -51,6 +52,8 @@ export class Interfaces {
     if (setup.mtu !== undefined && setup.mtu !== link.mtu)
       netlink.change(link.index, { mtu: setup.mtu });
     if (!link.up) netlink.change(link.index, { up: true });
+    if (setup.addresses.some(({ address }) => familyOf(address) === 6))
+      hearMulticast(netlink, link.index);
   }
 
   async applyRoute(setup: RouteSetup): Promise<void> {

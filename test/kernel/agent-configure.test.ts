@@ -105,7 +105,7 @@ test.serial(
       interfaces: [{ ...eth0, addresses: ["10.1.0.3/24", "10.1.0.2/24"], mtu: 1400 }, eth1],
       routes: [{ destination: "0.0.0.0/0", gateway: "10.1.0.9", interface: "eth0" }],
     });
-    t.deepEqual((interfaceOf(observed, "eth0")?.addresses as readonly string[]).toSorted(), [
+    t.deepEqual([...(interfaceOf(observed, "eth0")?.addresses ?? [])].toSorted(), [
       "10.1.0.2/24",
       "10.1.0.3/24",
     ]);

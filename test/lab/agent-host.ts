@@ -46,14 +46,8 @@ export interface Finished {
   readonly event: unknown;
 }
 
-/**
- * The agent as a plain process in this test's network namespace, with /etc, /tmp and the hostname its own, and the bare
- * protocol towards it: what is sent and received is the test's to choose.
- */
-export class AgentHost implements AsyncDisposable {
-  readonly directory: string;
-  readonly process: ChildProcess;
-  readonly #servers: readonly Server[];
+/** The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to choose. */
+export class AgentPeer {
   readonly control: Socket;
   readonly tty: Socket;
   readonly frames = new Inbox<CtlFrame>();
@@ -63,46 +57,16 @@ export class AgentHost implements AsyncDisposable {
   largestFrame = 0;
   #stream = 0;
 
-  private constructor(
-    directory: string,
-    child: ChildProcess,
-    servers: readonly Server[],
-    control: Socket,
-    tty: Socket,
-  ) {
-    this.directory = directory;
-    this.process = child;
-    this.#servers = servers;
+  constructor(control: Socket, tty: Socket) {
     this.control = control;
     this.tty = tty;
     this.#receive();
   }
 
-  /** Starts the agent and takes its READY. */
-  static async start(): Promise<AgentHost> {
-    // On the sandbox's own /run: the agent's /tmp is hidden.
-    const directory = mkdtempSync("/run/agent-");
-    const servers = await Promise.all(
-      ["control", "tty"].map(async (name) => {
-        const server = createServer();
-        server.listen(path.join(directory, name));
-        await once(server, "listening");
-        return server;
-      }),
-    );
-    const connected = servers.map(
-      async (server) => (await once(server, "connection"))[0] as Socket,
-    );
-    const own = 'mount -t tmpfs tmpfs /etc && mount -t tmpfs tmpfs /tmp && exec "$@"';
-    const agent = [agentProgram, "--channel", `${directory}/control`, "--tty", `${directory}/tty`];
-    const child = spawn("unshare", ["--uts", "--mount", "sh", "-c", own, "sh", ...agent], {
-      stdio: ["ignore", "inherit", "inherit"],
-    });
-    const [control, tty] = (await Promise.all(connected)) as [Socket, Socket];
-    const host = new AgentHost(directory, child, servers, control, tty);
-    const ready = await host.frames.take();
-    if (ready.code !== command.ready) throw new Error(`The agent began with ${ready.code}`);
-    return host;
+  /** Waits for READY. */
+  async ready(): Promise<void> {
+    const { code } = await this.frames.take();
+    if (code !== command.ready) throw new Error(`The agent began with ${code}`);
   }
 
   #receive(): void {
@@ -193,13 +157,62 @@ export class AgentHost implements AsyncDisposable {
     return await end;
   }
 
+  hangUp(): void {
+    this.control.destroy();
+    this.tty.destroy();
+  }
+}
+
+/** The agent as a plain process in this test's network namespace; /etc, /tmp and the hostname are its own. */
+export class AgentHost extends AgentPeer implements AsyncDisposable {
+  readonly process: ChildProcess;
+  readonly #directory: string;
+  readonly #servers: readonly Server[];
+
+  private constructor(
+    directory: string,
+    child: ChildProcess,
+    servers: readonly Server[],
+    [control, tty]: [Socket, Socket],
+  ) {
+    super(control, tty);
+    this.#directory = directory;
+    this.process = child;
+    this.#servers = servers;
+  }
+
+  /** Starts the agent and takes its READY. */
+  static async start(): Promise<AgentHost> {
+    // On the sandbox's own /run: the agent's /tmp is hidden.
+    const directory = mkdtempSync("/run/agent-");
+    const servers = await Promise.all(
+      ["control", "tty"].map(async (name) => {
+        const server = createServer();
+        server.listen(path.join(directory, name));
+        await once(server, "listening");
+        return server;
+      }),
+    );
+    const connected = servers.map(
+      async (server) => (await once(server, "connection"))[0] as Socket,
+    );
+    const own = 'mount -t tmpfs tmpfs /etc && mount -t tmpfs tmpfs /tmp && exec "$@"';
+    const agent = [agentProgram, "--channel", `${directory}/control`, "--tty", `${directory}/tty`];
+    const child = spawn("unshare", ["--uts", "--mount", "sh", "-c", own, "sh", ...agent], {
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    const sockets = (await Promise.all(connected)) as [Socket, Socket];
+    const host = new AgentHost(directory, child, servers, sockets);
+    await host.ready();
+    return host;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     const exited = this.process.exitCode === null ? once(this.process, "exit") : undefined;
     this.process.kill("SIGTERM");
     await exited;
-    this.control.destroy();
-    this.tty.destroy();
+    this.hangUp();
     for (const server of this.#servers) server.close();
-    rmSync(this.directory, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }

@@ -1,0 +1,36 @@
+import { parseCidr } from "../../core/address.ts";
+import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
+import { writeInto } from "./files.ts";
+import type { Netlink } from "./netlink.ts";
+import { SysError } from "./sys.ts";
+
+const allMulticast = parseCidr("ff00::/8");
+
+/**
+ * Makes a link that is up hear multicast at once, which neighbour discovery needs. The kernel makes this route
+ * only when the link's operational state is up, which for a NIC plugged a moment ago takes up to a second: state changes
+ * are looked at once a second (linkwatch, Linux 6.1). When it comes to it, the kernel finds its own route there.
+ */
+export function hearMulticast(netlink: Netlink, index: number): void {
+  const route = addRoute({
+    destination: allMulticast,
+    link: index,
+    type: "multicast",
+    // RT_TABLE_LOCAL, RTPROT_KERNEL, IP6_RT_PRIO_ADDRCONF: as addrconf_add_mroute has them.
+    table: 255,
+    protocol: 2,
+    metric: 256,
+  });
+  netlink.tolerate(route, "EEXIST");
+}
+
+/** Takes no addresses from routers' advertisements. A kernel without IPv6 has no such files. */
+export function ignoreAdvertisements(name: string): void {
+  for (const key of ["accept_ra", "autoconf"]) {
+    try {
+      writeInto(`/proc/sys/net/ipv6/conf/${name}/${key}`, "0");
+    } catch (thrown) {
+      if (!(thrown instanceof SysError)) throw thrown;
+    }
+  }
+}
