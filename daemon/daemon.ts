@@ -13,7 +13,7 @@ import type { Remembered } from "../network/memory.ts";
 import type { Config, NetworkConfig } from "./config/config.ts";
 import { Journal } from "./journal.ts";
 import { lockNetns, lockState } from "./lock.ts";
-import type { Log } from "./log.ts";
+import type { Log } from "../linux/log.ts";
 import { Metrics } from "./metrics.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
@@ -34,7 +34,11 @@ export interface Daemon {
 }
 
 /** Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. */
-export async function openDaemon(config: Config, log: Log, end: () => void): Promise<Daemon> {
+export async function openDaemon(
+  config: Config,
+  logOf: (component: string) => Log,
+  end: () => void,
+): Promise<Daemon> {
   const startedMs = systemClock.now();
   checkHost(config);
   await using opened = new AsyncDisposableStack();
@@ -44,7 +48,7 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
   const db = opened.use(Database.openIn(config.stateDir));
   const fragments = recordNetworks(db, config);
   const network = opened.use(openNetwork(db, config));
-  const driver = await openDriver(config, log);
+  const driver = await openDriver(config, logOf("hypervisor"));
   for (const fragment of fragments) await network.ensure(fragment, AbortSignal.timeout(60_000));
 
   const clock = systemClock;
@@ -57,7 +61,16 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
     networks: [config.network.name],
     poolStats: (name) => addresses.stats(name),
   });
-  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
+  const pods = new Pods({
+    db,
+    config,
+    host,
+    records,
+    addresses,
+    journal,
+    log: logOf("pod"),
+    metrics,
+  });
   await pods.recover(bootId());
   await sweep(network, records, config);
   setMeta(db, "boot_id", bootId());
@@ -73,7 +86,7 @@ export async function openDaemon(config: Config, log: Log, end: () => void): Pro
     host,
     network,
     fragments,
-    log,
+    log: logOf("node"),
     startedMs,
     end: () => {
       ending = true;
@@ -168,11 +181,10 @@ function openNetwork(db: Database, config: Config): HostNetwork {
 }
 
 function openDriver(config: Config, log: Log): Promise<Driver> {
-  const child = log.child({ component: "hypervisor" });
   return openQemuDriver({
     qemuPath: qemuPath(config),
     kvm: config.qemu.kvm,
-    log: (level, message, fields) => child[level](fields, message),
+    log: (level, message, fields) => log[level](fields, message),
   });
 }
 

@@ -1,5 +1,6 @@
 import path from "node:path";
 import { Command } from "commander";
+import { type Log, openLog } from "../linux/log.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import {
   defaultConfigFile,
@@ -9,7 +10,6 @@ import {
 } from "./config/config.ts";
 import { configKeys } from "./config/schema.ts";
 import { type Daemon, openDaemon } from "./daemon.ts";
-import { createLog, type Log } from "./log.ts";
 import { version } from "./version.ts";
 
 /** How long a stop lets creates under way come to an end, milliseconds. */
@@ -76,15 +76,15 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   let stopping = false;
   const stop = (why: string): void => {
     if (stopping) {
-      log?.warn({ component: "main" }, "Ending at once");
+      log?.warn({}, "Ending at once");
       process.exit(exitCodes.failed);
     }
     stopping = true;
-    log?.info({ component: "main" }, `Ending: ${why}; pods run on`);
+    log?.info({}, `Ending: ${why}; pods run on`);
     void daemon?.close(drainMs).then(
       () => process.exit(0),
       (thrown: unknown) => {
-        log?.error({ component: "main", err: thrown }, "Cannot end cleanly");
+        log?.error({ err: thrown }, "Cannot end cleanly");
         process.exit(exitCodes.failed);
       },
     );
@@ -93,24 +93,27 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   };
   process.on("SIGTERM", () => stop("SIGTERM"));
   process.on("SIGINT", () => stop("SIGINT"));
-  process.on("SIGHUP", () =>
-    log?.info({ component: "main" }, "Configuration is read at the start only"),
-  );
+  process.on("SIGHUP", () => log?.info({}, "Configuration is read at the start only"));
   try {
     const { config } = resolve(options);
-    const opened = createLog(config.logLevel);
-    log = opened;
+    const level = config.logLevel;
+    const main = openLog({ component: "main", level });
+    log = main;
     process.on("uncaughtException", (thrown) => {
       // A defect: what it left half done is undone by the next start.
-      opened.fatal({ component: "main", err: thrown }, "Ending because of a defect");
+      main.error({ err: thrown }, "Ending because of a defect");
       process.exit(exitCodes.failed);
     });
     const begin = performance.now();
-    daemon = await openDaemon(config, opened, () => stop("podnet down"));
+    daemon = await openDaemon(
+      config,
+      (component) => openLog({ component, level }),
+      () => stop("podnet down"),
+    );
     const duration_ms = Math.round(performance.now() - begin);
-    log.info({ component: "main", duration_ms, version, socket: config.socket }, "Ready");
+    log.info({ duration_ms, version, socket: config.socket }, "Ready");
   } catch (thrown) {
-    log?.error({ component: "main", err: thrown }, "Cannot start");
+    log?.error({ err: thrown }, "Cannot start");
     fail(thrown);
   }
 }

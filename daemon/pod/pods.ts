@@ -4,7 +4,7 @@ import { type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
 import { KeyedLock } from "../keyed-lock.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../../linux/log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Database } from "../store/database.ts";
 import type { PodRow } from "../store/pods.ts";
@@ -201,7 +201,7 @@ export class Pods {
         records.step(plan, span);
         metrics.step(span);
         log.debug(
-          { component: "pod", pod_id: plan.podId, step: span.step, duration_ms: span.durationMs },
+          { pod_id: plan.podId, step: span.step, duration_ms: span.durationMs },
           span.detail,
         );
         how.progress.finished(span);
@@ -220,11 +220,11 @@ export class Pods {
     if (result.kind === "up") {
       this.#live.set(plan.podId, live);
       supervise(live, this.#supervision);
-      log.info({ component: "pod", pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
+      log.info({ pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
       return this.find(plan.podId);
     }
     log.warn(
-      { component: "pod", pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
+      { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod does not start",
     );
     if (result.kind === "undone" && !how.keep) records.forget(plan, result.error);
@@ -255,14 +255,14 @@ export class Pods {
       if (failures.length > 0) {
         const [first, ...others] = failures;
         const error = others.length === 0 ? first : attach(first, others);
-        log.error({ component: "pod", pod_id: id, err: error }, "Cannot undo all of the pod");
+        log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
         if (!options.force) {
           records.state(row.plan, "failed", { error });
           throw error;
         }
       }
       records.forget(row.plan);
-      log.info({ component: "pod", pod_id: id }, "Pod deleted");
+      log.info({ pod_id: id }, "Pod deleted");
       return { id, name, existed: true };
     });
   }

@@ -1,5 +1,5 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../../linux/log.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { PodId } from "../../core/names.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
@@ -79,10 +79,7 @@ function superviseGuest(
 function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
   const run = async (): Promise<void> => body();
   run().catch((thrown: unknown) => {
-    watch.log.error(
-      { component: "pod", pod_id: live.plan.podId, err: thrown },
-      "Cannot follow the pod",
-    );
+    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot follow the pod");
   });
 }
 

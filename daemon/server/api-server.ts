@@ -68,9 +68,12 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
       (isHttp2 ? http2 : http1).emit("connection", socket);
     });
   };
-  const unix = await listenUnix(options.unix, accept);
   const tcp =
     options.tcp === undefined ? undefined : await listenTcp(options.tcp, handler, sockets);
+  const unix = await listenUnix(options.unix, accept).catch((thrown: unknown) => {
+    tcp?.close();
+    throw thrown;
+  });
 
   return {
     async close(graceMs) {

@@ -4,7 +4,7 @@ import type { Addresses } from "../pod/addresses.ts";
 import type { Host } from "../pod/host.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../../linux/log.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";

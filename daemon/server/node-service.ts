@@ -161,7 +161,7 @@ async function down({ pods, network, log }: ServiceParts): Promise<string[]> {
       try {
         await pods.delete(id, { force: false });
       } catch (thrown) {
-        log.warn({ component: "node", pod_id: id, err: thrown }, "Deleting the pod by force");
+        log.warn({ pod_id: id, err: thrown }, "Deleting the pod by force");
         await pods.delete(id, { force: true });
       }
     }),

@@ -1,0 +1,264 @@
+import { execFile } from "node:child_process";
+import { existsSync, mkdtempSync, statSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { once } from "node:events";
+import { promisify } from "node:util";
+
+import { Code, ConnectError, createClient, type HandlerContext } from "@connectrpc/connect";
+import {
+  createConnectTransport,
+  createGrpcTransport,
+  createGrpcWebTransport,
+  Http2SessionManager,
+} from "@connectrpc/connect-node";
+import test from "ava";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus as Status,
+} from "../../api/gen/grpc/health/v1/health_pb.ts";
+import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { addHealth, ServingStatus } from "../../api/health.ts";
+import { addService } from "../../api/service.ts";
+import type { TcpConfig } from "../../daemon/config/config.ts";
+import { type ApiServer, serveApi } from "../../daemon/server/api-server.ts";
+import { type Peer, peerKey } from "../../daemon/server/peer.ts";
+import { makeCertificates } from "./api-fixtures/certificates.ts";
+
+const run = promisify(execFile);
+const folder = (): string => mkdtempSync(join(tmpdir(), "podnet-api-"));
+
+interface Served extends AsyncDisposable {
+  readonly socket: string;
+  readonly server: ApiServer;
+  readonly peers: Peer[];
+  readonly answered: () => number;
+}
+
+/** The real server with the health service, and a node service that notes who calls. */
+async function serve(tcp?: TcpConfig, socket = join(folder(), "api.sock")): Promise<Served> {
+  const peers: Peer[] = [];
+  let answered = 0;
+  const server = await serveApi({
+    unix: { path: socket, group: undefined },
+    tcp,
+    routes(router) {
+      const serving = new ServingStatus();
+      serving.set("", true);
+      addHealth(router, serving);
+      addService(router, NodeService, {
+        info(_request: unknown, context: HandlerContext) {
+          peers.push(context.values.get(peerKey));
+          return {};
+        },
+      });
+    },
+    metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),
+    answered: () => {
+      answered++;
+    },
+  });
+  return {
+    socket,
+    server,
+    peers,
+    answered: () => answered,
+    [Symbol.asyncDispose]: () => server.close(200),
+  };
+}
+
+const http2 = (socket: string) =>
+  new Http2SessionManager("http://podnet", {}, { createConnection: () => connect(socket) });
+
+const curl = async (socket: string, ...args: string[]): Promise<string> =>
+  (await run("curl", ["-s", "--max-time", "10", "--unix-socket", socket, ...args])).stdout;
+const json = ["-H", "content-type: application/json"];
+
+test("gRPC, gRPC-Web, Connect and plain JSON are served on one socket", async (t) => {
+  await using api = await serve();
+  const sessionManager = http2(api.socket);
+  const options = { baseUrl: "http://podnet", httpVersion: "2", sessionManager } as const;
+  for (const transport of [
+    createGrpcTransport({ baseUrl: "http://podnet", sessionManager }),
+    createGrpcWebTransport(options),
+    createConnectTransport(options),
+  ]) {
+    const { status } = await createClient(Health, transport).check({});
+    t.is(status, Status.SERVING);
+  }
+  sessionManager.abort();
+  const url = "http://podnet/grpc.health.v1.Health/Check";
+  t.is(await curl(api.socket, ...json, "-d", "{}", url), '{"status":"SERVING"}');
+  t.is(
+    await curl(api.socket, ...json, "--http2-prior-knowledge", "-d", "{}", url),
+    '{"status":"SERVING"}',
+  );
+  t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
+  t.true(api.answered() >= 6);
+});
+
+test("the protocol is told however slowly the first bytes come", async (t) => {
+  await using api = await serve();
+  const body = "{}";
+  const text = `POST /grpc.health.v1.Health/Check HTTP/1.1\r\nhost: podnet\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
+  const socket = connect(api.socket);
+  for (const byte of text.slice(0, 6)) {
+    socket.write(byte);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  socket.write(text.slice(6));
+  let answer = "";
+  for await (const chunk of socket) answer += String(chunk);
+  t.regex(answer, /^HTTP\/1\.1 200/);
+  // Begins as HTTP/2's preface does and is something else.
+  const other = connect(api.socket);
+  other.end("PRINT me\r\n\r\n");
+  let refusal = "";
+  for await (const chunk of other) refusal += String(chunk);
+  t.regex(refusal, /^HTTP\/1\.1 400/);
+});
+
+test("a caller on the unix socket is known by its process and user", async (t) => {
+  await using api = await serve();
+  await curl(api.socket, ...json, "-d", "{}", "http://podnet/podnet.v1.NodeService/Info");
+  await curl(
+    api.socket,
+    ...json,
+    "--http2-prior-knowledge",
+    "-d",
+    "{}",
+    "http://podnet/podnet.v1.NodeService/Info",
+  );
+  t.is(api.peers.length, 2);
+  for (const peer of api.peers) t.like(peer, { kind: "unix", uid: process.getuid?.() });
+});
+
+test("unknown fields and bodies too large are refused with a typed error", async (t) => {
+  await using api = await serve();
+  const url = "http://podnet/podnet.v1.NodeService/Info";
+  t.regex(
+    await curl(api.socket, ...json, "-d", '{"colour":1}', url),
+    /UNKNOWN_FIELD|unknown.*colour|colour/i,
+  );
+  const large = join(folder(), "large.json");
+  writeFileSync(large, JSON.stringify({ x: "y".repeat(2 << 20) }));
+  t.regex(
+    await curl(api.socket, ...json, "-d", `@${large}`, url),
+    /resource_exhausted|invalid_argument/,
+  );
+});
+
+test("the socket is for root and its group, goes with the server, and is replaced only when dead", async (t) => {
+  const socket = join(folder(), "api.sock");
+  {
+    await using api = await serve(undefined, socket);
+    t.is(statSync(socket).mode & 0o777, 0o660);
+    await t.throwsAsync(serve(undefined, socket), { code: "ALREADY_RUNNING" });
+    t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
+  }
+  t.false(existsSync(socket));
+  // What a killed process leaves: a socket file nobody listens on.
+  const script = `require("net").createServer().listen(${JSON.stringify(socket)}, () => process.kill(process.pid, "SIGKILL"))`;
+  await t.throwsAsync(run(process.execPath, ["-e", script]));
+  t.true(existsSync(socket));
+  await using again = await serve(undefined, socket);
+  t.is(await curl(again.socket, "http://podnet/metrics"), "podnet_up 1\n");
+});
+
+test("a path longer than a socket address takes is served all the same", async (t) => {
+  const long = join(folder(), "a".repeat(90));
+  await run("mkdir", [long]);
+  await using api = await serve(undefined, join(long, "api.sock"));
+  t.true(api.socket.length > 107);
+  t.is(
+    (await run("curl", ["-s", "--unix-socket", "api.sock", "http://podnet/metrics"], { cwd: long }))
+      .stdout,
+    "podnet_up 1\n",
+  );
+});
+
+test("closing ends streams with an error that says so, and idle connections", async (t) => {
+  const api = await serve();
+  const sessionManager = http2(api.socket);
+  const client = createClient(
+    Health,
+    createGrpcTransport({ baseUrl: "http://podnet", sessionManager }),
+  );
+  const idle = connect(api.socket);
+  await once(idle, "connect");
+  const watch = client.watch({})[Symbol.asyncIterator]();
+  t.is((await watch.next()).value?.status, Status.SERVING);
+  const closing = api.server.close(500);
+  try {
+    t.true((await watch.next()).done);
+  } catch (thrown) {
+    t.true(
+      thrown instanceof ConnectError && [Code.Unavailable, Code.Canceled].includes(thrown.code),
+      String(thrown),
+    );
+  }
+  await closing;
+  sessionManager.abort();
+  if (!idle.closed) await once(idle, "close");
+  t.pass();
+});
+
+/** A port that was free a moment ago. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+test("TCP asks for a certificate on both sides, and knows the caller by it", async (t) => {
+  const dir = folder();
+  const certificates = await makeCertificates(dir);
+  const port = await freePort();
+  const tcp = {
+    host: "127.0.0.1",
+    port,
+    cert: join(dir, "server.crt"),
+    key: join(dir, "server.key"),
+    clientCa: join(dir, "ca.crt"),
+  };
+  await using api = await serve(tcp);
+  const url = `https://localhost:${port}/podnet.v1.NodeService/Info`;
+  const common = [
+    "-s",
+    "--max-time",
+    "10",
+    "--resolve",
+    `localhost:${port}:127.0.0.1`,
+    "--cacert",
+    tcp.clientCa,
+    ...json,
+    "-d",
+    "{}",
+    url,
+  ];
+  const identity = ["--cert", join(dir, "client.crt"), "--key", join(dir, "client.key")];
+  for (const version of ["--http1.1", "--http2"]) {
+    t.is((await run("curl", [version, ...identity, ...common])).stdout, "{}");
+  }
+  await t.throwsAsync(run("curl", common));
+  t.deepEqual(api.peers, [
+    { kind: "tls", name: "client" },
+    { kind: "tls", name: "client" },
+  ]);
+  t.truthy(certificates.ca);
+});
+
+test("TCP that cannot be served is refused with the key at fault", async (t) => {
+  const tcp = {
+    host: "127.0.0.1",
+    port: 1,
+    cert: "/nowhere",
+    key: "/nowhere",
+    clientCa: "/nowhere",
+  };
+  const error = await t.throwsAsync(serve(tcp), { code: "CONFIG_INVALID" });
+  t.is((error as { field?: string }).field, "tcp.cert");
+});
