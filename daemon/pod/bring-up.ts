@@ -55,9 +55,13 @@ export async function bringUp(
   }
 }
 
-/** The error with the guest's last words, when it is about a guest. */
+/** The error with the guest's last words and what to look at, when it is about a guest. */
 function withConsole(error: PodnetError, live: LivePod): PodnetError {
-  const about = /^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code);
-  const console = about && live.vm !== undefined ? lastWords(live.vm.consoleTail()) : "";
-  return console === "" ? error : error.with({ details: { console } });
+  if (live.vm === undefined || !/^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code))
+    return error;
+  const console = lastWords(live.vm.consoleTail());
+  return error.with({
+    hint: "See that the image runs podnet's agent or a hyperstart, and what it says on its console",
+    details: console === "" ? {} : { console },
+  });
 }

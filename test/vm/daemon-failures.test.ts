@@ -1,10 +1,12 @@
-import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
+import { cpioArchive } from "../../guest-init/image/cpio.ts";
 import { addressOf, nothing, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
@@ -143,8 +145,8 @@ test.serial("a daemon killed in the middle of a create undoes it at its next sta
 });
 
 /** Creates with a spec that cannot work, and says what there is afterwards. */
-const fails = (code: string, step: string, spec: object, console = /(?:)/): void => {
-  test.serial(`${code} at ${step} is told with its step, and undone`, async (t) => {
+const fails = (what: string, code: string, step: string, spec: object, console = /(?:)/): void => {
+  test.serial(`${what} is ${code}, told with its step, and undone`, async (t) => {
     const error = await t.throwsAsync(rig.client.pods.create({ spec: { name: "bad", ...spec } }));
     t.true(isPodnetError(error), String(error));
     if (!isPodnetError(error)) return;
@@ -158,13 +160,55 @@ const fails = (code: string, step: string, spec: object, console = /(?:)/): void
 
 const text = join(scratch, "vmlinux.txt");
 writeFileSync(text, "no kernel at all\n".repeat(100));
-fails("IMAGE_UNREADABLE", "vm.start", { boot: { kernel: text } });
+fails("a kernel that is none", "IMAGE_UNREADABLE", "vm.start", { boot: { kernel: text } });
 // Debian's kernel with nothing it could run: it panics, and restarts a second later.
 const empty = join(scratch, "empty.cpio");
 writeFileSync(empty, Buffer.alloc(512));
-fails("BOOT_FAILED", "guest.ready", { boot: { initrd: empty } }, /Kernel panic/);
+fails(
+  "a guest that panics",
+  "BOOT_FAILED",
+  "guest.ready",
+  { boot: { initrd: empty } },
+  /Kernel panic/,
+);
 // A guest that boots and says nothing: the kernel waits for ever before it starts the agent.
-fails("AGENT_TIMEOUT", "guest.ready", { boot: { cmdline: "rdinit=/bin/sleep -- 1000" } });
+fails("a guest that never says READY", "AGENT_TIMEOUT", "guest.ready", {
+  boot: { cmdline: "rdinit=/bin/sleep -- 1000" },
+});
+
+/** podnet's own image with another first program: a script that has the channel's port in $port. */
+function hostileInitrd(name: string, script: string): string {
+  const init = `#!/bin/sh
+mount -t devtmpfs dev /dev
+mount -t sysfs sys /sys
+cd /lib/modules
+for module in $(cat console.list); do insmod $module; done
+until [ -e /dev/vport*p1 ]; do sleep 0.05; done
+port=$(echo /dev/vport*p1)
+${script}
+sleep 1000
+`;
+  const own = readFileSync(join(import.meta.dirname, "../../build/image/initramfs.gz"));
+  const more = cpioArchive([{ kind: "file", path: "init", mode: 0o755, data: Buffer.from(init) }]);
+  const path = join(scratch, name);
+  // The kernel unpacks archives one after the other; a later file replaces an earlier one.
+  writeFileSync(path, Buffer.concat([own, gzipSync(more)]));
+  return path;
+}
+
+const noise = hostileInitrd("noise.gz", "cat /dev/urandom > $port");
+fails("a guest that sends noise", "AGENT_PROTOCOL", "guest.ready", { boot: { initrd: noise } });
+// A control frame that says it is 4 GiB long.
+const huge = hostileInitrd("huge.gz", "printf '\\000\\000\\000\\010\\377\\377\\377\\377' > $port");
+fails("a guest with a frame of 4 GiB", "AGENT_PROTOCOL", "guest.ready", { boot: { initrd: huge } });
+// READY, and then nothing but silence.
+const mute = hostileInitrd(
+  "mute.gz",
+  "printf '\\000\\000\\000\\010\\000\\000\\000\\010' > $port; exec 3<> $port",
+);
+fails("a guest that says READY and no more", "AGENT_TIMEOUT", "guest.ready", {
+  boot: { initrd: mute },
+});
 
 test.serial("QEMU missing, dying and being something else are told apart", async (t) => {
   await rig.client.pods.list({});
