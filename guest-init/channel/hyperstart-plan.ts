@@ -66,6 +66,21 @@ export function interfaceStep(
   };
 }
 
+/**
+ * A route that stands where another is wanted cannot be taken away by hyperstart, but any SETUPINTERFACE
+ * flushes those of its interface: one that changes nothing else, if there is such a route.
+ */
+export function flushStep(
+  wanted: readonly GuestRoute[],
+  found: readonly GuestRoute[],
+  { name }: ObservedInterface,
+): InterfaceSetup | undefined {
+  const inTheWay = missingRoutes(wanted, found).some(({ destination }) =>
+    found.some((other) => other.destination === destination && other.interface === name),
+  );
+  return inTheWay ? { device: name, addresses: [] } : undefined;
+}
+
 export const routeStep = (route: GuestRoute): RouteSetup => ({
   destination: route.destination,
   ...(route.gateway === undefined ? {} : { gateway: route.gateway }),

@@ -18,6 +18,7 @@ import type { Dialect, DialectContext } from "./dialect.ts";
 import { runForText } from "./exec.ts";
 import {
   checkForHyperstart,
+  flushStep,
   interfaceStep,
   missingRoutes,
   routeStep,
@@ -52,18 +53,7 @@ export class HyperstartDialect implements Dialect {
     checkForHyperstart(config);
     const signal = AbortSignal.any([caller, this.#context.life]);
     await this.#startPod(config, signal);
-    const before = await this.#awaitInterfaces(config, signal);
-    for (const wanted of config.interfaces) {
-      const found = before.find((other) => other.mac === wanted.mac);
-      const step = found === undefined ? undefined : interfaceStep(wanted, found);
-      if (step === undefined) continue;
-      await this.#call(
-        command.setupInterface,
-        encodeInterfaceSetup(step),
-        `interface ${wanted.name}`,
-        signal,
-      );
-    }
+    await this.#setUpInterfaces(config, signal);
     const missing = missingRoutes(config.routes, await this.#routes(signal));
     if (missing.length > 0)
       await this.#call(
@@ -100,6 +90,27 @@ export class HyperstartDialect implements Dialect {
     this.#pod = "unknown";
     await this.#call(command.startPod, encodeStartPod(pod), "the pod", signal);
     this.#pod = "started";
+  }
+
+  async #setUpInterfaces(config: GuestConfig, signal: AbortSignal): Promise<void> {
+    // Twice at most: an address taken away takes with it others of its subnet, which were to stay.
+    for (let pass = 0; pass < 2; pass++) {
+      const found = await this.#awaitInterfaces(config, signal);
+      const routes = await this.#routes(signal);
+      const steps = config.interfaces.flatMap((wanted) => {
+        const there = found.find((other) => other.mac === wanted.mac);
+        if (there === undefined) return [];
+        return interfaceStep(wanted, there) ?? flushStep(config.routes, routes, there) ?? [];
+      });
+      if (steps.length === 0) return;
+      for (const step of steps)
+        await this.#call(
+          command.setupInterface,
+          encodeInterfaceSetup(step),
+          `interface ${step.newName ?? step.device}`,
+          signal,
+        );
+    }
   }
 
   async #awaitInterfaces(config: GuestConfig, signal: AbortSignal): Promise<ObservedInterface[]> {

@@ -87,7 +87,7 @@ async function liar(
 
 test("what differs is asked for, in hyperstart's order; STARTPOD once", async (t) => {
   const { results, commands, pods } = await liar(
-    { addr: [link(""), link(address)], route: ["", route] },
+    { addr: [link(""), link(address)], route: ["", "", "", route] },
     [config, { ...config, requestId: "r2" }],
   );
   t.deepEqual(commands, ["startPod", "setupInterface", "setupRoute"]);
