@@ -27,7 +27,7 @@ const image = path.join(top, "build/image");
 async function bootByHand(directory: string): Promise<number> {
   const runDir = mkdtempSync(path.join(directory, "hand-"));
   const driver = await openQemuDriver();
-  const [program, ...args] = driver.describe({
+  const [program, ...words] = driver.describe({
     podId: parsePodId("aaaaaaaaaaaa"),
     vcpu: 1,
     memoryMib: 128,
@@ -37,6 +37,8 @@ async function bootByHand(directory: string): Promise<number> {
     disks: [],
     runDir,
   }) as [string, ...string[]];
+  // podnetd starts its machines stopped, to lose nothing of the console; by hand there is nobody to say `cont`.
+  const args = words.filter((word) => word !== "-S");
   const begin = performance.now();
   const qemu = spawn(program, args, { cwd: runDir, stdio: "ignore" });
   const ended = once(qemu, "exit");
@@ -55,10 +57,12 @@ async function firstByte(socketPath: string): Promise<void> {
   for (let tries = 0; tries < 2000; tries++) {
     const socket = connect(socketPath);
     try {
-      await once(socket, "connect");
-      await once(socket, "data");
+      const signal = AbortSignal.timeout(30_000);
+      await once(socket, "connect", { signal });
+      await once(socket, "data", { signal });
       return;
-    } catch {
+    } catch (error) {
+      if ((error as Error).name === "AbortError") throw error;
       await delay(5);
     } finally {
       socket.destroy();
