@@ -1,6 +1,6 @@
 import { type Ip, ipFromBytes, type Mac, macFromBytes } from "../../core/address.ts";
 import { decodeUtf8 } from "../../core/utf8.ts";
-import { malformed, Reader } from "./reader.ts";
+import { malformed } from "./reader.ts";
 
 // include/uapi/linux/netlink.h (Linux 6.1): the two upper bits of a type are flags.
 const typeMask = 0x3fff;
@@ -11,45 +11,82 @@ export interface Attribute {
   readonly value: Uint8Array;
 }
 
-/** The attributes behind a header or inside another attribute, in order. Types the caller does not know are kept. */
+/**
+ * The attributes behind a header or inside another attribute. Types the caller does not know are kept. Values are cut out
+ * only when asked for: a link has some fifty attributes, and the guest's engine is slow.
+ */
 export class Attributes {
-  readonly list: readonly Attribute[];
-  // A link has some forty of them and is asked for twenty: one pass, since the guest's engine is slow.
-  readonly #latest = new Map<number, Uint8Array>();
+  readonly #bytes: Uint8Array;
+  /** Where the header of each type's last attribute is: the kernel itself takes the last. */
+  readonly #last = new Map<number, number>();
 
-  constructor(list: readonly Attribute[]) {
-    this.list = list;
-    for (const { type, value } of list) this.#latest.set(type, value);
+  /** Throws `NETLINK_FAILED` when a length is below a header's or beyond the end. */
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    const last = this.#last;
+    // Fewer than four bytes at the end are padding and passed over, as the kernel does.
+    const end = bytes.length - headerSize;
+    for (let at = 0, size = 0; at <= end; at += (size + 3) & ~3) {
+      size = (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
+      const type = ((bytes[at + 2] as number) | ((bytes[at + 3] as number) << 8)) & typeMask;
+      if (size < headerSize || at + size > bytes.length)
+        throw malformed(`attribute ${type} of ${size} bytes, where ${bytes.length - at} are left`);
+      last.set(type, at);
+    }
   }
 
-  /** The last attribute of a type, as the kernel itself takes them. */
+  /** All of them, in order. */
+  get list(): readonly Attribute[] {
+    const list: Attribute[] = [];
+    for (let at = 0; at + headerSize <= this.#bytes.length; at += (this.#size(at) + 3) & ~3)
+      list.push({ type: this.#type(at), value: this.#value(at) });
+    return list;
+  }
+
+  /** The last attribute of a type. */
   get(type: number): Uint8Array | undefined {
-    return this.#latest.get(type);
+    const at = this.#last.get(type);
+    return at === undefined ? undefined : this.#value(at);
   }
 
   /** Every attribute of a type: alternative names come as a list. */
   all(type: number): readonly Uint8Array[] {
+    if (!this.#last.has(type)) return [];
     return this.list.filter((attribute) => attribute.type === type).map(({ value }) => value);
   }
 
+  #size(at: number): number {
+    return (this.#bytes[at] as number) | ((this.#bytes[at + 1] as number) << 8);
+  }
+
+  #type(at: number): number {
+    return this.#size(at + 2) & typeMask;
+  }
+
+  #value(at: number): Uint8Array {
+    return this.#bytes.subarray(at + headerSize, at + this.#size(at));
+  }
+
   u8(type: number): number | undefined {
-    return this.#read(type, (reader) => reader.u8(0));
+    return this.#unsigned(type, 1);
   }
 
   u16(type: number): number | undefined {
-    return this.#read(type, (reader) => reader.u16(0));
+    return this.#unsigned(type, 2);
   }
 
   u16be(type: number): number | undefined {
-    return this.#read(type, (reader) => reader.u16be(0));
+    const value = this.#unsigned(type, 2);
+    return value === undefined ? undefined : ((value & 0xff) << 8) | (value >> 8);
   }
 
   u32(type: number): number | undefined {
-    return this.#read(type, (reader) => reader.u32(0));
+    return this.#unsigned(type, 4);
   }
 
   i32(type: number): number | undefined {
-    return this.#read(type, (reader) => reader.i32(0));
+    const value = this.#unsigned(type, 4);
+    return value === undefined ? undefined : value | 0;
   }
 
   bool(type: number): boolean | undefined {
@@ -78,9 +115,17 @@ export class Attributes {
     return value === undefined ? undefined : parseAttributes(value);
   }
 
-  #read(type: number, read: (reader: Reader) => number): number | undefined {
-    const value = this.get(type);
-    return value === undefined ? undefined : read(new Reader(value, "an attribute"));
+  /** Little-endian, the first `width` bytes of the value. */
+  #unsigned(type: number, width: 1 | 2 | 4): number | undefined {
+    const at = this.#last.get(type);
+    if (at === undefined) return undefined;
+    const bytes = this.#bytes;
+    if (this.#size(at) < headerSize + width)
+      throw malformed(`attribute ${type} has ${this.#size(at) - headerSize} bytes, too few`);
+    let value = 0;
+    for (let i = width - 1; i >= 0; i--)
+      value = (value << 8) | (bytes[at + headerSize + i] as number);
+    return value >>> 0;
   }
 }
 
@@ -96,22 +141,5 @@ function ipOfBytes(value: Uint8Array): Ip {
   return ipFromBytes(value);
 }
 
-/**
- * Parses attributes (struct nlattr). Fewer than four bytes at the end are padding and passed over, as the kernel does;
- * a length below a header's or beyond the end is an error.
- */
-export function parseAttributes(bytes: Uint8Array): Attributes {
-  const list: Attribute[] = [];
-  const u16 = (at: number): number => (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
-  for (let offset = 0; offset + headerSize <= bytes.length; ) {
-    const size = u16(offset);
-    const type = u16(offset + 2) & typeMask;
-    if (size < headerSize || offset + size > bytes.length)
-      throw malformed(
-        `attribute ${type} of ${size} bytes, where ${bytes.length - offset} are left`,
-      );
-    list.push({ type, value: bytes.subarray(offset + headerSize, offset + size) });
-    offset += (size + 3) & ~3;
-  }
-  return new Attributes(list);
-}
+/** Parses attributes (struct nlattr). Throws `NETLINK_FAILED`. */
+export const parseAttributes = (bytes: Uint8Array): Attributes => new Attributes(bytes);
