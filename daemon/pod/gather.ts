@@ -14,7 +14,7 @@ import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
-import { podIdByName } from "../store/pods.ts";
+import { getPod, podIdByName } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { defaultPodName } from "./plan.ts";
 import type {
@@ -61,7 +61,7 @@ function networkSnapshot(
   for (const { address } of spec.interfaces) {
     if (address === undefined) continue;
     const ip = address.includes("/") ? ipOf(address as IpPrefix) : (address as Ip);
-    if (contains(network.cidr, ip)) asked[ip] = addresses.status(network.name, ip);
+    if (contains(network.cidr, ip)) asked[ip] = named(addresses.status(network.name, ip), db);
   }
   return {
     name: network.name,
@@ -75,6 +75,14 @@ function networkSnapshot(
     nextFree: addresses.nextFree(network.name, 2 * spec.interfaces.length),
     asked,
   };
+}
+
+/** A holder as people know it: pods by their name. */
+function named(status: AddressStatus, db: Database): AddressStatus {
+  if (status.kind !== "held") return status;
+  const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
+  const pod = podId === undefined ? undefined : getPod(db, podId as PodId);
+  return pod === undefined ? status : { kind: "held", by: `pod "${pod.name}"` };
 }
 
 function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {

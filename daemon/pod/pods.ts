@@ -150,8 +150,8 @@ export class Pods {
 
   /** Starts a stopped or failed pod again, with its addresses. */
   async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
-    const { clock } = this.#parts.host;
-    const started = clock.monotonic();
+    const { host, records } = this.#parts;
+    const started = host.clock.monotonic();
     this.#refuseClosing();
     const { id } = this.find(idOrName);
     return this.#locks.run(id, async () => {
@@ -166,7 +166,10 @@ export class Pods {
           },
         );
       }
-      this.#parts.records.state(row.plan, "creating", { reason: "starting" });
+      // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
+      const [left] = await undoPod(livePod(row.plan, records.run(id)), host, { graceful: false });
+      if (left !== undefined) throw left;
+      records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
       return this.#bringUp(row.plan, {
         started,
@@ -227,7 +230,7 @@ export class Pods {
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod does not start",
     );
-    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error);
+    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#closing);
     else records.state(plan, "failed", { error: result.error });
     throw result.error;
   }

@@ -18,7 +18,7 @@ import {
   setPodSpans,
   setPodState,
 } from "../store/pods.ts";
-import { finishRequestsOf, insertRequest } from "../store/requests.ts";
+import { dropRequestsOf, finishRequestsOf, insertRequest } from "../store/requests.ts";
 import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
 import { recordError } from "./error-record.ts";
@@ -178,14 +178,19 @@ export class PodRecords {
     });
   }
 
-  /** The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed. */
-  forget(plan: PodPlan, thrown?: unknown): void {
+  /**
+   * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed; its request
+   * keeps that answer, unless the create was `interrupted`, when nobody has heard it and asking again begins anew.
+   */
+  forget(plan: PodPlan, thrown?: unknown, interrupted = false): void {
     const error = thrown === undefined ? undefined : recordError(thrown);
     const { podId, name } = plan;
     this.#journal.transact((emit) => {
       this.#addresses.free(plan);
       deletePod(this.#db, podId);
-      finishRequestsOf(this.#db, podId, error === undefined ? undefined : JSON.stringify(error));
+      if (interrupted) dropRequestsOf(this.#db, podId);
+      else
+        finishRequestsOf(this.#db, podId, error === undefined ? undefined : JSON.stringify(error));
       const text = error === undefined ? "deleted" : `not created: ${error.message}`;
       emit({
         kind: "deleted",

@@ -52,7 +52,7 @@ async function recoverPod(row: PodRow, recovery: Recovery): Promise<void> {
       const failures = await takeDown(row, recovery);
       if (failures.length > 0) throw failures[0];
       if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
-      else recovery.records.forget(row.plan, interrupted());
+      else recovery.records.forget(row.plan, interrupted(), true);
       return;
     }
     case "deleting": {

@@ -69,3 +69,8 @@ export function finishRequestsOf(db: Database, podId: PodId, error: string | und
     podId,
   );
 }
+
+/** Forgets the requests for a pod that were never answered, so that asking again begins anew. */
+export function dropRequestsOf(db: Database, podId: PodId): void {
+  db.run("DELETE FROM requests WHERE pod_id = ? AND done = 0", podId);
+}

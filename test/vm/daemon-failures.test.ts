@@ -133,16 +133,42 @@ test.serial(
   },
 );
 
-test.serial("a daemon killed in the middle of a create undoes it at its next start", async (t) => {
-  const seen = reached("vm.start");
-  const create = rig.client.pods.create({ spec: { name: "cut" }, requestId: "cut-1" });
-  await seen;
-  await Promise.all([rig.restart("kill"), t.throwsAsync(create)]);
-  t.deepEqual(await rig.leftovers(), nothing);
-  await t.throwsAsync(rig.client.pods.create({ spec: { name: "cut" }, requestId: "cut-1" }), {
-    code: "CANCELLED",
-  });
-});
+test.serial(
+  "a daemon killed in the middle of a create undoes it, and asking again creates it",
+  async (t) => {
+    const seen = reached("vm.start");
+    const request = { spec: { name: "cut" }, requestId: "cut-1" };
+    const create = rig.client.pods.create(request);
+    await seen;
+    await Promise.all([rig.restart("kill"), t.throwsAsync(create)]);
+    t.deepEqual(await rig.leftovers(), nothing);
+    const { pod } = await rig.client.pods.create(request);
+    t.is(pod?.state, PodState.RUNNING);
+    await rig.client.pods.delete({ idOrName: "cut" });
+  },
+);
+
+test.serial(
+  "a daemon that is stopped lets creates under way end, side by side, and takes no more",
+  async (t) => {
+    const seen = reached("vm.start");
+    const creates = ["left", "right"].map((name) => rig.client.pods.create({ spec: { name } }));
+    const twin = await t.throwsAsync(rig.client.pods.create({ spec: { name: "left" } }));
+    t.true(isPodnetError(twin, "NAME_IN_USE"));
+    await seen;
+    const restarted = rig.restart("stop");
+    for (const { pod } of await Promise.all(creates)) t.is(pod?.state, PodState.RUNNING);
+    await restarted;
+    const { pods } = await rig.client.pods.list({});
+    t.deepEqual(pods.map(({ name, state }) => [name, state]).toSorted(), [
+      ["left", PodState.RUNNING],
+      ["right", PodState.RUNNING],
+    ]);
+    for (const pod of pods) await rig.lab.host.ping(addressOf(pod), 1);
+    await Promise.all(pods.map(({ id }) => rig.client.pods.delete({ idOrName: id })));
+    t.deepEqual(await rig.leftovers(), nothing);
+  },
+);
 
 /** Creates with a spec that cannot work, and says what there is afterwards. */
 const fails = (what: string, code: string, step: string, spec: object, console = /(?:)/): void => {

@@ -59,8 +59,10 @@ export async function openRig(config = ""): Promise<Rig> {
       return client;
     },
     async restart(how, env) {
-      client.close();
+      // The old client stays open while the daemon ends, which answers what is under way.
+      const before = client;
       await daemon[how]();
+      before.close();
       daemon = await start(env);
       client = connectPodnet({ socket: daemon.socket });
     },
