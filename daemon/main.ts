@@ -114,7 +114,9 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     log.info({ duration_ms, version, socket: config.socket }, "Ready");
   } catch (thrown) {
     log?.error({ err: thrown }, "Cannot start");
-    fail(thrown);
+    // A log that is collected holds JSON only; a person gets it in words too.
+    if (log === undefined || process.stderr.isTTY) fail(thrown);
+    else process.exitCode = exitCode(toPodnetError(thrown));
   }
 }
 

@@ -160,9 +160,9 @@ test.serial(
     for (const { pod } of await Promise.all(creates)) t.is(pod?.state, PodState.RUNNING);
     await restarted;
     const { pods } = await rig.client.pods.list({});
-    t.deepEqual(pods.map(({ name, state }) => [name, state]).toSorted(), [
-      ["left", PodState.RUNNING],
-      ["right", PodState.RUNNING],
+    t.deepEqual(pods.map(({ name, state }) => `${name} ${state}`).toSorted(), [
+      `left ${PodState.RUNNING}`,
+      `right ${PodState.RUNNING}`,
     ]);
     for (const pod of pods) await rig.lab.host.ping(addressOf(pod), 1);
     await Promise.all(pods.map(({ id }) => rig.client.pods.delete({ idOrName: id })));
