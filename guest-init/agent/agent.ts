@@ -15,7 +15,7 @@ import { Netlink } from "./netlink.ts";
 import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
 import type { Options } from "./options.ts";
-import { endMachine } from "./power.ts";
+import { askForPowerOff, endMachine } from "./power.ts";
 import { Processes, noSuch } from "./processes.ts";
 import { type Handler, type Reply, done } from "./reply.ts";
 import { Streams } from "./streams.ts";
@@ -48,7 +48,8 @@ export class Agent {
   readonly #interfaces: Interfaces;
   readonly #epoch = newEpoch();
 
-  constructor(loop: Loop, options: Options) {
+  /** `ready`: READY has been said. */
+  constructor(loop: Loop, options: Options, ready: () => void = () => undefined) {
     this.#loop = loop;
     this.#options = options;
     this.#links = new Links(loop, new Netlink(), options.channel === portNames.control);
@@ -66,7 +67,10 @@ export class Agent {
       loop,
       () => findPort(options.channel),
       this.#handlers(),
-      () => this.#streams.open(),
+      () => {
+        this.#streams.open();
+        ready();
+      },
     );
   }
 
@@ -98,7 +102,7 @@ export class Agent {
       [command.removeContainer, noContainer],
       [command.hello, (payload) => this.#hello(payload)],
       [command.configure, (payload) => configure(payload, this.#links)],
-      [command.destroyPod, () => ({ after: () => this.#end("power-off") })],
+      [command.destroyPod, () => ({ after: () => this.#powerOff() })],
     ]);
   }
 
@@ -144,8 +148,10 @@ export class Agent {
     endMachine(this.#loop, restart ? "restart" : "power-off");
   }
 
-  #end(how: "power-off" | "restart"): void {
-    if (this.#options.isInit) endMachine(this.#loop, how);
+  /** DESTROYPOD. A plain process ends the machine only when the machine is a guest. */
+  #powerOff(): void {
+    if (this.#options.isInit) endMachine(this.#loop, "power-off");
+    else if (this.#options.channel === portNames.control) askForPowerOff(this.#loop);
     else sys.exit(0);
   }
 }

@@ -41,10 +41,7 @@ export class Links {
 
   /** The link with this MAC, waited for; undefined when it does not come. */
   withMac(mac: Mac, waitMs: number): Promise<Link | undefined> {
-    return this.until(
-      () => this.netlink.links().find((link) => link.mac === mac && !link.loopback),
-      waitMs,
-    );
+    return this.until(() => this.netlink.linkWithMac(mac), waitMs);
   }
 
   /** What `find` finds, looked for now and at every change of a link; undefined after `waitMs` milliseconds. */

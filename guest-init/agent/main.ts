@@ -7,17 +7,27 @@ import { reason } from "./reply.ts";
 import { sys } from "./sys.ts";
 import { version } from "./version.ts";
 
+/** Without a port after this long the other modules are loaded all the same, milliseconds. */
+const portWaitMs = 200;
+
 function start(options: Options): void {
   const loop = new Loop((thrown) => sys.log(reason(thrown)));
   (globalThis as { podnetTick?: () => void }).podnetTick = () => loop.tick();
-  if (options.isInit) mountAll();
-  const agent = new Agent(loop, options);
-  agent.open();
-  if (options.isInit) {
-    loadModules("console");
-    // The ports announce themselves from here on; what the host asks for meanwhile waits in the channel.
-    loadModules("network");
+  if (!options.isInit) {
+    new Agent(loop, options).open();
+    return;
   }
+  mountAll();
+  let loaded = false;
+  // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the channel.
+  const loadRest = (): void => {
+    if (!loaded) loadModules("network");
+    loaded = true;
+  };
+  const agent = new Agent(loop, options, () => loop.after(0, loadRest));
+  agent.open();
+  loadModules("console");
+  loop.after(portWaitMs, loadRest);
 }
 
 const isInit = sys.pid() === 1;

@@ -1,6 +1,9 @@
+import type { Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type Ack, ackError, parseAck } from "../../linux/rtnetlink/ack.ts";
 import { type LinkAddress, getAddresses, parseAddress } from "../../linux/rtnetlink/address.ts";
+import { parseAttributes } from "../../linux/rtnetlink/attributes.ts";
+import { IFLA_ADDRESS } from "../../linux/rtnetlink/link-attributes.ts";
 import {
   type LinkRef,
   changeLink,
@@ -32,6 +35,8 @@ const options = [10, 11, 12] as const;
 const bufferSize = 65536;
 /** RT_TABLE_MAIN. */
 const mainTable = 254;
+/** Size of struct ifinfomsg, before a link's attributes. */
+const linkHeader = 16;
 /** How often a list is asked for again because it changed while it was read. */
 const dumpAttempts = 5;
 /** The kernel answers inside send; this bounds what should not happen, milliseconds. */
@@ -92,6 +97,14 @@ export class Netlink {
       if (thrown instanceof PodnetError && thrown.details["errno"] === "ENODEV") return undefined;
       throw thrown;
     }
+  }
+
+  /** The link with this MAC. Only the one that matches is read whole: it is looked for at every change of a link. */
+  linkWithMac(mac: Mac): Link | undefined {
+    const found = this.request(getLinks()).find(
+      ({ payload }) => parseAttributes(payload.subarray(linkHeader)).mac(IFLA_ADDRESS) === mac,
+    );
+    return found && parseLink(found.payload);
   }
 
   change(ref: LinkRef, change: LinkChange): void {

@@ -6,6 +6,23 @@ import { sys } from "./sys.ts";
 const powerOffNumber = 0x4321fedc;
 const restartNumber = 0x01234567;
 
+/** How long another init has for a power-off it was asked for, milliseconds. */
+const politeMs = 15_000;
+
+/** Powers off a machine whose PID 1 is another program: it is asked; if it does not listen, the kernel is. */
+export function askForPowerOff(loop: Loop): void {
+  loop.after(politeMs, () => endMachine(loop, "power-off"));
+  sys.spawn({
+    args: ["poweroff"],
+    env: ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+    directory: "/",
+    uid: 0,
+    gid: 0,
+    groups: [0],
+    terminal: false,
+  });
+}
+
 const terminate = 15;
 const kill = 9;
 /** How long processes have between SIGTERM and SIGKILL, milliseconds. */
@@ -17,7 +34,9 @@ const mainThreads = (): number[] =>
     .filter((name) => /^[0-9]+$/.test(name))
     .map(Number)
     // Kernel threads have no command line; they take no signals.
-    .filter((pid) => pid !== 1 && (readText(`/proc/${pid}/cmdline`) ?? "") !== "");
+    .filter(
+      (pid) => pid !== 1 && pid !== sys.pid() && (readText(`/proc/${pid}/cmdline`) ?? "") !== "",
+    );
 
 /** Ends the machine: processes are told, given a moment, killed; buffers written. Never returns to its caller's world. */
 export function endMachine(loop: Loop, how: "power-off" | "restart"): void {

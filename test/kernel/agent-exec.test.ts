@@ -121,7 +121,7 @@ test.serial(
     t.like(await exec(spec), { code: command.ack });
     t.like(await exec({ ...spec, id: "y" }), isError);
     t.like(await exec({ ...spec, stdio: 803 }), isError);
-    const end = host.finished({ stdio: 801n, stderr: 802n });
+    const end = host.finished({ stdio: 801n, stderr: 802n }, "x");
     await host.ack(command.signalProcess, { container: "hyperstart", process: "x", signal: 9 });
     t.like((await end).event, { process: "x", status: 137 });
   },

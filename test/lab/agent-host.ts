@@ -5,6 +5,10 @@ import { type Server, type Socket, createServer } from "node:net";
 import path from "node:path";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { CtlDecoder, type CtlFrame, encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import {
+  type ProcessEvent,
+  parseProcessEvent,
+} from "../../guest-init/protocol/process-messages.ts";
 import { encodeJson } from "../../guest-init/protocol/fields.ts";
 import { parseNext } from "../../guest-init/protocol/replies.ts";
 import { TtyDecoder, encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
@@ -43,7 +47,7 @@ class Inbox<T> {
 export interface Finished {
   readonly stdout: Buffer;
   readonly stderr: Buffer;
-  readonly event: unknown;
+  readonly event: ProcessEvent;
 }
 
 /** The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to choose. */
@@ -53,6 +57,7 @@ export class AgentPeer {
   readonly frames = new Inbox<CtlFrame>();
   readonly #streams = new Map<bigint, Buffer[]>();
   readonly #ended = new Map<bigint, () => void>();
+  readonly #ends = new Map<string, Inbox<ProcessEvent>>();
   /** Largest tty frame seen, header included. */
   largestFrame = 0;
   #stream = 0;
@@ -72,7 +77,7 @@ export class AgentPeer {
   #receive(): void {
     const control = new CtlDecoder();
     this.control.on("data", (data) => {
-      for (const item of control.push(data)) if (item.kind === "frame") this.frames.put(item);
+      for (const item of control.push(data)) if (item.kind === "frame") this.#sort(item);
     });
     const tty = new TtyDecoder();
     this.tty.on("data", (data) => {
@@ -85,6 +90,22 @@ export class AgentPeer {
         else this.#ended.get(item.stream)?.();
       }
     });
+  }
+
+  /** Answers are in order; ends of processes come in between whenever they happen. */
+  #sort(frame: CtlFrame): void {
+    if (frame.code !== command.processAsyncEvent) {
+      this.frames.put(frame);
+      return;
+    }
+    const event = parseProcessEvent(frame.payload);
+    this.#endOf(event.process).put(event);
+  }
+
+  #endOf(id: string): Inbox<ProcessEvent> {
+    const inbox = this.#ends.get(id) ?? new Inbox<ProcessEvent>();
+    this.#ends.set(id, inbox);
+    return inbox;
   }
 
   /** One command and its answer. A payload that is not bytes is sent as JSON. */
@@ -134,19 +155,16 @@ export class AgentPeer {
   }
 
   /** Waits for a process's end: the empty frame on its stdio, and the event. */
-  async finished({ stdio, stderr }: { stdio: bigint; stderr: bigint }): Promise<Finished> {
+  async finished(
+    { stdio, stderr }: { stdio: bigint; stderr: bigint },
+    id = `p${stdio}`,
+  ): Promise<Finished> {
     await new Promise<void>((resolve) => {
       this.#ended.set(stdio, resolve);
     });
-    const { code, payload } = await this.answer();
-    if (code !== command.processAsyncEvent)
-      throw new Error(`Command ${code} came instead of an end`);
+    const event = await this.#endOf(id).take();
     const text = (stream: bigint): Buffer => Buffer.concat(this.#streams.get(stream) ?? []);
-    return {
-      stdout: text(stdio),
-      stderr: text(stderr),
-      event: JSON.parse(payload.toString()) as unknown,
-    };
+    return { stdout: text(stdio), stderr: text(stderr), event };
   }
 
   async run(args: readonly string[], more: object = {}, input?: Uint8Array): Promise<Finished> {
