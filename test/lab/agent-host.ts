@@ -34,8 +34,7 @@ class Inbox<T> {
 
   async take(): Promise<T> {
     for (;;) {
-      const item = this.#items.shift();
-      if (item !== undefined) return item;
+      if (this.#items.length > 0) return this.#items.shift() as T;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -56,7 +55,7 @@ export class AgentPeer {
   readonly tty: Socket;
   readonly frames = new Inbox<CtlFrame>();
   readonly #streams = new Map<bigint, Buffer[]>();
-  readonly #ended = new Map<bigint, () => void>();
+  readonly #ended = new Map<bigint, Inbox<undefined>>();
   readonly #ends = new Map<string, Inbox<ProcessEvent>>();
   /** Largest tty frame seen, header included. */
   largestFrame = 0;
@@ -87,7 +86,7 @@ export class AgentPeer {
         const parts = this.#streams.get(item.stream) ?? [];
         this.#streams.set(item.stream, parts);
         if (item.data.length > 0) parts.push(Buffer.from(item.data));
-        else this.#ended.get(item.stream)?.();
+        else this.#endOfStream(item.stream).put(undefined);
       }
     });
   }
@@ -100,6 +99,12 @@ export class AgentPeer {
     }
     const event = parseProcessEvent(frame.payload);
     this.#endOf(event.process).put(event);
+  }
+
+  #endOfStream(stream: bigint): Inbox<undefined> {
+    const inbox = this.#ended.get(stream) ?? new Inbox<undefined>();
+    this.#ended.set(stream, inbox);
+    return inbox;
   }
 
   #endOf(id: string): Inbox<ProcessEvent> {
@@ -159,9 +164,7 @@ export class AgentPeer {
     { stdio, stderr }: { stdio: bigint; stderr: bigint },
     id = `p${stdio}`,
   ): Promise<Finished> {
-    await new Promise<void>((resolve) => {
-      this.#ended.set(stdio, resolve);
-    });
+    await this.#endOfStream(stdio).take();
     const event = await this.#endOf(id).take();
     const text = (stream: bigint): Buffer => Buffer.concat(this.#streams.get(stream) ?? []);
     return { stdout: text(stdio), stderr: text(stderr), event };
