@@ -86,7 +86,7 @@ export async function openDaemon(
     host,
     network,
     fragments,
-    log: logOf("node"),
+    log: logOf("api"),
     startedMs,
     end: () => {
       ending = true;

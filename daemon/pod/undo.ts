@@ -21,9 +21,11 @@ const undoLimitMs = 20_000;
 const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "port.detach": async (_step, live, host) => {
     const signal = AbortSignal.timeout(undoLimitMs);
-    for (const { tap } of live.plan.ports.ports) {
-      await host.network.detach({ pod: live.plan.podId, tap }, signal);
-    }
+    await everyOne(
+      live.plan.ports.ports.map(({ tap }) =>
+        host.network.detach({ pod: live.plan.podId, tap }, signal),
+      ),
+    );
   },
 
   "guest.power-off": async (_step, live, host, { graceful }) => {
@@ -45,12 +47,13 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "vm.stop": async (_step, live, host, { graceful }) => {
     const { vm } = live;
     live.vm = undefined;
-    if (vm !== undefined) {
+    try {
       const asked = graceful && live.identity !== undefined;
-      await vm.stop({ graceMs: asked ? host.timeouts.stopMs : 0 });
+      await vm?.stop({ graceMs: asked ? host.timeouts.stopMs : 0 });
+    } finally {
+      // Also what a live connection does not know of: files, and a process an earlier daemon started.
+      await host.driver.reap(live.record, live.plan.vm);
     }
-    // Also what a live connection does not know of: files, and a process an earlier daemon started.
-    await host.driver.reap(live.record, live.plan.vm);
     live.record = undefined;
     live.plugged.clear();
   },
@@ -58,13 +61,19 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "tap.close": async (_step, live) => {
     const taps = [...live.taps.values()];
     live.taps.clear();
-    await Promise.all(taps.map((tap) => tap.close()));
+    await everyOne(taps.map((tap) => tap.close()));
   },
 
   "port.forget": async (_step, live, host) => {
     await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));
   },
 };
+
+/** Waits for all of them, whichever fail, and throws the first failure. */
+async function everyOne(all: readonly Promise<unknown>[]): Promise<void> {
+  const failed = (await Promise.allSettled(all)).find(({ status }) => status === "rejected");
+  if (failed?.status === "rejected") throw failed.reason;
+}
 
 function actUndo<K extends UndoKind>(
   step: UndoOf<K>,

@@ -9,6 +9,7 @@ import { stepTitle } from "../pod/steps.ts";
 import { type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
+import { peerKey } from "./peer.ts";
 import { PushQueue } from "./queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { planView, spanView } from "./views.ts";
@@ -25,6 +26,7 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
     async create(request, context) {
       const asked = validated(request);
       if (asked.planOnly) return { plan: plan(asked, parts) };
+      note(parts, context, `create ${asked.spec.name ?? ""}`);
       const row = await pods.create(asked, { signal: context.signal, progress: silent });
       return { pod: viewPod(row, parts) };
     },
@@ -52,7 +54,8 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
       return { pod: viewPod(row, parts) };
     },
 
-    delete({ idOrName, force }) {
+    delete({ idOrName, force }, context) {
+      note(parts, context, `delete ${idOrName}`);
       return pods.delete(validatePodRef(idOrName), { force });
     },
 
@@ -68,6 +71,11 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
       return { podId, ok, checks: [...checks] };
     },
   };
+}
+
+/** Who asked for what, for the log. */
+function note({ log }: ServiceParts, context: HandlerContext, what: string): void {
+  log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
 
 function plan(asked: CreateSpec, { pods, network, fragments, host }: ServiceParts) {
@@ -95,6 +103,7 @@ async function* createStream(
     });
     return;
   }
+  note(parts, context, `create ${asked.spec.name ?? ""}`);
   const queue = new PushQueue<wire.CreatePodProgress>();
   const progress: Progress = {
     started: (step, startMs) => {

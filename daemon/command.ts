@@ -1,0 +1,146 @@
+import path from "node:path";
+import { Command } from "commander";
+import { type Log, openLog } from "../linux/log.ts";
+import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
+import {
+  defaultConfigFile,
+  renderSettings,
+  type ResolvedConfig,
+  resolveConfig,
+} from "./config/config.ts";
+import { configKeys } from "./config/schema.ts";
+import { type Daemon, openDaemon } from "./daemon.ts";
+import { version } from "./version.ts";
+
+/** How long a stop lets creates under way come to an end, milliseconds. */
+const drainMs = 15_000;
+
+/** Exit codes; see `docs/errors.md`. */
+const exitCodes = { failed: 1, usage: 2, preflight: 6 } as const;
+
+function exitCode(error: PodnetError): number {
+  return isPodnetError(error, "PREFLIGHT_FAILED", "QEMU_MISSING", "CONFIG_INVALID")
+    ? exitCodes.preflight
+    : exitCodes.failed;
+}
+
+function fail(thrown: unknown): void {
+  const error = toPodnetError(thrown);
+  const hint = error.hint === undefined ? "" : `\n  ${error.hint}`;
+  process.stderr.write(`podnetd: ${error.message} [${error.code}]${hint}\n`);
+  process.exitCode = exitCode(error);
+}
+
+/** Commander's name of a flag's value: `--state-dir` is `stateDir`. */
+const attribute = (flag: string): string =>
+  flag.slice(2).replaceAll(/-([a-z])/g, (_match, letter: string) => letter.toUpperCase());
+
+function resolve(options: Record<string, unknown>): ResolvedConfig {
+  const flags = new Map<string, string>();
+  for (const { key, flag } of configKeys) {
+    const value = options[attribute(flag)];
+    if (typeof value === "string") flags.set(key, value);
+    else if (value === true) flags.set(key, "true");
+  }
+  const file = options["config"] as string | undefined;
+  return resolveConfig({
+    env: process.env,
+    flags,
+    file,
+    checkout: path.resolve(import.meta.dirname, ".."),
+  });
+}
+
+function addFlags(command: Command): Command {
+  command.option(
+    "--config <file>",
+    `configuration file (default ${defaultConfigFile} if it is there)`,
+  );
+  for (const { flag, kind, choices, help, env } of configKeys) {
+    const value =
+      kind === "boolean"
+        ? "[true|false]"
+        : kind === "choice"
+          ? `<${choices.join("|")}>`
+          : kind === "list"
+            ? "<a,b,...>"
+            : `<${kind}>`;
+    command.option(`${flag} ${value}`, `${help} (${env})`);
+  }
+  return command;
+}
+
+async function serve(options: Record<string, unknown>): Promise<void> {
+  let daemon: Daemon | undefined;
+  let log: Log | undefined;
+  let stopping = false;
+  const stop = (why: string): void => {
+    if (stopping) {
+      log?.warn({}, "Ending at once");
+      process.exit(exitCodes.failed);
+    }
+    stopping = true;
+    log?.info({}, `Ending: ${why}; pods run on`);
+    void daemon?.close(drainMs).then(
+      () => process.exit(0),
+      (thrown: unknown) => {
+        log?.error({ err: thrown }, "Cannot end cleanly");
+        process.exit(exitCodes.failed);
+      },
+    );
+    // Before it is ready nothing is under way that a restart would not repair.
+    if (daemon === undefined) process.exit(0);
+  };
+  process.on("SIGTERM", () => stop("SIGTERM"));
+  process.on("SIGINT", () => stop("SIGINT"));
+  process.on("SIGHUP", () => log?.info({}, "Configuration is read at the start only"));
+  try {
+    const { config } = resolve(options);
+    const level = config.logLevel;
+    const main = openLog({ component: "main", level });
+    log = main;
+    process.on("uncaughtException", (thrown) => {
+      // A defect: what it left half done is undone by the next start.
+      main.error({ err: thrown }, "Ending because of a defect");
+      process.exit(exitCodes.failed);
+    });
+    const begin = performance.now();
+    daemon = await openDaemon(
+      config,
+      (component) => openLog({ component, level }),
+      () => stop("podnet down"),
+    );
+    const duration_ms = Math.round(performance.now() - begin);
+    log.info({ duration_ms, version, socket: config.socket }, "Ready");
+  } catch (thrown) {
+    log?.error({ err: thrown }, "Cannot start");
+    // A log that is collected holds JSON only; a person gets it in words too.
+    if (log === undefined || process.stderr.isTTY) fail(thrown);
+    else process.exitCode = exitCode(toPodnetError(thrown));
+  }
+}
+
+/** Runs the `podnetd` command: the daemon, or a look at its configuration. */
+export async function main(argv: readonly string[]): Promise<void> {
+  const program = addFlags(new Command("podnetd"))
+    .description(
+      "Gives microVM pods their network. Runs in the foreground and logs JSON to standard error.",
+    )
+    .version(version)
+    .option("--foreground", "accepted for unit files; podnetd never goes to the background")
+    .helpCommand(false)
+    .showSuggestionAfterError()
+    .action((options: Record<string, unknown>) => serve(options));
+  addFlags(program.command("config"))
+    .description("shows the configuration")
+    .option("--resolved", "each value with where it comes from")
+    .action((_options: unknown, command: Command) => {
+      try {
+        process.stdout.write(renderSettings(resolve(command.optsWithGlobals())));
+      } catch (thrown) {
+        fail(thrown);
+      }
+    });
+  program.exitOverride((exit) => process.exit(exit.exitCode === 0 ? 0 : exitCodes.usage));
+  await program.parseAsync(argv);
+}

@@ -1,0 +1,245 @@
+import test from "ava";
+import { systemClock } from "../../core/clock.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { bringUp } from "../../daemon/pod/bring-up.ts";
+import type { Host } from "../../daemon/pod/host.ts";
+import { type LivePod, livePod } from "../../daemon/pod/live-pod.ts";
+import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import { createSteps, type Flow, undoSteps } from "../../daemon/pod/steps.ts";
+import { undoPod } from "../../daemon/pod/undo.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import type { Driver, RunningVm } from "../../hypervisor/driver.ts";
+import type { Tap } from "../../linux/tun.ts";
+
+/**
+ * The rooms below stand in here only to fail on command, which the real ones cannot be made to do at every call; what
+ * they do when they work is tested in test/vm.
+ */
+const interfaces = [0, 1].map((position) => ({
+  position,
+  network: "default",
+  bridge: "hyper0",
+  addresses: [`192.168.123.${position + 2}/24`],
+  mtu: 1500,
+  guestName: `eth${position}`,
+  nic: {
+    nicId: `nic${position}`,
+    netdevId: "n",
+    fdName: "f",
+    tap: `tap${position}`,
+    mac: `52:54:00:00:00:0${position}`,
+    slot: position + 1,
+  },
+}));
+const plan = {
+  version: 1,
+  podId: "abcdefghijkl",
+  name: "one",
+  vm: { runDir: "/nowhere" },
+  argv: [],
+  interfaces,
+  ports: {
+    kind: "pod",
+    key: "abcdefghijkl",
+    ports: interfaces.map(({ nic }) => ({ tap: nic.tap })),
+  },
+  guest: { requestId: "x", interfaces: [], routes: [], neighbours: [], waitMs: 1 },
+} as unknown as PodPlan;
+
+interface Scene {
+  readonly host: Host;
+  readonly live: LivePod;
+  readonly calls: string[];
+  /** Calls that fail from now on, by how their names begin. */
+  readonly failing: Set<string>;
+}
+
+/** A host that notes each call, and fails those whose name begins so. */
+function scene(...fails: readonly string[]): Scene {
+  const failing = new Set(fails);
+  const calls: string[] = [];
+  const act = async (call: string): Promise<void> => {
+    calls.push(call);
+    await new Promise((resolve) => setImmediate(resolve));
+    if ([...failing].some((each) => call.startsWith(each))) {
+      throw new PodnetError("SYSCALL_FAILED", `${call} fails`);
+    }
+  };
+  const off = (): (() => void) => () => {};
+  const observed = { interfaces: [], routes: [] } as unknown as ObservedGuest;
+  const guest = {
+    ready: () => act("ready").then(() => ({ api: 4244, extension: 1, agent: "test" })),
+    configure: () => act("configure").then(() => observed),
+    powerOff: () => act("power-off"),
+    close: () => act("guest-close"),
+    onReady: off,
+    onClose: off,
+  } as unknown as Guest;
+  const vm = {
+    record: { pid: 1, startTime: "1", bootId: "b", uid: 0, runDir: "/nowhere" },
+    socketPath: () => "/nowhere/x",
+    plug: (nic: { nicId: string }) => act(`plug ${nic.nicId}`),
+    stop: () => act("stop"),
+    onEvent: off,
+    consoleTail: () => new Uint8Array(),
+  } as unknown as RunningVm;
+  const host = {
+    driver: {
+      start: () => act("start").then(() => vm),
+      reap: () => act("reap"),
+    } as unknown as Driver,
+    network: {
+      ensure: () => act("ensure"),
+      detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
+      remove: () => act("remove"),
+    },
+    clock: systemClock,
+    openTap: (name: string): Tap => {
+      calls.push(`open ${name}`);
+      if (failing.has(`open ${name}`)) throw new PodnetError("SYSCALL_FAILED", `${name} fails`);
+      return { name, fd: 9, close: () => act(`close ${name}`) } as unknown as Tap;
+    },
+    openGuest: () => guest,
+    randomBytes: (count: number) => new Uint8Array(count),
+    recordRun: () => calls.push("record"),
+    timeouts: { readyMs: 1000, stopMs: 1000 },
+  } as unknown as Host;
+  return { host, live: livePod(plan), calls, failing };
+}
+
+const quiet = { started: () => {}, finished: () => {} };
+const up = (
+  { live, host }: Scene,
+  signal = new AbortController().signal,
+  commit = (): void => {},
+) =>
+  bringUp(live, host, { progress: quiet, elapsed: () => systemClock.monotonic(), commit }, signal);
+
+const undone = ["detach tap0", "detach tap1", "reap", "remove"];
+
+test("host and machine come up side by side, and the guest is told before its NICs are plugged", async (t) => {
+  const stage = scene();
+  const result = await up(stage);
+  t.is(result.kind, "up");
+  const at = (call: string): number => stage.calls.indexOf(call);
+  t.true(at("start") < at("ensure") || at("ensure") < at("ready"));
+  t.true(at("record") < at("ready"));
+  t.true(at("configure") < at("plug nic0"));
+  t.true(at("plug nic0") < at("close tap0") && at("close tap0") < at("plug nic1"));
+  t.deepEqual([...stage.live.plugged], [0, 1]);
+  t.is(stage.live.taps.size, 0);
+});
+
+const failures: readonly (readonly [string, string])[] = [
+  ["open tap1", "tap.open"],
+  ["ensure", "port.attach"],
+  ["start", "vm.start"],
+  ["ready", "guest.ready"],
+  ["configure", "guest.configure"],
+  ["plug nic1", "nic.plug"],
+];
+
+for (const [call, step] of failures) {
+  test(`when "${call}" fails everything is undone and the step is named`, async (t) => {
+    const stage = scene(call);
+    const result = await up(stage);
+    t.is(result.kind, "undone");
+    if (result.kind !== "undone") return;
+    t.is(result.error.step, step);
+    t.is(result.error.code, "SYSCALL_FAILED");
+    for (const each of undone) t.true(stage.calls.includes(each), each);
+    const opened = stage.calls.filter((each) => each.startsWith("open tap") && each !== call);
+    for (const each of opened) t.true(stage.calls.includes(each.replace("open", "close")), each);
+    if (stage.calls.includes("ready")) t.true(stage.calls.includes("guest-close"));
+  });
+}
+
+test("what cannot be made durable did not happen", async (t) => {
+  const stage = scene();
+  const result = await up(stage, undefined, () => {
+    throw new PodnetError("STATE_UNWRITABLE", "disk full");
+  });
+  t.is(result.kind, "undone");
+  for (const each of undone) t.true(stage.calls.includes(each), each);
+});
+
+test("a caller that gives up is the reason, at whatever step", async (t) => {
+  const caller = new AbortController();
+  const stage = scene();
+  const running = up(stage, caller.signal);
+  caller.abort(new PodnetError("CANCELLED", "gone"));
+  const result = await running;
+  t.true(result.kind === "undone" && isPodnetError(result.error, "CANCELLED"));
+  for (const each of undone) t.true(stage.calls.includes(each), each);
+});
+
+for (const failing of [
+  "detach tap0",
+  "power-off",
+  "guest-close",
+  "stop",
+  "reap",
+  "close tap0",
+  "remove",
+]) {
+  test(`taking down goes on past a failing "${failing}" and tells of it`, async (t) => {
+    const stage = scene();
+    await up(stage);
+    stage.failing.add(failing);
+    stage.live.taps.set(0, stage.host.openTap("tap0" as never));
+    stage.calls.length = 0;
+    const told = await undoPod(stage.live, stage.host, { graceful: true });
+    const all = [
+      "detach tap0",
+      "detach tap1",
+      "power-off",
+      "guest-close",
+      "stop",
+      "reap",
+      "close tap0",
+      "remove",
+    ];
+    for (const each of all) t.true(stage.calls.includes(each), each);
+    // A guest that does not power off is ended all the same: that is no failure.
+    t.is(told.length, failing === "power-off" ? 0 : 1);
+    for (const error of told) t.true(isPodnetError(error) && error.step !== undefined);
+  });
+}
+
+test("when undoing fails too, the first error keeps its word and the others stand behind it", async (t) => {
+  const result = await up(scene("ready", "reap", "remove"));
+  t.is(result.kind, "stuck");
+  if (result.kind !== "stuck") return;
+  t.is(result.error.step, "guest.ready");
+  t.true(result.error.cause instanceof AggregateError && result.error.cause.errors.length === 3);
+});
+
+test("taking down twice is taking down once", async (t) => {
+  const stage = scene();
+  await up(stage);
+  t.deepEqual(await undoPod(stage.live, stage.host, { graceful: true }), []);
+  stage.calls.length = 0;
+  t.deepEqual(await undoPod(stage.live, stage.host, { graceful: true }), []);
+  t.deepEqual(stage.calls, undone);
+});
+
+test("a plan's steps and their undo are data", (t) => {
+  const kinds = (flow: Flow): string[] =>
+    "flows" in flow ? flow.flows.flatMap(kinds) : [flow.kind];
+  t.deepEqual(kinds(createSteps(plan)), [
+    "tap.open",
+    "port.attach",
+    "vm.start",
+    "guest.ready",
+    "guest.configure",
+    "nic.plug",
+    "nic.plug",
+    "guest.verify",
+  ]);
+  t.deepEqual(
+    undoSteps(plan).map(({ kind }) => kind),
+    ["port.detach", "guest.power-off", "vm.stop", "tap.close", "port.forget"],
+  );
+  t.deepEqual(undoSteps(plan), structuredClone(undoSteps(plan)));
+});
