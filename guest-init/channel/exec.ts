@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { PodnetError } from "../../core/errors.ts";
+import { PodnetError, isPodnetError } from "../../core/errors.ts";
 import { agentContainer, command } from "../protocol/codes.ts";
 import {
   type ProcessEvent,
@@ -60,7 +60,10 @@ export class Processes {
       });
       await this.#call(command.execCmd, payload, signal, `to run "${request.args[0] ?? ""}"`);
       if (request.terminal && request.rows !== undefined && request.columns !== undefined)
-        await session.resize(request.rows, request.columns);
+        await session.resize(request.rows, request.columns).catch((error: unknown) => {
+          // A process that has ended already has no terminal to resize.
+          if (!isPodnetError(error, "AGENT_REFUSED")) throw error;
+        });
       return session;
     } catch (error) {
       session.abandon(error as PodnetError, {

@@ -81,7 +81,7 @@ export function flushStep(
   return inTheWay ? { device: name, addresses: [] } : undefined;
 }
 
-export const routeStep = (route: GuestRoute): RouteSetup => ({
+const routeStep = (route: GuestRoute): RouteSetup => ({
   destination: route.destination,
   ...(route.gateway === undefined ? {} : { gateway: route.gateway }),
   device: route.interface,
@@ -89,6 +89,12 @@ export const routeStep = (route: GuestRoute): RouteSetup => ({
 
 const sameRoute = (a: GuestRoute, b: GuestRoute): boolean =>
   a.destination === b.destination && a.gateway === b.gateway && a.interface === b.interface;
+
+/** Neighbourhoods first: a gateway may be within reach by one of the routes that are still to be set. */
+export const routeSteps = (routes: readonly GuestRoute[]): RouteSetup[] =>
+  routes
+    .toSorted((a, b) => Number(a.gateway !== undefined) - Number(b.gateway !== undefined))
+    .map(routeStep);
 
 /** Those of `wanted` that are not among `found`. */
 export const missingRoutes = (

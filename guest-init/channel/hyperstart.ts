@@ -21,7 +21,7 @@ import {
   flushStep,
   interfaceStep,
   missingRoutes,
-  routeStep,
+  routeSteps,
   shortfalls,
 } from "./hyperstart-plan.ts";
 import { parseIpAddr, parseIpRoute } from "./iproute-text.ts";
@@ -56,12 +56,7 @@ export class HyperstartDialect implements Dialect {
     await this.#setUpInterfaces(config, signal);
     const missing = missingRoutes(config.routes, await this.#routes(signal));
     if (missing.length > 0)
-      await this.#call(
-        command.setupRoute,
-        encodeRouteSetup(missing.map(routeStep)),
-        "routes",
-        signal,
-      );
+      await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(missing)), "routes", signal);
     const observed = await this.#observe(config.requestId, signal);
     const faults = shortfalls(config, observed.interfaces, observed.routes);
     if (faults.length > 0)

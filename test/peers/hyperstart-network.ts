@@ -175,14 +175,15 @@ export class GuestNetwork {
     if ((destination & ~maskOf(length)) !== 0) return false;
     if (this.#routes.some((held) => held.destination === destination && held.length === length))
       return false;
-    const link =
-      gateway === undefined
-        ? device
-        : this.links.find(
-            (link) =>
-              (device === undefined || device === link) &&
-              link.addresses.some((held) => isIn(gateway, held.address, held.length)),
-          );
+    // A gateway is within reach when a route without one leads to it.
+    const nearby = this.#routes.find(
+      (held) =>
+        gateway !== undefined &&
+        held.gateway === undefined &&
+        (device === undefined || held.link === device.index) &&
+        isIn(gateway, held.destination, held.length),
+    );
+    const link = gateway === undefined ? device : nearby && this.linkOf(nearby);
     if (!link?.up) return false;
     this.#routes.push({ ...route, link: link.index });
     return true;
