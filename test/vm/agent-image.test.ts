@@ -1,0 +1,83 @@
+import { createHash } from "node:crypto";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { gunzipSync } from "node:zlib";
+import test from "ava";
+import { run } from "../../linux/command.ts";
+
+const build = path.resolve(import.meta.dirname, "../../build");
+const image = (name: string): string => path.join(build, "image", name);
+
+interface Manifest {
+  readonly packages: readonly {
+    readonly name: string;
+    readonly version: string;
+    readonly sha256: string;
+  }[];
+  readonly agent: { readonly sha256: string; readonly bytes: number };
+  readonly modules: { readonly console: readonly string[]; readonly network: readonly string[] };
+  readonly outputs: Readonly<Record<string, { readonly sha256: string; readonly bytes: number }>>;
+}
+const manifest = JSON.parse(readFileSync(image("manifest.json"), "utf8")) as Manifest;
+const sha256 = (file: string): string =>
+  createHash("sha256").update(readFileSync(file)).digest("hex");
+
+test("the manifest names what is there, by hash", (t) => {
+  for (const [name, { sha256: wanted, bytes }] of Object.entries(manifest.outputs)) {
+    t.is(sha256(image(name)), wanted, name);
+    t.is(statSync(image(name)).size, bytes);
+  }
+  t.is(sha256(path.join(build, "agent/podnet-guest")), manifest.agent.sha256);
+  t.deepEqual(
+    manifest.packages.map(({ name }) => name.replace(/[0-9.-]+-cloud/, "-cloud")),
+    ["linux-image-cloud-amd64", "busybox-static"],
+  );
+});
+
+test("the agent is one static executable of at most 1.5 MB that needs nothing else", async (t) => {
+  const agent = path.join(build, "agent/podnet-guest");
+  const bytes = readFileSync(agent);
+  t.true(bytes.length <= 1_500_000, `${bytes.length}`);
+  // No program header of type PT_INTERP (3): no loader, no libraries.
+  const headers = Number(bytes.readBigUInt64LE(32));
+  const types = Array.from({ length: bytes.readUInt16LE(56) }, (_, i) =>
+    bytes.readUInt32LE(headers + i * bytes.readUInt16LE(54)),
+  );
+  t.false(types.includes(3));
+  t.false(bytes.includes(path.dirname(build)), "no path of this checkout is in it");
+  const { stderr } = await run([agent, "--version"]);
+  t.regex(stderr, /^podnet-guest: \d+\.\d+\.\d+\n$/);
+  t.regex((await run([agent, "--what"], { okCodes: [2] })).stderr, /usage: podnet-guest/);
+});
+
+test("cpio lists the initramfs: the agent, busybox, the modules in their order", async (t) => {
+  const directory = await mkdtemp(path.join(tmpdir(), "podnet-cpio-"));
+  try {
+    const file = path.join(directory, "initramfs");
+    writeFileSync(file, gunzipSync(readFileSync(image("initramfs.gz"))));
+    const listed = (await run(["sh", "-c", 'cpio -t --quiet < "$1"', "sh", file])).stdout
+      .trim()
+      .split("\n");
+    for (const name of ["init", "bin/busybox", "bin/sh", "sbin/ip", "dev/console", "etc/passwd"])
+      t.true(listed.includes(name), name);
+    const order = [...manifest.modules.console, ...manifest.modules.network];
+    t.deepEqual(
+      listed.filter((name) => name.endsWith(".ko")).toSorted(),
+      order.map((name) => `lib/modules/${name}.ko`).toSorted(),
+    );
+    await run([
+      "sh",
+      "-c",
+      'cd "$1" && cpio -id --quiet "lib/*" init < initramfs',
+      "sh",
+      directory,
+    ]);
+    t.is(sha256(path.join(directory, "init")), manifest.agent.sha256);
+    const list = readFileSync(path.join(directory, "lib/modules/console.list"), "utf8");
+    t.is(list, manifest.modules.console.map((name) => `${name}.ko\n`).join(""));
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+});
