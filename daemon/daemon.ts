@@ -184,6 +184,8 @@ function openDriver(config: Config, log: Log): Promise<Driver> {
   return openQemuDriver({
     qemuPath: qemuPath(config),
     kvm: config.qemu.kvm,
+    // The planner knows what the default image takes; of another image it is for the guest to say.
+    leastMemoryMib: 1,
     log: (level, message, fields) => log[level](fields, message),
   });
 }

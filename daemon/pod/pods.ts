@@ -7,13 +7,13 @@ import { KeyedLock } from "../keyed-lock.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Database } from "../store/database.ts";
-import type { PodRow } from "../store/pods.ts";
+import { podIdByName, type PodRow } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { bringUp } from "./bring-up.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
-import { planPod } from "./plan.ts";
+import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodRecords, RequestKey } from "./records.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
@@ -102,7 +102,7 @@ export class Pods {
   plan(asked: CreateSpec): PodPlan {
     const { config, db, addresses, host } = this.#parts;
     const { driver } = host;
-    const snapshot = gatherSnapshot(asked.spec, podIdFromBytes(host.randomBytes(12)), {
+    const snapshot = gatherSnapshot(asked.spec, this.#freshId(), {
       config,
       db,
       addresses,
@@ -110,6 +110,14 @@ export class Pods {
       randomBytes: (count) => host.randomBytes(count),
     });
     return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
+  }
+
+  /** An id that no pod has, nor the name that would be made of it. */
+  #freshId(): PodId {
+    for (;;) {
+      const id = podIdFromBytes(this.#parts.host.randomBytes(12));
+      if (podIdByName(this.#parts.db, defaultPodName(id)) === undefined) return id;
+    }
   }
 
   /**

@@ -98,9 +98,14 @@ function unixPeer(socket: Socket): Peer {
   return fd === undefined ? { kind: "unknown" } : { kind: "unix", ...peerCredentials(fd) };
 }
 
+/** Longest a connection may say nothing before it is known what it speaks, milliseconds. */
+const silenceMs = 30_000;
+
 /** Reads as much as tells the protocol, puts it back, and hands the connection on. */
 function sniff(socket: Socket, decide: (http2: boolean) => void): void {
   let head = Buffer.alloc(0);
+  const give = (): unknown => socket.destroy();
+  socket.setTimeout(silenceMs, give);
   const onReadable = (): void => {
     for (;;) {
       const chunk = socket.read() as Buffer | null;
@@ -109,6 +114,8 @@ function sniff(socket: Socket, decide: (http2: boolean) => void): void {
       const start = head.subarray(0, http2Preface.length).toString("latin1");
       if (start !== http2Preface && http2Preface.startsWith(start)) continue;
       socket.off("readable", onReadable);
+      socket.off("timeout", give);
+      socket.setTimeout(0);
       socket.unshift(head);
       decide(start === http2Preface);
       return;

@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, statSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { promisify } from "node:util";
 
@@ -117,6 +118,27 @@ test("the protocol is told however slowly the first bytes come", async (t) => {
   let refusal = "";
   for await (const chunk of other) refusal += String(chunk);
   t.regex(refusal, /^HTTP\/1\.1 400/);
+});
+
+test("noise in either protocol harms nobody else", async (t) => {
+  await using api = await serve();
+  const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  const starts = [
+    Buffer.alloc(0),
+    preface,
+    preface.subarray(0, 20),
+    Buffer.from("POST / HTTP/1.1\r\n"),
+  ];
+  for (const start of starts) {
+    for (let i = 0; i < 8; i++) {
+      const socket = connect(api.socket);
+      socket.on("error", () => {});
+      socket.end(Buffer.concat([start, randomBytes(4096)]));
+      socket.resume();
+      await once(socket, "close");
+    }
+  }
+  t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
 });
 
 test("a caller on the unix socket is known by its process and user", async (t) => {

@@ -2,6 +2,7 @@ import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
+import fc from "fast-check";
 import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
@@ -132,6 +133,70 @@ for (const [code, field, message, spec] of taken) {
     t.deepEqual(await rig.leftovers(), before);
   });
 }
+
+test.serial("whatever is asked for is planned or refused with a typed error", async (t) => {
+  const words = fc.oneof(
+    fc.constantFrom(
+      "",
+      "one",
+      "eth0",
+      "192.168.123.2",
+      "192.168.123.40",
+      "192.168.123.40/8",
+      "::1",
+      "52:54:00:00:00:01",
+      "0.0.0.0/0",
+      "default",
+    ),
+    fc.string({ maxLength: 20 }),
+  );
+  const some = <T>(each: fc.Arbitrary<T>) => fc.array(each, { maxLength: 3 });
+  const asked = fc.record(
+    {
+      name: words,
+      hostname: words,
+      resources: fc.record({ vcpu: fc.nat(70), memoryMib: fc.nat(300) }),
+      boot: fc.record(
+        { kernel: words, cmdline: words, disks: some(fc.record({ path: words, format: words })) },
+        { requiredKeys: [] },
+      ),
+      interfaces: some(
+        fc.record(
+          {
+            network: words,
+            address: words,
+            mac: words,
+            mtu: fc.nat(70_000),
+            gateway: words,
+            guestName: words,
+          },
+          { requiredKeys: [] },
+        ),
+      ),
+      dns: fc.record(
+        { servers: some(words), search: some(words), options: some(words) },
+        { requiredKeys: [] },
+      ),
+      routes: some(
+        fc.record({ destination: words, gateway: words, interface: words }, { requiredKeys: [] }),
+      ),
+    },
+    { requiredKeys: [] },
+  );
+  const before = await rig.leftovers();
+  await fc.assert(
+    fc.asyncProperty(asked, async (spec) => {
+      try {
+        const { plan } = await rig.client.pods.create({ spec, planOnly: true });
+        t.true((plan?.sections.length ?? 0) > 0);
+      } catch (thrown) {
+        t.true(isPodnetError(thrown) && thrown.code !== "INTERNAL", JSON.stringify(spec));
+      }
+    }),
+    { numRuns: 300 },
+  );
+  t.deepEqual(await rig.leftovers(), before);
+});
 
 test.serial("a MAC that another pod has is refused", async (t) => {
   const { pod } = await rig.client.pods.get({ idOrName: "one" });

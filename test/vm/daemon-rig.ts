@@ -35,7 +35,7 @@ export const nothing: Leftovers = {
 
 export async function openRig(config = ""): Promise<Rig> {
   await using opened = new AsyncDisposableStack();
-  const lab = opened.use(await openLab());
+  const lab = opened.use(await openLab(`d${process.pid}-`));
   const directory = mkdtempSync(join(tmpdir(), "podnet-vm-"));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   const start = (env: Readonly<Record<string, string>> = {}): Promise<Podnetd> =>
