@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { type Server, type Socket, createServer } from "node:net";
 import path from "node:path";
 import { command } from "../../guest-init/protocol/codes.ts";
@@ -204,8 +204,10 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
 
   /** Starts the agent and takes its READY. */
   static async start(): Promise<AgentHost> {
-    // On the sandbox's own /run: the agent's /tmp is hidden.
+    // On the sandbox's own /run, the program too: the agent's /tmp is hidden, and a checkout may be in it.
     const directory = mkdtempSync("/run/agent-");
+    const program = path.join(directory, "podnet-guest");
+    copyFileSync(agentProgram, program);
     const servers = await Promise.all(
       ["control", "tty"].map(async (name) => {
         const server = createServer();
@@ -218,7 +220,7 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
       async (server) => (await once(server, "connection"))[0] as Socket,
     );
     const own = 'mount -t tmpfs tmpfs /etc && mount -t tmpfs tmpfs /tmp && exec "$@"';
-    const agent = [agentProgram, "--channel", `${directory}/control`, "--tty", `${directory}/tty`];
+    const agent = [program, "--channel", `${directory}/control`, "--tty", `${directory}/tty`];
     const child = spawn("unshare", ["--uts", "--mount", "sh", "-c", own, "sh", ...agent], {
       stdio: ["ignore", "inherit", "inherit"],
     });
