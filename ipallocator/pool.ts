@@ -243,8 +243,9 @@ export class AddressPool {
     return this.#ledger.reserved().map((span) => this.#reservation(span));
   }
 
-  /** The pool as plain JSON; changes nothing. */
-  snapshot(): PoolSnapshot {
+  /** The pool as plain JSON; addresses whose quarantine is over at `now` are free in it. */
+  snapshot(now: number = this.#clock.now()): PoolSnapshot {
+    this.#settle(now);
     const { cursor } = this.#ledger;
     return {
       version: snapshotVersion,
