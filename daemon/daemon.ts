@@ -26,7 +26,7 @@ import { addRoutes } from "./server/routes.ts";
 import { Database } from "./store/database.ts";
 import { listLeases } from "./store/leases.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
-import { listNetworks, putNetwork } from "./store/networks.ts";
+import { deleteNetwork, listNetworks, putNetwork } from "./store/networks.ts";
 
 export interface Daemon {
   /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
@@ -46,10 +46,9 @@ export async function openDaemon(
   opened.use(await lockNetns(config.network.bridge));
   makeRunDirs(config);
   const db = opened.use(Database.openIn(config.stateDir));
-  const fragments = recordNetworks(db, config);
   const network = opened.use(openNetwork(db, config));
   const driver = await openDriver(config, logOf("hypervisor"));
-  for (const fragment of fragments) await network.ensure(fragment, AbortSignal.timeout(60_000));
+  const fragments = [await ensureNetwork(db, config, network)];
 
   const clock = systemClock;
   const journal = new Journal(db, clock);
@@ -127,33 +126,36 @@ function makeRunDirs(config: Config): void {
   }
 }
 
-/** Writes the configured network down; refuses to move a network from under pods that hold its addresses. */
-function recordNetworks(db: Database, config: Config): NetworkFragment[] {
+/**
+ * Makes the configured network the recorded one. What an earlier configuration made goes first, host before row, so that
+ * a crash in between is made up for; a network whose addresses pods hold is not taken from under them.
+ */
+async function ensureNetwork(
+  db: Database,
+  config: Config,
+  host: HostNetwork,
+): Promise<NetworkFragment> {
   const { network } = config;
+  const { name, bridge, gateway, mtu } = network;
   for (const old of listNetworks(db)) {
-    const same =
-      old.name === network.name && old.bridge === network.bridge && old.gateway === network.gateway;
-    const held = listLeases(db, old.name).some(({ freedMs }) => freedMs === undefined);
-    if (same || !held) continue;
-    throw new PodnetError(
-      "CONFIG_INVALID",
-      `Pods hold addresses of network "${old.name}" on ${old.bridge} (${old.gateway})`,
-      {
-        field: "network",
-        hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${old.gateway}"`,
-      },
-    );
+    if (old.name === name && old.bridge === bridge && old.gateway === gateway) continue;
+    if (listLeases(db, old.name).some(({ freedMs }) => freedMs === undefined)) {
+      throw new PodnetError(
+        "CONFIG_INVALID",
+        `Pods hold addresses of network "${old.name}" on ${old.bridge} (${old.gateway})`,
+        {
+          field: "network",
+          hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${old.gateway}"`,
+        },
+      );
+    }
+    await host.remove({ kind: "network", key: old.name }, AbortSignal.timeout(60_000));
+    deleteNetwork(db, old.name);
   }
-  db.transaction(() => {
-    db.run(
-      "DELETE FROM leases WHERE freed_ms IS NOT NULL AND network NOT IN (SELECT name FROM networks WHERE gateway = ?)",
-      network.gateway,
-    );
-    db.run("DELETE FROM networks WHERE name <> ?", network.name);
-    const { name, bridge, gateway, mtu } = network;
-    putNetwork(db, { name, bridge, gateway, mtu, createdMs: systemClock.now() });
-  });
-  return [fragmentOf(network, config)];
+  putNetwork(db, { name, bridge, gateway, mtu, createdMs: systemClock.now() });
+  const fragment = fragmentOf(network, config);
+  await host.ensure(fragment, AbortSignal.timeout(60_000));
+  return fragment;
 }
 
 function fragmentOf(network: NetworkConfig, config: Config): NetworkFragment {

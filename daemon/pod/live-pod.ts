@@ -21,6 +21,8 @@ export interface LivePod {
   readonly taps: Map<number, Tap>;
   /** Positions whose NIC is plugged. */
   readonly plugged: Set<number>;
+  /** The guest has said that it powers off. */
+  poweringOff: boolean;
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
   readonly ended: AbortController;
   /** Ends the listening to machine and guest. */
@@ -71,6 +73,7 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     observed: undefined,
     taps: new Map(),
     plugged: new Set(),
+    poweringOff: false,
     ended: new AbortController(),
     subscriptions: new Set(),
   };

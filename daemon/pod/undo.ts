@@ -36,6 +36,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
       // An agent that never said who it is would not hear this either.
       if (graceful && identity !== undefined) {
         await guest.powerOff(AbortSignal.timeout(host.timeouts.stopMs));
+        live.poweringOff = true;
       }
     } catch {
       // A guest that does not power off is ended by the next step: nothing is lost by its silence.
@@ -44,12 +45,11 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     }
   },
 
-  "vm.stop": async (_step, live, host, { graceful }) => {
+  "vm.stop": async (_step, live, host) => {
     const { vm } = live;
     live.vm = undefined;
     try {
-      const asked = graceful && live.identity !== undefined;
-      await vm?.stop({ graceMs: asked ? host.timeouts.stopMs : 0 });
+      await vm?.stop({ graceMs: live.poweringOff ? host.timeouts.stopMs : 0 });
     } finally {
       // Also what a live connection does not know of: files, and a process an earlier daemon started.
       await host.driver.reap(live.record, live.plan.vm);

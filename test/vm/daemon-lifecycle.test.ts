@@ -239,6 +239,14 @@ for (const how of ["stop", "kill"] as const) {
   );
 }
 
+test.serial("a network is not moved from under its pods", async (t) => {
+  await t.throwsAsync(rig.restart("stop", { PODNET_NETWORK_CIDR: "10.77.0.0/16" }), {
+    message: /CONFIG_INVALID.*192\.168\.123\.1/,
+  });
+  await rig.restart("stop");
+  await rig.lab.host.ping("192.168.123.2", 1);
+});
+
 test.serial("a guest that reboots is configured again, and reached again", async (t) => {
   const ended = new AbortController();
   const watch = rig.client.pods.watch({ idOrName: "one" }, { signal: ended.signal });
@@ -347,4 +355,17 @@ test.serial("deleting leaves nothing", async (t) => {
   t.deepEqual(await rig.leftovers(), nothing);
   const arp = await rig.lab.host.run("ip", "neigh", "show", "dev", "hyper0");
   t.notRegex(arp, /lladdr/);
+});
+
+test.serial("a network moves when nobody holds its addresses", async (t) => {
+  const { host } = rig.lab;
+  await rig.restart("stop", { PODNET_NETWORK_CIDR: "10.77.0.9/16" });
+  t.regex(await host.run("ip", "-br", "addr", "show", "dev", "hyper0"), /10\.77\.0\.9\/16/);
+  t.notRegex(await host.run("ip", "-br", "addr", "show", "dev", "hyper0"), /192\.168/);
+  t.notRegex(await host.run("iptables-save"), /192\.168/);
+  await rig.restart("stop", { PODNET_NETWORK_BRIDGE: "br9", PODNET_NETWORK_NAME: "blue" });
+  t.notRegex(await host.run("ip", "-o", "link"), /hyper0/);
+  t.notRegex(await host.run("iptables-save"), /hyper0/);
+  await rig.restart("stop");
+  t.notRegex(await host.run("ip", "-o", "link"), /br9/);
 });
