@@ -10,6 +10,7 @@ import type { Database } from "../store/database.ts";
 import { podIdByName, type PodRow } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { bringUp } from "./bring-up.ts";
+import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
@@ -318,45 +319,4 @@ export class Pods {
       hint: "Try again when it runs again",
     });
   }
-}
-
-interface OwnedSignal extends Disposable {
-  readonly signal: AbortSignal;
-}
-
-function timer(ms: number, body: () => void): Disposable {
-  const handle = setTimeout(body, ms);
-  return { [Symbol.dispose]: () => clearTimeout(handle) };
-}
-
-function deadlineOf(ms: number): OwnedSignal {
-  const controller = new AbortController();
-  const limit = timer(ms, () => {
-    controller.abort(
-      new PodnetError("DEADLINE_EXCEEDED", `The pod did not run within ${ms} ms`, {
-        hint: "See the guest's console and the host's load, or ask for a longer timeout",
-        details: { limit_ms: ms },
-      }),
-    );
-  });
-  return { signal: controller.signal, [Symbol.dispose]: () => limit[Symbol.dispose]() };
-}
-
-/** The caller's signal with a reason of our own. */
-function cancelled(caller: AbortSignal | undefined): OwnedSignal {
-  const controller = new AbortController();
-  const onAbort = (): void => {
-    controller.abort(
-      new PodnetError("CANCELLED", "The caller went away", {
-        hint: "Give a request id to let a create go on",
-        cause: caller?.reason,
-      }),
-    );
-  };
-  if (caller?.aborted) onAbort();
-  caller?.addEventListener("abort", onAbort, { once: true });
-  return {
-    signal: controller.signal,
-    [Symbol.dispose]: () => caller?.removeEventListener("abort", onAbort),
-  };
 }

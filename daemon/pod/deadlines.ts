@@ -1,0 +1,45 @@
+import { PodnetError } from "../../core/errors.ts";
+
+/** A signal and what it takes to make it. */
+export interface OwnedSignal extends Disposable {
+  readonly signal: AbortSignal;
+}
+
+/** Runs `body` after a time, unless disposed before. */
+export function timer(ms: number, body: () => void): Disposable {
+  const handle = setTimeout(body, ms);
+  return { [Symbol.dispose]: () => clearTimeout(handle) };
+}
+
+/** Aborts with `DEADLINE_EXCEEDED` after a time. */
+export function deadlineOf(ms: number): OwnedSignal {
+  const controller = new AbortController();
+  const limit = timer(ms, () => {
+    controller.abort(
+      new PodnetError("DEADLINE_EXCEEDED", `The pod did not run within ${ms} ms`, {
+        hint: "See the guest's console and the host's load, or ask for a longer timeout",
+        details: { limit_ms: ms },
+      }),
+    );
+  });
+  return { signal: controller.signal, [Symbol.dispose]: () => limit[Symbol.dispose]() };
+}
+
+/** The caller's signal with a reason of our own. */
+export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
+  const controller = new AbortController();
+  const onAbort = (): void => {
+    controller.abort(
+      new PodnetError("CANCELLED", "The caller went away", {
+        hint: "Give a request id to let a create go on",
+        cause: caller?.reason,
+      }),
+    );
+  };
+  if (caller?.aborted) onAbort();
+  caller?.addEventListener("abort", onAbort, { once: true });
+  return {
+    signal: controller.signal,
+    [Symbol.dispose]: () => caller?.removeEventListener("abort", onAbort),
+  };
+}
