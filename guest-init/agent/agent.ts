@@ -63,15 +63,13 @@ export class Agent {
       input: (stream, data) => this.#processes.input(stream, data),
       drained: () => this.#processes.resume(),
     });
-    this.#control = new Control(
-      loop,
-      () => findPort(options.channel),
-      this.#handlers(),
-      () => {
+    this.#control = new Control(loop, () => findPort(options.channel), this.#handlers(), {
+      opened: () => {
         this.#streams.open();
         ready();
       },
-    );
+      lost: () => this.#links.giveUp(),
+    });
   }
 
   /** Looks for the channels, and opens them as soon as they are there. */

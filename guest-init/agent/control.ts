@@ -16,6 +16,13 @@ interface Queued {
   readonly session: number;
 }
 
+export interface ControlEvents {
+  /** READY has been said. */
+  opened(): void;
+  /** The host has gone: what it asked for last is of no use to anyone. */
+  lost(): void;
+}
+
 /**
  * The control channel: READY when it opens, NEXT for what was read, one ACK or ERROR per command, in their
  * order (hyperstart has no request ids). A command may take its time; the next one waits, the rest of the agent does not.
@@ -23,6 +30,7 @@ interface Queued {
 export class Control {
   readonly #port: Port;
   readonly #handlers: ReadonlyMap<number, Handler>;
+  readonly #events: ControlEvents;
   readonly #buffer = new Uint8Array(chunk);
   readonly #queue: Queued[] = [];
   #decoder = new CtlDecoder();
@@ -36,13 +44,14 @@ export class Control {
     loop: Loop,
     find: () => string | undefined,
     handlers: ReadonlyMap<number, Handler>,
-    opened: () => void,
+    events: ControlEvents,
   ) {
     this.#handlers = handlers;
+    this.#events = events;
     this.#port = new Port(loop, find, {
       opened: () => {
         this.#ready();
-        opened();
+        events.opened();
       },
       readable: () => this.#read(),
       lost: () => this.#lost(),
@@ -75,6 +84,7 @@ export class Control {
     this.#queue.length = 0;
     this.#queuedBytes = 0;
     this.#port.reading(true);
+    this.#events.lost();
     // A host that was not there yet has not heard it; one that comes back does not expect it again.
     if (!this.#announced) this.#port.send(encodeCtlFrame(command.ready));
   }

@@ -14,12 +14,19 @@ const linkGroup = 1;
 /** How long hyperstart waits for a device it is told of, milliseconds. */
 const deviceWaitMs = 2000;
 
+interface Waiting {
+  /** Looks once more. */
+  look(): void;
+  /** Waits no longer. */
+  giveUp(): void;
+}
+
 /** Finds links, and waits for those that are not there yet: a NIC may be configured before it is plugged. */
 export class Links {
   readonly netlink: Netlink;
   readonly #loop: Loop;
   readonly #mayRescan: boolean;
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting = new Set<Waiting>();
   #fd = -1;
 
   /** `mayRescan`: the PCI bus is the guest's own. */
@@ -51,23 +58,31 @@ export class Links {
     this.#listen();
     return new Promise((resolve, reject) => {
       const finish = (end: () => void): void => {
-        this.#waiting.delete(look);
+        this.#waiting.delete(waiting);
         cancel();
         end();
       };
-      const look = (): void => {
-        try {
-          const result = find();
-          if (result !== undefined) finish(() => resolve(result));
-        } catch (thrown) {
-          finish(() => reject(thrown));
-        }
+      const waiting: Waiting = {
+        look: () => {
+          try {
+            const result = find();
+            if (result !== undefined) finish(() => resolve(result));
+          } catch (thrown) {
+            finish(() => reject(thrown));
+          }
+        },
+        giveUp: () => finish(() => resolve(undefined)),
       };
-      const cancel = this.#loop.after(waitMs, () => finish(() => resolve(undefined)));
-      this.#waiting.add(look);
+      const cancel = this.#loop.after(waitMs, () => waiting.giveUp());
+      this.#waiting.add(waiting);
       // It may have come between the first look and the socket.
-      look();
+      waiting.look();
     });
+  }
+
+  /** Ends all waiting: nobody is there any more to be answered, and the next host shall not wait behind it. */
+  giveUp(): void {
+    for (const waiting of this.#waiting) waiting.giveUp();
   }
 
   #afterRescan(find: () => Link | undefined): Promise<Link | undefined> {
@@ -85,7 +100,7 @@ export class Links {
       try {
         while (sys.receive(this.#fd, buffer) !== undefined);
       } catch {}
-      for (const look of this.#waiting) look();
+      for (const waiting of this.#waiting) waiting.look();
     });
   }
 }

@@ -103,7 +103,8 @@ export class Port {
     while (this.#fd >= 0 && this.#out.length > 0) {
       const bytes = this.#next();
       const count = this.#try(() => sys.write(this.#fd, bytes));
-      if (count === undefined) break;
+      // A virtio port whose queue is full may also take nothing without an error.
+      if (count === undefined || count === 0) break;
       this.#outBytes -= count;
       if (count === bytes.length) this.#out.shift();
       else this.#out[0] = bytes.subarray(count);

@@ -202,11 +202,24 @@ test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
   t.is(stdout.toString(), "still here\n");
 });
 
-test.serial("a host that goes and comes again finds the agent ready", async (t) => {
-  host.control.destroy();
-  await using again = await AgentHost.start();
-  t.like(await again.ask(command.ping), isAck);
-});
+test.serial(
+  "a host that goes while a command waits: the next one does not wait behind it",
+  async (t) => {
+    const other = await AgentHost.start();
+    const wait = { requestId: "w", interfaces: [], routes: [], neighbours: [], waitMs: 60_000 };
+    const nic = { mac: "52:54:00:00:00:77", name: "eth0", addresses: [] };
+    other.control.write(
+      encodeCtlFrame(
+        command.configure,
+        Buffer.from(JSON.stringify({ ...wait, interfaces: [nic] })),
+      ),
+    );
+    await other.frames.take();
+    await other.comeAgain();
+    t.like(await other.ask(command.ping), isAck);
+    await other[Symbol.asyncDispose]();
+  },
+);
 
 test.serial("a second agent's descriptors stay few", async (t) => {
   await using other = await AgentHost.start();

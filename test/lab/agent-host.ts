@@ -51,7 +51,7 @@ export interface Finished {
 
 /** The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to choose. */
 export class AgentPeer {
-  readonly control: Socket;
+  control: Socket;
   readonly tty: Socket;
   readonly frames = new Inbox<CtlFrame>();
   readonly #streams = new Map<bigint, Buffer[]>();
@@ -73,11 +73,15 @@ export class AgentPeer {
     if (code !== command.ready) throw new Error(`The agent began with ${code}`);
   }
 
-  #receive(): void {
-    const control = new CtlDecoder();
-    this.control.on("data", (data) => {
-      for (const item of control.push(data)) if (item.kind === "frame") this.#sort(item);
+  protected hear(control: Socket): void {
+    const decoder = new CtlDecoder();
+    control.on("data", (data) => {
+      for (const item of decoder.push(data)) if (item.kind === "frame") this.#sort(item);
     });
+  }
+
+  #receive(): void {
+    this.hear(this.control);
     const tty = new TtyDecoder();
     this.tty.on("data", (data) => {
       for (const item of tty.push(data)) {
@@ -228,6 +232,16 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
     const host = new AgentHost(directory, child, servers, sockets);
     await host.ready();
     return host;
+  }
+
+  /** Hangs up the control channel and takes the agent's next connection, with its READY. */
+  async comeAgain(): Promise<void> {
+    const connection = once(this.#servers[0] as Server, "connection");
+    this.control.destroy();
+    const [control] = (await connection) as [Socket];
+    this.control = control;
+    this.hear(control);
+    await this.ready();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

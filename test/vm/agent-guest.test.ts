@@ -31,6 +31,8 @@ test.before(async () => {
   it = await rig(debianGuest);
   running = await it.start();
   guest = await connect(running.vm);
+  // Nobody is there to hear it yet; the port keeps it.
+  guest.control.write(encodeCtlFrame(command.ping));
   await guest.ready();
 });
 test.after.always(async () => {
@@ -41,6 +43,11 @@ test.after.always(async () => {
 const shell = async (script: string): Promise<string> =>
   (await guest.run(["sh", "-c", script])).stdout.toString().trim();
 const isAck = { code: command.ack };
+
+test.serial("what was sent before READY is thrown away", async (t) => {
+  const version = await guest.ack(command.getVersion);
+  t.is(version.length, 4, "the answer to this command, not to an earlier one");
+});
 
 test.serial("it is PID 1, everything is mounted, 0, 1 and 2 are open", async (t) => {
   t.is(await shell("readlink /proc/1/exe"), "/init");
