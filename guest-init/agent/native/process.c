@@ -24,6 +24,8 @@ struct child {
   size_t group_count;
   int in, out, err;
   int terminal;
+  /* Closed by the child once it leads its own process group: signals can reach it from then on. */
+  int begun;
 };
 
 /* Splits texts that each end with NUL into a vector for execve. Points into the block. */
@@ -43,6 +45,7 @@ static void complain(const char *what) {
 
 static _Noreturn void become(const struct child *child) {
   setsid();
+  close(child->begun);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
@@ -106,7 +109,7 @@ static double process_spawn(struct call *call) {
       .terminal = arg_int(call, 6),
   };
   /* in, out, err: [0] is read, [1] is written. */
-  int in[2] = {-1, -1}, from[2] = {-1, -1}, err[2] = {-1, -1};
+  int in[2] = {-1, -1}, from[2] = {-1, -1}, err[2] = {-1, -1}, begun[2] = {-1, -1};
   double result = -ENOMEM;
   if (!child.argv || !child.env) goto done;
   if (!child.argv[0]) {
@@ -115,23 +118,28 @@ static double process_spawn(struct call *call) {
   }
   int opened = child.terminal ? open_terminal(&in[1], &in[0], 0, 0)
                               : open_pipe(in, 1) | open_pipe(from, 0) | open_pipe(err, 0);
-  if (opened < 0) {
+  if (opened < 0 || pipe2(begun, O_CLOEXEC) < 0) {
     result = -(double)errno;
     goto done;
   }
   child.in = in[0];
   child.out = child.terminal ? in[0] : from[1];
   child.err = child.terminal ? in[0] : err[1];
+  child.begun = begun[1];
   pid_t pid = fork();
   if (pid == 0) become(&child);
   result = or_errno(pid);
+  close(begun[1]);
+  begun[1] = -1;
+  char nothing;
+  while (pid > 0 && read(begun[0], &nothing, 1) < 0 && errno == EINTR);
   if (pid > 0) {
     int32_t answer[4] = {pid, in[1], child.terminal ? in[1] : from[0], err[0]};
     memcpy(out.data, answer, sizeof answer);
     in[1] = from[0] = err[0] = -1;
   }
 done:
-  close_all(in, 2), close_all(from, 2), close_all(err, 2);
+  close_all(in, 2), close_all(from, 2), close_all(err, 2), close_all(begun, 2);
   free(child.argv), free(child.env);
   return result;
 }
