@@ -3,7 +3,6 @@ import {
   mkdirSync,
   readFileSync,
   readdirSync,
-  renameSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -11,7 +10,7 @@ import path from "node:path";
 import { type BuildResult, build } from "esbuild";
 import { CompileFlags, QuickJS } from "quickjs-wasi";
 import { PodnetError } from "../core/errors.ts";
-import { BuildCache, keyOf, sha256, sha256File } from "../guest-init/image/cache.ts";
+import { BuildCache, keyOf, place, sha256, sha256File } from "../guest-init/image/cache.ts";
 import { kib, step } from "../guest-init/image/report.ts";
 import { run } from "../linux/command.ts";
 
@@ -174,8 +173,7 @@ function publish(program: string, to: string): string {
     current = sha256File(to);
   } catch {}
   if (current !== digest) {
-    copyFileSync(program, `${to}.new`);
-    renameSync(`${to}.new`, to);
+    place(to, (draft) => copyFileSync(program, draft));
   }
   console.log(`  ${path.basename(to)}: ${kib(size)}, sha256 ${digest.slice(0, 16)}`);
   return to;

@@ -4,7 +4,6 @@ import {
   globSync,
   mkdirSync,
   readFileSync,
-  renameSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -12,7 +11,7 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { PodnetError } from "../../core/errors.ts";
 import { run } from "../../linux/command.ts";
-import { BuildCache, keyOf, sha256, sha256File } from "./cache.ts";
+import { BuildCache, keyOf, place, sha256, sha256File } from "./cache.ts";
 import { cpioArchive } from "./cpio.ts";
 import {
   type DebianPackage,
@@ -58,7 +57,7 @@ export async function buildImage(top: string, agent: string): Promise<void> {
       extractVmlinux(path.join(trees.kernel, `boot/vmlinuz-${release}`), to),
     ),
   );
-  place(vmlinux, path.join(image, "vmlinux"));
+  place(path.join(image, "vmlinux"), (draft) => copyFileSync(vmlinux, draft));
   const modules = findModules(path.join(trees.kernel, "lib/modules", release));
   await step("initramfs", () => writeInitramfs(image, agent, trees, release, modules));
   writeManifest(image, key, { kernel, busybox }, agent, modules);
@@ -132,9 +131,9 @@ async function writeInitramfs(
       modules,
     }),
   );
-  const to = path.join(image, "initramfs.gz");
-  writeFileSync(`${to}.new`, gzipSync(archive, { level: 9 }));
-  renameSync(`${to}.new`, to);
+  place(path.join(image, "initramfs.gz"), (draft) =>
+    writeFileSync(draft, gzipSync(archive, { level: 9 })),
+  );
 }
 
 interface Manifest {
@@ -167,15 +166,11 @@ function writeManifest(
     },
     outputs: Object.fromEntries(outputs.map((name) => [name, fileRecord(path.join(image, name))])),
   };
-  writeFileSync(path.join(image, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
+  place(path.join(image, "manifest.json"), (draft) =>
+    writeFileSync(draft, `${JSON.stringify(manifest, null, 2)}\n`),
+  );
   for (const [name, { bytes }] of Object.entries(manifest.outputs))
     console.log(`  ${name}: ${kib(bytes)}`);
-}
-
-/** The kernel is large: a hard link where the file system allows it. */
-function place(from: string, to: string): void {
-  copyFileSync(from, `${to}.new`);
-  renameSync(`${to}.new`, to);
 }
 
 /** Turns what a full disk throws into an error with advice. */

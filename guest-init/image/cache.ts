@@ -39,3 +39,14 @@ export class BuildCache {
     return file;
   }
 }
+
+/** Puts a file in place whole: whoever opens the name sees the old content or the new one. Builds may run side by side. */
+export function place(to: string, write: (draft: string) => void): void {
+  const draft = `${to}.${process.pid}.new`;
+  try {
+    write(draft);
+    renameSync(draft, to);
+  } finally {
+    rmSync(draft, { force: true });
+  }
+}
