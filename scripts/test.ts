@@ -20,6 +20,9 @@ interface Stage {
   readonly timeoutSeconds: number;
 }
 
+/** A stage gets this many times its budget before it is taken for hung. */
+const hangFactor = 4;
+
 /** Quick ones first. */
 const stages: readonly Stage[] = [
   {
@@ -87,6 +90,12 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
     },
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
+  // A stage that hangs is ended, and fails; what it started ends with the sandbox.
+  const limit = setTimeout(() => {
+    console.log(`  ✘ ${stage.name}: ended after ${hangFactor} times its budget`);
+    child.kill("SIGKILL");
+    child.stdout.destroy();
+  }, stage.budgetMinutes * hangFactor * 60_000);
   const count: Count = { passed: 0, failed: 0, skipped: 0 };
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
@@ -102,6 +111,7 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
     } else if (!/^ {2}✔ |^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
   }
   const [code] = await ended;
+  clearTimeout(limit);
   // A run that died, hung or ran nothing is a failure, whatever its lines said.
   const ran = count.passed + count.failed > 0;
   if (!closed || !ran || (code !== 0 && count.failed === 0)) {
