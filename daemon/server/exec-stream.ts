@@ -53,10 +53,11 @@ export async function* streamExec(
   }
 }
 
+/** Passes on what the caller sends; who has no more to say has no more input to give either. */
 async function pump(requests: AsyncIterator<ExecRequest>, session: ExecSession): Promise<void> {
   for (;;) {
     const next = await requests.next();
-    if (next.done === true) return;
+    if (next.done === true) return session.closeInput();
     const { input } = next.value;
     switch (input.case) {
       case "stdin":

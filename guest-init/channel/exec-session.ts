@@ -62,6 +62,7 @@ export class ProcessSession implements ExecSession {
   #phase: Phase = { kind: "running" };
   #writing: Promise<void> = Promise.resolve();
   #sinceSync = 0;
+  #inputClosed = false;
   #stallTimer: NodeJS.Timeout | undefined;
   #eofTimer: NodeJS.Timeout | undefined;
 
@@ -98,7 +99,8 @@ export class ProcessSession implements ExecSession {
 
   closeInput(): Promise<void> {
     return this.#queued(async () => {
-      if (this.#isOver()) return;
+      if (this.#isOver() || this.#inputClosed) return;
+      this.#inputClosed = true;
       await this.#options.tty.write(this.stdio, noBytes);
     });
   }

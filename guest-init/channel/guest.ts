@@ -33,7 +33,7 @@ export interface ExecSession {
   readonly events: AsyncIterable<ExecEvent>;
   /** Writes to standard input; resolves when the bytes are handed to the channel. */
   write(data: Uint8Array): Promise<void>;
-  /** End of standard input. */
+  /** End of standard input; a second one says nothing new. */
   closeInput(): Promise<void>;
   resize(rows: number, columns: number): Promise<void>;
   signal(signal: number): Promise<void>;

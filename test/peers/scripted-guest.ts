@@ -120,6 +120,11 @@ export class ScriptedGuest implements AsyncDisposable {
     return this.#commands.length;
   }
 
+  /** Frames on the tty channel that have come and were not taken. */
+  get inputWaiting(): number {
+    return this.#input.length;
+  }
+
   /** Answers GETVERSION and HELLO as our agent or as a plain hyperstart does; `again` when it is not the first time. */
   async introduce(as: "ours" | "hyperstart", again: "again" | "first" = "first"): Promise<void> {
     await this.version();
