@@ -91,11 +91,14 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
   // A stage that hangs is ended, and fails; what it started ends with the sandbox.
-  const limit = setTimeout(() => {
-    console.log(`  ✘ ${stage.name}: ended after ${hangFactor} times its budget`);
-    child.kill("SIGKILL");
-    child.stdout.destroy();
-  }, stage.budgetMinutes * hangFactor * 60_000);
+  const limit = setTimeout(
+    () => {
+      console.log(`  ✘ ${stage.name}: ended after ${hangFactor} times its budget`);
+      child.kill("SIGKILL");
+      child.stdout.destroy();
+    },
+    stage.budgetMinutes * hangFactor * 60_000,
+  );
   const count: Count = { passed: 0, failed: 0, skipped: 0 };
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {

@@ -9,6 +9,7 @@ import { systemClock } from "../../core/clock.ts";
 import { Bitmap } from "../../ipallocator/bitmap.ts";
 import { AddressPool } from "../../ipallocator/pool.ts";
 import { SparseSet } from "../../ipallocator/sparse.ts";
+import { lastLine, type Summary, summarise } from "../measure.ts";
 
 export const description = "Address allocation against the ancestor's map of strings; memory";
 
@@ -111,18 +112,6 @@ function fillPlan(size: number, percent: number): Uint32Array {
   return usable.slice(0, held);
 }
 
-interface Samples {
-  readonly median: number;
-  readonly p99: number;
-}
-
-function summary(samples: number[]): Samples {
-  const sorted = Float64Array.from(samples).sort();
-  const at = (share: number): number =>
-    sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] as number;
-  return { median: at(0.5), p99: at(0.99) };
-}
-
 /**
  * One batch: take the next, give a random held one back, and so on; nanoseconds per operation. Which ones are given back
  * is looked up before the clock starts and noted after it stops, so that only the allocator is timed; the addresses
@@ -156,8 +145,8 @@ function choosePlaces(count: number, held: number, random: (below: number) => nu
 interface Cell {
   readonly prefix: number;
   readonly fill: number;
-  readonly ours: Samples;
-  readonly ancestor: Samples;
+  readonly ours: Summary;
+  readonly ancestor: Summary;
   readonly ancestorOperations: number;
 }
 
@@ -188,8 +177,8 @@ function measureCell(prefix: number, fill: number): Cell {
   return {
     prefix,
     fill,
-    ours: summary(oursSamples),
-    ancestor: summary(ancestorSamples),
+    ours: summarise(oursSamples),
+    ancestor: summarise(ancestorSamples),
     ancestorOperations: rounds * perBatch * 2,
   };
 }
@@ -264,7 +253,7 @@ function sparseTable(): void {
       }
       if (round >= 100) samples.push(Number(process.hrtime.bigint() - start) / 400);
     }
-    const { median, p99 } = summary(samples);
+    const { median, p99 } = summarise(samples);
     row([label, nanoseconds(median), nanoseconds(p99)], widths);
   }
   console.log();
@@ -298,7 +287,7 @@ function poolTable(): void {
         }
         if (round >= 50) samples.push(Number(process.hrtime.bigint() - start) / 200);
       }
-      const { median, p99 } = summary(samples);
+      const { median, p99 } = summarise(samples);
       const label = large && fill > 0 ? `${network} (100,000)` : network;
       row(
         [label, large && fill > 0 ? "" : `${fill} %`, nanoseconds(median), nanoseconds(p99)],
@@ -394,15 +383,13 @@ export async function run(): Promise<string> {
   poolTable();
   const worst = Math.max(...cells.map((cell) => cell.ours.median));
   const reference = cells.find((cell) => cell.prefix === 16 && cell.fill > 99) as Cell;
-  const ratio = reference.ancestor.median / reference.ours.median;
-  return [
-    "ipallocator",
-    `worst_ns=${worst.toFixed(0)}`,
-    `slash8_mib=${(memory.slash8 / 2 ** 20).toFixed(2)}`,
-    `v6_mib=${(memory.v6 / 2 ** 20).toFixed(3)}`,
-    `lease_bytes=${memory.lease.toFixed(0)}`,
-    `vs_ancestor=${ratio.toFixed(0)}`,
-  ].join(" ");
+  return lastLine("ipallocator", {
+    worst_ns: worst,
+    slash8_mib: memory.slash8 / 2 ** 20,
+    v6_mib: memory.v6 / 2 ** 20,
+    lease_bytes: memory.lease,
+    vs_ancestor: reference.ancestor.median / reference.ours.median,
+  });
 }
 
 if (import.meta.main) console.log(await run());

@@ -17,8 +17,7 @@ import { startPodnetd } from "../../test/lab/podnetd.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 import { measureHotplug } from "./pod/hotplug.ts";
 
-export const description =
-  "Boot, create, hot-plug, delete and memory of a pod, beside QEMU by hand";
+export const description = "A pod's boot, create, hot-plug, delete and memory; QEMU by hand";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const image = path.join(top, "build/image");
