@@ -39,6 +39,7 @@ const claimsOf = (plan: PodPlan): Claim[] =>
 export class Addresses {
   readonly #db: Database;
   readonly #clock: Clock;
+  readonly #quarantineMs: number;
   readonly #pools = new Map<NetworkName, AddressPool>();
 
   /** Builds the pools from configuration and rows. */
@@ -50,6 +51,7 @@ export class Addresses {
   ) {
     this.#db = db;
     this.#clock = clock;
+    this.#quarantineMs = quarantineMs;
     pruneLeases(db, clock.now() - quarantineMs);
     for (const network of networks) {
       this.#pools.set(
@@ -101,10 +103,14 @@ export class Addresses {
     }
   }
 
-  /** Puts the leases of a plan into quarantine; call inside the transaction that deletes its pod. */
+  /**
+   * Puts the leases of a plan into quarantine; call inside the transaction that deletes its pod. Forgets those that
+   * have rested: a large pool's search comes back to an address so late that callers could fill the table.
+   */
   free(plan: PodPlan): void {
-    for (const { network, ip } of claimsOf(plan))
-      freeLease(this.#db, network, ip, this.#clock.now());
+    const now = this.#clock.now();
+    for (const { network, ip } of claimsOf(plan)) freeLease(this.#db, network, ip, now);
+    pruneLeases(this.#db, now - this.#quarantineMs);
   }
 
   /** Follows a committed `free`. */

@@ -2,20 +2,12 @@ import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bringUp } from "../../daemon/pod/bring-up.ts";
-import type { Host } from "../../daemon/pod/host.ts";
 import { type LivePod, livePod } from "../../daemon/pod/live-pod.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { createSteps, type Flow, undoSteps } from "../../daemon/pod/steps.ts";
 import { undoPod } from "../../daemon/pod/undo.ts";
-import type { Guest } from "../../guest-init/channel/guest.ts";
-import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
-import type { Driver, RunningVm } from "../../hypervisor/driver.ts";
-import type { Tap } from "../../linux/tun.ts";
+import { type PlayedHost, playHost } from "./daemon-fixtures/host.ts";
 
-/**
- * The rooms below stand in here only to fail on command, which the real ones cannot be made to do at every call; what
- * they do when they work is tested in test/vm.
- */
 const interfaces = [0, 1].map((position) => ({
   position,
   network: "default",
@@ -47,66 +39,12 @@ const plan = {
   guest: { requestId: "x", interfaces: [], routes: [], neighbours: [], waitMs: 1 },
 } as unknown as PodPlan;
 
-interface Scene {
-  readonly host: Host;
+interface Scene extends PlayedHost {
   readonly live: LivePod;
-  readonly calls: string[];
-  /** Calls that fail from now on, by how their names begin. */
-  readonly failing: Set<string>;
 }
 
-/** A host that notes each call, and fails those whose name begins so. */
-function scene(...fails: readonly string[]): Scene {
-  const failing = new Set(fails);
-  const calls: string[] = [];
-  const act = async (call: string): Promise<void> => {
-    calls.push(call);
-    await new Promise((resolve) => setImmediate(resolve));
-    if ([...failing].some((each) => call.startsWith(each))) {
-      throw new PodnetError("SYSCALL_FAILED", `${call} fails`);
-    }
-  };
-  const off = (): (() => void) => () => {};
-  const observed = { interfaces: [], routes: [] } as unknown as ObservedGuest;
-  const guest = {
-    ready: () => act("ready").then(() => ({ api: 4244, extension: 1, agent: "test" })),
-    configure: () => act("configure").then(() => observed),
-    powerOff: () => act("power-off"),
-    close: () => act("guest-close"),
-    onReady: off,
-    onClose: off,
-  } as unknown as Guest;
-  const vm = {
-    record: { pid: 1, startTime: "1", bootId: "b", uid: 0, runDir: "/nowhere" },
-    socketPath: () => "/nowhere/x",
-    plug: (nic: { nicId: string }) => act(`plug ${nic.nicId}`),
-    stop: () => act("stop"),
-    onEvent: off,
-    consoleTail: () => new Uint8Array(),
-  } as unknown as RunningVm;
-  const host = {
-    driver: {
-      start: () => act("start").then(() => vm),
-      reap: () => act("reap"),
-    } as unknown as Driver,
-    network: {
-      ensure: () => act("ensure"),
-      detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
-      remove: () => act("remove"),
-    },
-    clock: systemClock,
-    openTap: (name: string): Tap => {
-      calls.push(`open ${name}`);
-      if (failing.has(`open ${name}`)) throw new PodnetError("SYSCALL_FAILED", `${name} fails`);
-      return { name, fd: 9, close: () => act(`close ${name}`) } as unknown as Tap;
-    },
-    openGuest: () => guest,
-    randomBytes: (count: number) => new Uint8Array(count),
-    recordRun: () => calls.push("record"),
-    timeouts: { readyMs: 1000, stopMs: 1000 },
-  } as unknown as Host;
-  return { host, live: livePod(plan), calls, failing };
-}
+const scene = (...fails: readonly string[]): Scene =>
+  Object.assign(playHost(...fails), { live: livePod(plan) });
 
 const quiet = { started: () => {}, finished: () => {} };
 const up = (

@@ -160,13 +160,15 @@ test("requests are kept for a day and bounded in number", (t) => {
 
 const holder = (dir: string): string => `
   import { lockState } from ${JSON.stringify(join(import.meta.dirname, "../../daemon/lock.ts"))};
-  lockState(${JSON.stringify(dir)});
+  // Held by a name: what nobody refers to is collected, and its lock with it.
+  globalThis.lock = lockState(${JSON.stringify(dir)});
   console.log("locked");
   setInterval(() => {}, 1000);`;
 
 test("a state directory has one daemon, and is free at once when that one is killed", async (t) => {
   const dir = directory();
   const first = spawn(process.execPath, ["--input-type=module", "-e", holder(dir)]);
+  t.teardown(() => first.kill("SIGKILL"));
   await once(first.stdout, "data");
   const error = t.throws(() => lockState(dir), { code: "ALREADY_RUNNING" });
   t.true(isPodnetError(error) && error.hint !== undefined);

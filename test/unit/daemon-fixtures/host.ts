@@ -1,0 +1,81 @@
+import { systemClock } from "../../../core/clock.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { Host } from "../../../daemon/pod/host.ts";
+import type { Guest } from "../../../guest-init/channel/guest.ts";
+import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import type { Driver, RunningVm } from "../../../hypervisor/driver.ts";
+import type { Tap } from "../../../linux/tun.ts";
+
+/** A host that does nothing and tells of it. */
+export interface PlayedHost {
+  readonly host: Host;
+  /** Each call, by name and object, in order. */
+  readonly calls: string[];
+  /** Calls that fail from now on, by how their names begin. */
+  readonly failing: Set<string>;
+  /** Runs at each call, before it can fail. */
+  onCall: (call: string) => void;
+}
+
+/**
+ * The rooms below the daemon, which stand in here only to fail on command and to be watched: the real ones cannot be
+ * made to fail at every call. What they do when they work is tested in test/vm.
+ */
+export function playHost(...fails: readonly string[]): PlayedHost {
+  const played = { calls: [] as string[], failing: new Set(fails), onCall: (_call: string) => {} };
+  const note = (call: string): void => {
+    played.calls.push(call);
+    played.onCall(call);
+    if ([...played.failing].some((each) => call.startsWith(each)))
+      throw new PodnetError("SYSCALL_FAILED", `${call} fails`);
+  };
+  const act = async (call: string): Promise<void> => {
+    note(call);
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  const off = (): (() => void) => () => {};
+  const guest = {
+    ready: () => act("ready").then(() => ({ api: 4244, extension: 1, agent: "test" })),
+    configure: (message: GuestConfig) =>
+      act("configure").then(() => ({
+        ...message,
+        interfaces: message.interfaces.map((each) => ({ ...each, index: 1, up: true })),
+      })),
+    powerOff: () => act("power-off"),
+    close: () => act("guest-close"),
+    onReady: off,
+    onClose: off,
+  } as unknown as Guest;
+  const vm = {
+    record: { pid: 1, startTime: "1", bootId: "b", uid: 0, runDir: "/nowhere" },
+    socketPath: () => "/nowhere/x",
+    plug: (nic: { nicId: string }) => act(`plug ${nic.nicId}`),
+    stop: () => act("stop"),
+    detach: () => act("vm-detach"),
+    onEvent: off,
+    consoleTail: () => new Uint8Array(),
+  } as unknown as RunningVm;
+  const host = {
+    driver: {
+      start: () => act("start").then(() => vm),
+      reap: () => act("reap"),
+      describe: () => [],
+      capabilities: () => ({ nicSlots: 31 }),
+    } as unknown as Driver,
+    network: {
+      ensure: () => act("ensure"),
+      detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
+      remove: () => act("remove"),
+    },
+    clock: systemClock,
+    openTap: (name: string): Tap => {
+      note(`open ${name}`);
+      return { name, fd: 9, close: () => act(`close ${name}`) } as unknown as Tap;
+    },
+    openGuest: () => guest,
+    randomBytes: (count: number) => crypto.getRandomValues(new Uint8Array(count)),
+    recordRun: () => played.calls.push("record"),
+    timeouts: { readyMs: 1000, stopMs: 1000 },
+  } as unknown as Host;
+  return Object.assign(played, { host });
+}

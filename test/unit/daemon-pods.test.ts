@@ -1,0 +1,190 @@
+import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { create } from "@bufbuild/protobuf";
+import {
+  type CreatePodRequest,
+  CreatePodRequestSchema,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { validateCreate } from "../../api/validate.ts";
+import { systemClock } from "../../core/clock.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { type Config, resolveConfig } from "../../daemon/config/config.ts";
+import { Journal } from "../../daemon/journal.ts";
+import { Metrics } from "../../daemon/metrics.ts";
+import { Addresses } from "../../daemon/pod/addresses.ts";
+import { Pods } from "../../daemon/pod/pods.ts";
+import { PodRecords } from "../../daemon/pod/records.ts";
+import { Database } from "../../daemon/store/database.ts";
+import type { PodRow } from "../../daemon/store/pods.ts";
+import { openLog } from "../../linux/log.ts";
+import { type PlayedHost, playHost } from "./daemon-fixtures/host.ts";
+
+/** A /29: its gateway is .1, pods get .2 to .6. */
+function configuration(settings: Readonly<Record<string, string>>): Config {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-pods-"));
+  const image = join(directory, "image");
+  const file = join(directory, "config.toml");
+  for (const path of [image, file]) writeFileSync(path, "\n");
+  const flags = {
+    state_dir: join(directory, "state"),
+    run_dir: join(directory, "run"),
+    "image.kernel": image,
+    "image.initrd": image,
+    "network.cidr": "10.0.0.0/29",
+    ...settings,
+  };
+  mkdirSync(flags.state_dir);
+  return resolveConfig({
+    env: {},
+    flags: new Map(Object.entries(flags)),
+    file,
+    checkout: "/nowhere",
+  }).config;
+}
+
+interface Node extends PlayedHost, Disposable {
+  readonly pods: Pods;
+  readonly addresses: Addresses;
+  create(asked?: Partial<Omit<CreatePodRequest, "$typeName">>): Promise<PodRow>;
+  /** What is in the store for everybody else to read: what would be left after a loss of power. */
+  stored(sql: string): readonly Record<string, unknown>[];
+}
+
+/** All of the daemon that looks after pods, with a real store, over a host that is played. */
+function openNode(config: Config): Node {
+  const db = Database.openIn(config.stateDir);
+  const clock = systemClock;
+  const { network } = config;
+  const { name, bridge, gateway, mtu } = network;
+  db.run("INSERT OR IGNORE INTO networks VALUES (?, ?, ?, ?, 0)", name, bridge, gateway, mtu);
+  const journal = new Journal(db, clock);
+  const addresses = new Addresses(db, [network], config.quarantineMs, clock);
+  const records = new PodRecords({ db, journal, addresses, clock });
+  const played = playHost();
+  const { host } = played;
+  const log = openLog({ component: "test", level: "silent" });
+  const metrics = new Metrics({
+    pods: () => records.list(),
+    networks: [name],
+    poolStats: (each) => addresses.stats(each),
+  });
+  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
+  const progress = { started: () => {}, finished: () => {} };
+  return Object.assign(played, {
+    pods,
+    addresses,
+    create: (asked: Partial<Omit<CreatePodRequest, "$typeName">> = {}) =>
+      pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
+        signal: new AbortController().signal,
+        progress,
+      }),
+    stored: (sql: string) => {
+      const reader = new DatabaseSync(join(config.stateDir, "state.db"), { readOnly: true });
+      using _reader = { [Symbol.dispose]: () => reader.close() };
+      return reader.prepare(sql).all();
+    },
+    [Symbol.dispose]: () => db.close(),
+  });
+}
+
+const addressOf = ({ plan }: PodRow): string => plan.interfaces[0]?.addresses[0] ?? "";
+
+test("nothing happens on the host before what allows to undo it is stored", async (t) => {
+  using node = openNode(configuration({}));
+  const seen: string[] = [];
+  node.onCall = (call) => {
+    const [pod] = node.stored("SELECT state, plan FROM pods");
+    const [lease] = node.stored("SELECT address FROM leases WHERE freed_ms IS NULL");
+    seen.push(`${call}: ${String(pod?.["state"])}`);
+    t.regex(String(pod?.["plan"]), /"tap":"pn\w+"/, call);
+    t.is(lease?.["address"], "10.0.0.2", call);
+  };
+  const { id } = await node.create({ spec: { $typeName: "podnet.v1.PodSpec" } as never });
+  t.true(seen.length > 5);
+  t.true(
+    seen.every((line) => line.endsWith(": creating")),
+    seen.join("\n"),
+  );
+  t.is(node.stored("SELECT state FROM pods")[0]?.["state"], "running");
+
+  seen.length = 0;
+  await node.pods.delete(id, { force: false });
+  t.regex(seen[0] ?? "", /^detach pn\w+: deleting$/, "traffic is cut first");
+  t.true(seen.every((line) => line.endsWith(": deleting")));
+  t.deepEqual(node.stored("SELECT * FROM pods"), []);
+});
+
+test("a plan is made without a call to the host or a row", (t) => {
+  using node = openNode(configuration({}));
+  const { network } = configuration({});
+  const asked = validateCreate(create(CreatePodRequestSchema), { network: network.name });
+  t.is(node.pods.plan(asked).interfaces.length, 1);
+  t.deepEqual(node.calls, []);
+  for (const table of ["pods", "leases", "interfaces", "events"])
+    t.deepEqual(node.stored(`SELECT * FROM ${table}`), [], table);
+});
+
+test("a pod that cannot be taken down keeps its row and address; force lets go of both", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  node.failing.add("reap");
+  const error = await t.throwsAsync(node.pods.delete(id, { force: false }));
+  t.true(isPodnetError(error) && error.step === "vm.stop");
+  t.like(node.pods.find(id), { state: "failed" });
+  t.is(node.addresses.stats("default" as never).used, 1n);
+  t.like(await node.pods.delete(id, { force: true }), { existed: true });
+  t.deepEqual(node.pods.list(), []);
+  t.is(node.addresses.stats("default" as never).used, 0n);
+});
+
+test("a freed address rests, over a restart too, unless no other is left", async (t) => {
+  const config = configuration({ quarantine_s: "3600" });
+  {
+    using node = openNode(config);
+    for (const address of ["10.0.0.2/29", "10.0.0.3/29"]) {
+      const pod = await node.create();
+      t.is(addressOf(pod), address);
+      await node.pods.delete(pod.id, { force: false });
+    }
+    t.is(node.addresses.stats("default" as never).quarantined, 2n);
+  }
+  using node = openNode(config);
+  t.is(node.addresses.stats("default" as never).quarantined, 2n);
+  const given: string[] = [];
+  for (let i = 0; i < 5; i++) given.push(addressOf(await node.create()).replace("/29", ""));
+  t.deepEqual(
+    given,
+    [4, 5, 6, 2, 3].map((n) => `10.0.0.${n}`),
+    "rested longest first",
+  );
+  const error = await t.throwsAsync(node.create(), { code: "POOL_EXHAUSTED" });
+  t.true(isPodnetError(error) && error.hint !== undefined);
+});
+
+test("the store forgets addresses that have rested", async (t) => {
+  using node = openNode(configuration({ quarantine_s: "0", "network.cidr": "fd00:1::/64" }));
+  for (let i = 0; i < 5; i++) await node.pods.delete((await node.create()).id, { force: false });
+  t.true(node.stored("SELECT * FROM leases").length < 5);
+});
+
+test("a create asked for again after a restart is the one that was made", async (t) => {
+  const config = configuration({});
+  let id: string;
+  {
+    using node = openNode(config);
+    ({ id } = await node.create({ requestId: "r1" }));
+  }
+  using node = openNode(config);
+  t.is((await node.create({ requestId: "r1" })).id, id as never);
+  t.deepEqual(node.calls, []);
+  await t.throwsAsync(
+    node.create({
+      requestId: "r1",
+      spec: { $typeName: "podnet.v1.PodSpec", name: "other" } as never,
+    }),
+    { code: "REQUEST_CONFLICT", message: /r1/ },
+  );
+});
