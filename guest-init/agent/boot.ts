@@ -45,6 +45,14 @@ export function mountAll(): void {
   attempt("reboot", () => sys.reboot(0));
 }
 
+/**
+ * Lets the kernel's grace periods end at once instead of with the next timer ticks. Renaming a link waits for one with everything
+ * else that is about links waiting behind it: 11 ms, or 2 this way (synchronize_rcu in dev_change_name, Linux 6.1).
+ */
+export function expediteKernel(): void {
+  attempt("RCU", () => writeInto("/sys/kernel/rcu_expedited", "1"), "ENOENT");
+}
+
 const moduleDirectory = "/lib/modules";
 
 /**

@@ -1,6 +1,6 @@
 import { portNames } from "../protocol/codes.ts";
 import { Agent } from "./agent.ts";
-import { loadModules, mountAll } from "./boot.ts";
+import { expediteKernel, loadModules, mountAll } from "./boot.ts";
 import { Loop } from "./loop.ts";
 import { type Options, parseOptions, usage } from "./options.ts";
 import { reason } from "./reply.ts";
@@ -18,6 +18,7 @@ function start(options: Options): void {
     return;
   }
   mountAll();
+  expediteKernel();
   let loaded = false;
   // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the channel.
   const loadRest = (): void => {

@@ -73,6 +73,10 @@ test.serial("the modules pods need are loaded, and the console is silent", async
   t.is(Buffer.from(running.vm.consoleTail()).toString().replaceAll("\r", "").trim(), "");
 });
 
+test.serial("the kernel hurries where links wait for it", async (t) => {
+  t.is(await shell("cat /sys/kernel/rcu_expedited"), "1");
+});
+
 test.serial("orphans are reaped", async (t) => {
   // The middle process ends first: its child becomes PID 1's.
   await shell("sh -c 'sleep 0.1 & exec true'; sleep 0.3");
