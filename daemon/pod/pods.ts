@@ -20,7 +20,8 @@ import type { PodRecords, RequestKey } from "./records.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
 import { Requests } from "./requests.ts";
 import { attach, type Progress } from "./run-steps.ts";
-import { supervise, type Supervision } from "./supervise.ts";
+import { supervise } from "./supervise.ts";
+import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
 export interface PodsParts {

@@ -15,6 +15,7 @@ import {
   type PodRow,
   type PodState,
   setPodGuest,
+  setPodReason,
   setPodSpans,
   setPodState,
 } from "../store/pods.ts";
@@ -126,24 +127,39 @@ export class PodRecords {
     });
   }
 
-  /** What a guest says after it was configured again. */
+  /** What a guest says after it was configured again: nothing ails it. */
   configured(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     this.#journal.transact((emit) => {
       if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      setPodReason(this.#db, podId, undefined);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }
 
-  /** Something worth telling that changes no state. */
-  note(plan: PodPlan, text: string, thrown?: unknown): void {
-    const error = thrown === undefined ? {} : { error: recordError(thrown) };
-    this.#journal.emit({
-      kind: "updated",
-      podId: plan.podId,
-      podName: plan.name,
-      data: { text, ...error },
+  /** A running pod lacks something and runs on; told once for as long as it is the same. */
+  ailing({ podId, name }: PodPlan, what: string, thrown: unknown): void {
+    const error = recordError(thrown);
+    const reason = `${what}: ${error.message}`;
+    if (this.get(podId)?.reason === reason) return;
+    this.#journal.transact((emit) => {
+      setPodReason(this.#db, podId, reason);
+      emit({ kind: "updated", podId, podName: name, data: { text: reason, error } });
     });
+  }
+
+  /** What ailed a running pod is over; says nothing if nothing did. */
+  well({ podId, name }: PodPlan, text: string): void {
+    if (this.get(podId)?.reason === undefined) return;
+    this.#journal.transact((emit) => {
+      setPodReason(this.#db, podId, undefined);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** Something worth telling that changes nothing. */
+  note({ podId, name }: PodPlan, text: string): void {
+    this.#journal.emit({ kind: "updated", podId, podName: name, data: { text } });
   }
 
   /** Sets a state; `failed` and `stopped` also forget the run, whose machine is gone. */

@@ -1,11 +1,13 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
-import type { VmPlan } from "../../hypervisor/driver.ts";
+import type { RunningVm, VmPlan } from "../../hypervisor/driver.ts";
+import type { PodFragment } from "../../network/desired.ts";
 import type { PodRow } from "../store/pods.ts";
 import { adoptVm, type LivePod, livePod } from "./live-pod.ts";
-import { configureAgain, supervise, type Supervision } from "./supervise.ts";
+import { supervise } from "./supervise.ts";
+import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
 /** Longest a machine may take to be found again, milliseconds. */
@@ -100,38 +102,22 @@ async function reattach(row: PodRow, recovery: Recovery): Promise<void> {
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
-  for (const { position } of row.plan.interfaces) live.plugged.add(position);
-  await host.network.ensure(row.plan.ports, signal);
-  live.guest = host.openGuest({
-    channelPath: vm.socketPath("channel"),
-    ttyPath: vm.socketPath("tty"),
-    reattach: true,
-  });
+  await host.network.ensure(await portsOf(live, vm, signal), signal);
   recovery.attached(live);
+  // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);
-  // The machine's traffic does not depend on its agent: a silent one does not hold up the start.
-  void greet(live, recovery);
 }
 
-/** Finds out who answers in the guest now. An agent that started anew meanwhile lost its configuration. */
-async function greet(live: LivePod, recovery: Recovery): Promise<void> {
-  const { guest, identity: before } = live;
-  if (guest === undefined) return;
-  try {
-    const limit = AbortSignal.timeout(recovery.host.timeouts.readyMs);
-    live.identity = await guest.ready(AbortSignal.any([live.ended.signal, limit]));
-    const { agent, epoch } = live.identity;
-    if (before?.agent !== agent || before?.epoch !== epoch) {
-      await configureAgain(live, recovery, "the agent started anew while podnetd was away");
-    }
-  } catch (thrown) {
-    if (live.ended.signal.aborted) return;
-    recovery.records.note(
-      live.plan,
-      "the agent does not answer",
-      toPodnetError(thrown, "AGENT_TIMEOUT"),
-    );
-  }
+/** The ports of NICs that the machine still has: one that its guest ejected took its tap along. */
+async function portsOf(live: LivePod, vm: RunningVm, signal: AbortSignal): Promise<PodFragment> {
+  const { interfaces, ports } = live.plan;
+  const there = await vm.nics(signal);
+  const plugged = interfaces.filter(({ nic }) => there.includes(nic.nicId));
+  for (const { position } of plugged) live.plugged.add(position);
+  return {
+    ...ports,
+    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
+  };
 }
 
 function absent(sameBoot: boolean): PodnetError {

@@ -29,8 +29,11 @@ export async function* streamExec(
   const start = first.value.input.value;
   const wanted = validateExec(start);
   const live = parts.pods.running(validatePodRef(start.idOrName));
-  if (live.guest === undefined)
-    throw new PodnetError("AGENT_DISCONNECTED", "The pod's agent is not connected");
+  if (live.guest === undefined) {
+    throw new PodnetError("AGENT_DISCONNECTED", "The pod's agent is not connected", {
+      hint: `podnetd tries to reach it; see why: podnet get ${live.plan.name}`,
+    });
+  }
   const session = await live.guest.exec(wanted, signal);
   yield create(ExecResponseSchema, {
     output: { case: "started", value: { podId: live.plan.podId } },

@@ -135,14 +135,13 @@ function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
 }
 
 function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
-  const failed = pods.list().filter(({ state }) => state === "failed");
-  if (failed.length === 0) return check("pods", OK, "none has failed");
-  return check(
-    "pods",
-    WARNING,
-    `failed: ${failed.map(({ name }) => name).join(", ")}`,
-    "See why: podnet get POD",
-  );
+  const told = pods.list().flatMap(({ name, state, reason }) => {
+    if (state === "failed") return [`${name} has failed`];
+    // A running pod with a reason runs on and lacks something: its agent, say.
+    return state === "running" && reason !== undefined ? [`${name}: ${reason}`] : [];
+  });
+  if (told.length === 0) return check("pods", OK, "none has failed");
+  return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
 }
 
 function downPlan({ pods, fragments, network }: ServiceParts): string[] {

@@ -21,7 +21,7 @@ export interface PodRow {
   readonly id: PodId;
   readonly name: PodName;
   readonly state: PodState;
-  /** Why the pod is in this state, for people. */
+  /** Why the pod is in this state, or what ails one that runs, for people. */
   readonly reason: string | undefined;
   /** What went wrong, with state `failed`. */
   readonly failure: ErrorRecord | undefined;
@@ -87,6 +87,11 @@ export function setPodState(db: Database, id: PodId, change: StateChange, nowMs:
     nowMs,
     id,
   );
+}
+
+/** Says what is wrong with a pod whose state does not change; nothing takes the former reason away. */
+export function setPodReason(db: Database, id: PodId, reason: string | undefined): void {
+  db.run("UPDATE pods SET reason = ? WHERE id = ?", reason ?? null, id);
 }
 
 /** Records who answers in the guest and what it has. */

@@ -27,6 +27,8 @@ export class ScriptedGuest implements AsyncDisposable {
   readonly reads: number[] = [];
   /** Whether NEXT is said after each read, as hyperstart does. */
   sayNext = true;
+  /** Which start of the agent it says it is. */
+  epoch = "one";
   readonly #directory: string;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
@@ -132,7 +134,7 @@ export class ScriptedGuest implements AsyncDisposable {
     if (as === "hyperstart") await this.say(command.error);
     else {
       const { nonce } = parseHelloRequest(payload);
-      const hello = { version: 1, agent: "scripted", epoch: "one", nonce };
+      const hello = { version: 1, agent: "scripted", epoch: this.epoch, nonce };
       await this.say(command.ack, encodeHelloReply(hello));
     }
     if (again === "again") await this.version();

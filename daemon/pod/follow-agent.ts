@@ -1,0 +1,151 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
+import { deadline, guestMessage } from "./actions.ts";
+import { compareGuest } from "./compare-guest.ts";
+import type { LivePod } from "./live-pod.ts";
+import { guard, type Supervision } from "./supervision.ts";
+
+/** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
+const pauses = { first: 250, longest: 30_000 } as const;
+/** A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks at once is not. */
+const steadyMs = 60_000;
+
+/**
+ * Stays in touch with the agent of a running machine. One that starts anew is configured again; one whose channel is
+ * lost, for a breach of protocol say, is reached again for as long as the machine runs and the pod is followed. The
+ * pod runs on meanwhile, and says so as its reason. Without a `live.guest` it begins by reaching the agent.
+ */
+export function followAgent(live: LivePod, watch: Supervision): void {
+  const stop = new AbortController();
+  live.subscriptions.add(() => stop.abort());
+  const signal = AbortSignal.any([stop.signal, live.ended.signal]);
+  guard(live, watch, () => follow(live, watch, signal));
+}
+
+async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<void> {
+  const { clock } = watch.host;
+  let pauseMs = 0;
+  for (;;) {
+    const begun = clock.monotonic();
+    const reason = await accompany(live, watch, signal);
+    pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
+    await delay(pauseMs, undefined, { signal }).catch(() => {});
+    // The end of the machine closes the channel too, maybe a moment before it is known; it is told on its own.
+    if (signal.aborted) return;
+    guard(live, watch, () => watch.records.ailing(live.plan, "the agent is lost", reason));
+  }
+}
+
+/** How long to wait after a channel that held for `heldMs`, when the wait before it was `pauseMs`. */
+export function nextPause(pauseMs: number, heldMs: number): number {
+  if (heldMs >= steadyMs) return pauses.first;
+  return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);
+}
+
+/** Reaches the agent unless it is connected, and stays until it is lost; answers why. */
+async function accompany(
+  live: LivePod,
+  watch: Supervision,
+  signal: AbortSignal,
+): Promise<PodnetError> {
+  try {
+    const guest = live.guest ?? (await reach(live, watch, signal));
+    const reason = await untilLost(guest, live, watch, signal);
+    // Whoever lets go of the pod may still want to ask the agent for its power-off.
+    if (!signal.aborted) live.guest = undefined;
+    return reason;
+  } catch (thrown) {
+    return toPodnetError(thrown, "AGENT_DISCONNECTED");
+  }
+}
+
+/** Finds out who answers in the guest now. */
+async function reach(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<Guest> {
+  const { host, records } = watch;
+  const { vm, plan } = live;
+  if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
+  const guest = host.openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach: true,
+  });
+  try {
+    live.identity = await guest.ready(deadline(signal, host.timeouts.readyMs));
+  } catch (thrown) {
+    await guest.close();
+    throw thrown;
+  }
+  live.guest = guest;
+  records.well(plan, "the agent is back");
+  const { epoch } = live.identity;
+  // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
+  // given only what it lacks.
+  if (epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch) {
+    const why = "the agent may have started anew meanwhile";
+    guard(live, watch, () => configureAgain(live, watch, why));
+  }
+  return guest;
+}
+
+/** Resolves with the reason when the channel is lost, or when the pod is let go of. */
+function untilLost(
+  guest: Guest,
+  live: LivePod,
+  watch: Supervision,
+  signal: AbortSignal,
+): Promise<PodnetError> {
+  return new Promise((resolve) => {
+    let queued = false;
+    const over = (reason: PodnetError): void => {
+      for (const end of subscriptions) end();
+      resolve(reason);
+    };
+    const onAbort = (): void => over(new PodnetError("CANCELLED", "The pod is let go of"));
+    const subscriptions = [
+      () => signal.removeEventListener("abort", onAbort),
+      guest.onReady((identity) => {
+        live.identity = identity;
+        // However often a guest starts anew, one configuration at most waits for its turn.
+        if (queued) return;
+        queued = true;
+        const begun = (): void => {
+          queued = false;
+        };
+        guard(live, watch, () => configureAgain(live, watch, "the agent started anew", begun));
+      }),
+    ];
+    subscriptions.push(guest.onClose((reason) => over(toPodnetError(reason))));
+    if (signal.aborted) onAbort();
+    else signal.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** Sends a guest its network again; `begun` is called when it is this one's turn. */
+async function configureAgain(
+  live: LivePod,
+  watch: Supervision,
+  why: string,
+  begun: () => void = () => {},
+): Promise<void> {
+  const { plan } = live;
+  await watch.locks.run(plan.podId, async () => {
+    begun();
+    const { guest } = live;
+    if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
+    try {
+      const message = guestMessage(live, watch.host);
+      live.observed = await guest.configure(
+        message,
+        deadline(live.ended.signal, message.waitMs + 5000),
+      );
+      compareGuest(plan.guest, live.observed);
+      watch.records.configured(live, `configured again: ${why}`);
+    } catch (thrown) {
+      if (live.ended.signal.aborted) return;
+      const error = toPodnetError(thrown, "AGENT_TIMEOUT");
+      watch.records.ailing(plan, "not configured again", error);
+      watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
+    }
+  });
+}

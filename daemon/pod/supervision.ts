@@ -1,0 +1,24 @@
+import type { PodId } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { KeyedLock } from "../keyed-lock.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import type { PodRecords } from "./records.ts";
+
+/** What it takes to follow running pods. */
+export interface Supervision {
+  readonly host: Host;
+  readonly records: PodRecords;
+  readonly locks: KeyedLock<PodId>;
+  readonly log: Log;
+  /** The pod has no machine any more. */
+  gone(live: LivePod): void;
+}
+
+/** Runs what nobody waits for; its failure is logged, and harms no other pod. */
+export function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
+  const run = async (): Promise<void> => body();
+  run().catch((thrown: unknown) => {
+    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot follow the pod");
+  });
+}

@@ -1,0 +1,177 @@
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "ava";
+import { systemClock } from "../../core/clock.ts";
+import type { PodId } from "../../core/names.ts";
+import { Journal } from "../../daemon/journal.ts";
+import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import { nextPause } from "../../daemon/pod/follow-agent.ts";
+import type { Host } from "../../daemon/pod/host.ts";
+import { livePod, unsubscribe } from "../../daemon/pod/live-pod.ts";
+import { type PodPlan, planVersion } from "../../daemon/pod/pod-plan.ts";
+import { PodRecords } from "../../daemon/pod/records.ts";
+import { supervise } from "../../daemon/pod/supervise.ts";
+import { Database } from "../../daemon/store/database.ts";
+import { insertPod } from "../../daemon/store/pods.ts";
+import { openGuest } from "../../guest-init/channel/session.ts";
+import { command } from "../../guest-init/protocol/codes.ts";
+import {
+  encodeObservedGuest,
+  parseGuestConfig,
+} from "../../guest-init/protocol/extension-messages.ts";
+import { openLog } from "../../linux/log.ts";
+import { ScriptedGuest } from "../peers/scripted-guest.ts";
+
+const never = new AbortController().signal;
+
+/** Running pods with real channels and rows; only their machines are not there. */
+function scene() {
+  const opened = new AsyncDisposableStack();
+  const meet = async (): Promise<ScriptedGuest> => opened.use(await ScriptedGuest.start());
+  const db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-agent-")));
+  const journal = new Journal(db, systemClock);
+  const records = new PodRecords({
+    db,
+    journal,
+    addresses: undefined as never,
+    clock: systemClock,
+  });
+  const host = {
+    clock: systemClock,
+    openGuest,
+    randomBytes: (count: number) => new Uint8Array(count),
+    timeouts: { readyMs: 5000, stopMs: 100 },
+  } as unknown as Host;
+  const watch = {
+    host,
+    records,
+    locks: new KeyedLock<PodId>(),
+    log: openLog({ component: "test", level: "error" }),
+    gone: () => {},
+  };
+  return {
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
+    records,
+    /** Resolves with the next text about the pod that matches. */
+    async heard(podId: string, text: RegExp): Promise<string> {
+      for await (const event of journal.watch(0, never)) {
+        if (event.podId === podId && text.test(event.data.text)) return event.data.text;
+      }
+      throw new Error("Nothing more is told");
+    },
+    async running(podId: string) {
+      const plan = {
+        version: planVersion,
+        podId,
+        name: podId,
+        interfaces: [],
+        guest: { requestId: podId, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
+      } as unknown as PodPlan;
+      insertPod(db, plan, { labels: {} } as never, 0);
+      const live = livePod(plan);
+      let peer = await meet();
+      opened.defer(async () => {
+        unsubscribe(live);
+        await live.guest?.close();
+      });
+      live.vm = {
+        socketPath: (name: string) => (name === "tty" ? peer.ttyPath : peer.channelPath),
+        onEvent: () => () => {},
+      } as never;
+      const { channelPath, ttyPath } = peer;
+      live.guest = openGuest({ channelPath, ttyPath, reattach: false });
+      await peer.say(command.ready);
+      await peer.introduce("ours");
+      live.identity = await live.guest.ready(never);
+      records.running(live, []);
+      supervise(live, watch);
+      return {
+        live,
+        peer,
+        /** From now on this is what is found at the machine's sockets. */
+        async another(): Promise<ScriptedGuest> {
+          peer = await meet();
+          return peer;
+        },
+      };
+    },
+  };
+}
+
+test("a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod", async (t) => {
+  await using stage = scene();
+  const { running, records, heard } = stage;
+  const one = await running("aaaaaaaaaaaa");
+  const two = await running("bbbbbbbbbbbb");
+  const next = await one.another();
+  await one.peer.say(command.ack);
+  t.regex(await heard("aaaaaaaaaaaa", /lost/), /the agent is lost: The guest answered a command/);
+  const row = () => records.get("aaaaaaaaaaaa" as PodId);
+  t.is(row()?.state, "running");
+  t.regex(row()?.reason ?? "", /the agent is lost/);
+  t.is(one.live.guest, undefined);
+
+  const pinged = two.live.guest?.ping(never);
+  await two.peer.command(command.ping);
+  await two.peer.say(command.ack);
+  await t.notThrowsAsync(pinged ?? Promise.reject(new Error("The other pod lost its agent")));
+
+  await next.introduce("ours", "again");
+  await heard("aaaaaaaaaaaa", /the agent is back/);
+  t.is(row()?.reason, undefined);
+  // The same start of the agent: it has forgotten nothing.
+  const again = one.live.guest?.ping(never);
+  await next.command(command.ping);
+  await next.say(command.ack);
+  await again;
+});
+
+test("an agent found with another epoch is configured again, whatever its version", async (t) => {
+  await using stage = scene();
+  const { running, records, heard } = stage;
+  const one = await running("aaaaaaaaaaaa");
+  const next = await one.another();
+  one.peer.hangUp();
+  await heard("aaaaaaaaaaaa", /lost/);
+  next.epoch = "two";
+  await next.introduce("ours", "again");
+  const { requestId } = parseGuestConfig((await next.command(command.configure)).payload);
+  await next.say(
+    command.ack,
+    encodeObservedGuest({
+      requestId,
+      hostname: "pod",
+      dns: { servers: [], search: [], options: [] },
+      interfaces: [],
+      routes: [],
+      clockMs: 0,
+      agentRssKib: 1,
+    }),
+  );
+  await heard("aaaaaaaaaaaa", /^configured again/);
+  t.is(records.get("aaaaaaaaaaaa" as PodId)?.guest?.epoch, "two");
+});
+
+test("a pod that is let go of is not reached again", async (t) => {
+  await using stage = scene();
+  const { running } = stage;
+  const { live, peer, another } = await running("aaaaaaaaaaaa");
+  const next = await another();
+  unsubscribe(live);
+  // Whoever lets go may still ask the agent to power off.
+  t.not(live.guest, undefined);
+  peer.hangUp();
+  await new Promise((resolve) => live.guest?.onClose(resolve));
+  // The time after which a pod that is followed would be reached again.
+  await new Promise((resolve) => setTimeout(resolve, 2 * nextPause(0, 0)));
+  t.is(next.waiting, 0);
+});
+
+test("attempts come ever more seldom, and soon again after a channel that held", (t) => {
+  const pauses = [0];
+  for (let i = 0; i < 10; i++) pauses.push(nextPause(pauses.at(-1) ?? 0, 10));
+  t.deepEqual(pauses.slice(1, 4), [250, 500, 1000]);
+  t.is(pauses.at(-1), 30_000);
+  t.is(nextPause(30_000, 60_000), 250);
+});

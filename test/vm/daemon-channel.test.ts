@@ -1,0 +1,63 @@
+import { connect } from "node:net";
+import { join } from "node:path";
+import test from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { vmSockets } from "../../hypervisor/driver.ts";
+import { channelPorts } from "../../hypervisor/qemu/argv.ts";
+import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+test.serial.before(async () => {
+  rig = await openRig();
+  await rig.client.pods.create({ spec: { name: "one" } });
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+/** Puts another listening socket of the same path behind the machine's control channel, which ends the one in use. */
+async function replaceChannel(runDir: string): Promise<void> {
+  const monitor = connect(join(runDir, vmSockets.witness));
+  const addr = { type: "unix", data: { path: vmSockets.channel } };
+  const change = (backend: object) => ({
+    execute: "chardev-change",
+    arguments: { id: channelPorts[0], backend },
+  });
+  const commands = [
+    { execute: "qmp_capabilities" },
+    // First something without a path: the old socket takes its file with it when it goes.
+    change({ type: "null", data: {} }),
+    change({ type: "socket", data: { addr, server: true, wait: false } }),
+  ];
+  for (const each of commands) monitor.write(`${JSON.stringify(each)}\n`);
+  let answers = "";
+  for await (const bytes of monitor) {
+    answers += String(bytes);
+    if (/"error"/.test(answers)) throw new Error(answers);
+    if ((answers.match(/"return"/g) ?? []).length === commands.length) return;
+  }
+}
+
+test.serial("a channel that is lost is opened anew while the pod runs on", async (t) => {
+  const { pod } = await rig.client.pods.get({ idOrName: "one" });
+  const runDir = join(rig.daemon.runDir, "pods", pod?.id ?? "");
+  const ended = new AbortController();
+  const watch = rig.client.pods.watch({ idOrName: "one" }, { signal: ended.signal });
+  const told: string[] = [];
+  for await (const { kind, text, pod: now } of watch) {
+    if (kind === Kind.SYNCED) await replaceChannel(runDir);
+    if (kind !== Kind.UPDATED) continue;
+    told.push(text);
+    if (/lost/.test(text)) t.regex(now?.reason ?? "", /the agent is lost: .*closed/);
+    t.is(now?.state, PodState.RUNNING);
+    if (text === "the agent is back") break;
+  }
+  ended.abort();
+  await rig.lab.host.ping("192.168.123.2", 2);
+  t.regex(told[0] ?? "", /the agent is lost/);
+  t.is(told.length, 2);
+  const hello = await execIn(rig.client, "one", "echo", "back");
+  t.deepEqual(hello, { output: "back\n", code: 0 });
+  t.is((await rig.client.pods.get({ idOrName: "one" })).pod?.reason, "");
+});
