@@ -76,8 +76,9 @@ interface Count {
 }
 
 /**
- * Runs ava over a stage's files; shows what does not pass, and counts from its closing lines. (Not from TAP: ava 8.0.1's
- * TAP reporter crashes on a time-out.)
+ * Runs ava over a stage's files; shows what does not pass. Passes are counted as they come, for ava's closing lines leave
+ * them out when something failed; the rest is counted from those lines. (Not from TAP: ava 8.0.1's reporter for it
+ * crashes on a time-out.)
  */
 async function runStage(stage: Stage, files: readonly string[], full: boolean): Promise<Count> {
   const child = spawn(
