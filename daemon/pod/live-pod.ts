@@ -29,13 +29,17 @@ export interface LivePod {
   readonly subscriptions: Set<() => void>;
 }
 
-/** Takes a running machine over, and notices its end. */
+/** Takes a running machine over, and notices its end and the NICs it loses. */
 export function adoptVm(live: LivePod, vm: RunningVm): void {
   live.vm = vm;
   live.record = vm.record;
   live.subscriptions.add(
     vm.onEvent((event) => {
       const { pid } = vm.record;
+      if (event.kind === "nic-removed") {
+        const left = live.plan.interfaces.find(({ nic }) => nic.nicId === event.nicId);
+        if (left !== undefined) live.plugged.delete(left.position);
+      }
       if (event.kind === "exited") {
         live.ended.abort(
           new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {

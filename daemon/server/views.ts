@@ -75,11 +75,12 @@ function interfaceView(
   live: LivePod | undefined,
 ): wire.PodInterface {
   const { nic } = each;
+  const plugged = live?.plugged.has(each.position) ?? false;
+  // What the guest said of a NIC that it has let go of since is no longer so.
   const observed =
-    row.state === "running"
+    plugged && row.state === "running"
       ? row.observed?.interfaces.find(({ mac }) => mac === nic.mac)
       : undefined;
-  const plugged = live?.plugged.has(each.position) ?? false;
   return create(wire.PodInterfaceSchema, {
     network: each.network,
     guestName: each.guestName,

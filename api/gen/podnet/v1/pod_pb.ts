@@ -441,7 +441,7 @@ export const InterfaceState = {
   UNSPECIFIED: 0,
 
   /**
-   * Addresses are taken, nothing exists yet.
+   * Addresses are taken; the VM has no such NIC, not yet or, when its guest has ejected it, no more.
    *
    * @generated from enum value: INTERFACE_STATE_PLANNED = 1;
    */

@@ -1,0 +1,107 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { bootId } from "../../linux/proc.ts";
+import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+
+test.serial.before(async () => {
+  rig = await openRig();
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+/** Runs a script in the pod and waits for the event it brings about. */
+async function provoke(name: string, script: string, event: RegExp): Promise<void> {
+  const ended = new AbortController();
+  for await (const { kind, text } of rig.client.pods.watch({ idOrName: name }, ended)) {
+    if (kind === Kind.SYNCED) void execIn(rig.client, name, "sh", "-c", script).catch(() => {});
+    if (event.test(text)) break;
+  }
+  ended.abort();
+}
+
+async function get(name: string): Promise<Pod> {
+  const { pod } = await rig.client.pods.get({ idOrName: name });
+  if (pod === undefined) throw new Error("No pod");
+  return pod;
+}
+
+test.serial("an agent that starts anew is configured again", async (t) => {
+  const { pod } = await rig.client.pods.create({ spec: { name: "one" } });
+  // What the new agent has to put back.
+  await execIn(rig.client, "one", "ip", "address", "flush", "dev", "eth0");
+  t.false(await rig.lab.host.reaches(addressOf(pod)));
+  await provoke("one", "kill -SEGV 1", /^configured again/);
+  await rig.lab.host.ping(addressOf(pod), 2);
+});
+
+test.serial(
+  "a NIC that its guest ejects is an event; the pod runs on, over a restart too",
+  async (t) => {
+    // By ACPI, as device_del would ask for: a slot's number here is QEMU's.
+    await provoke("one", "echo 0 > /sys/bus/pci/slots/1/power", /let go of nic0/);
+    const { vm } = await get("one");
+    for (const how of ["stop", "kill"] as const) {
+      const pod = await get("one");
+      t.is(pod.state, PodState.RUNNING, pod.reason);
+      t.is(pod.vm?.pid, vm?.pid);
+      t.like(pod.interfaces[0], { state: InterfaceState.PLANNED, observedAddresses: [] });
+      const hello = await execIn(rig.client, "one", "echo", "here");
+      t.is(hello.output, "here\n");
+      await rig.restart(how);
+    }
+    t.true((await rig.client.pods.delete({ idOrName: "one" })).existed);
+    t.notRegex(await rig.lab.host.run("ip", "-o", "link"), /pn[a-z2-7]{12}/);
+  },
+);
+
+test.serial("a restart of the host: pods are failed, keep addresses, start or go", async (t) => {
+  const { host } = rig.lab;
+  const pods = await Promise.all(
+    ["two", "three"].map(async (name) => (await rig.client.pods.create({ spec: { name } })).pod),
+  );
+  const rules = await host.run("iptables-save");
+  await rig.daemon.stop();
+  await hostRestarts(pods.map((pod) => pod?.vm?.pid ?? -1));
+  await rig.restart("stop");
+  for (const before of pods) {
+    const pod = await get(before?.name ?? "");
+    t.is(pod.state, PodState.FAILED);
+    t.is(pod.reason, "host restarted");
+    t.is(pod.failure?.code, "HOST_RESTARTED");
+    t.is(addressOf(pod), addressOf(before));
+  }
+  t.is(withoutDates(await host.run("iptables-save")), withoutDates(rules));
+  const { pod: started } = await rig.client.pods.start({ idOrName: "two" });
+  t.is(addressOf(started), addressOf(pods[0]));
+  await host.ping(addressOf(started), 1);
+  const internet = await execIn(rig.client, "two", "ping", "-c", "1", "-W", "2", "203.0.113.10");
+  t.is(internet.code, 0, internet.output);
+  t.true((await rig.client.pods.delete({ idOrName: "three" })).existed);
+  await rig.client.node.down({});
+  t.is((await host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(), "0");
+});
+
+const withoutDates = (saved: string): string =>
+  saved.replaceAll(/^#.*\n/gm, "").replaceAll(/\[\d+:\d+\]/g, "");
+
+/** What a restart leaves of a host: files outside of /run, and in the store another boot's id. */
+async function hostRestarts(pids: readonly number[]): Promise<void> {
+  const { host } = rig.lab;
+  for (const pid of pids) process.kill(pid, "SIGKILL");
+  await host.run("ip", "link", "delete", "dev", "hyper0");
+  for (const table of ["filter", "nat"])
+    for (const what of ["-F", "-X"]) await host.run("iptables", "-t", table, what);
+  await host.run("sysctl", "-q", "net.ipv4.ip_forward=0");
+  rmSync(rig.daemon.runDir, { recursive: true });
+  const db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"));
+  db.exec("UPDATE runs SET boot_id = 'another'");
+  db.prepare("UPDATE meta SET value = replace(value, ?, 'another')").run(bootId());
+  db.close();
+}
