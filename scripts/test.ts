@@ -20,6 +20,9 @@ interface Stage {
   readonly timeoutSeconds: number;
 }
 
+/** One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught exception` … */
+const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
+
 /** A stage gets this many times its budget before it is taken for hung. */
 const hangFactor = 4;
 
@@ -103,16 +106,13 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
   const count: Count = { passed: 0, failed: 0, skipped: 0 };
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
-    const total = /^ {2}(\d+) (.*?)(passed|failed|skipped|todo|rejections?|exceptions?)$/.exec(
-      line,
-    );
+    const total = closingLine.exec(line);
     if (total !== null) {
-      const number = Number(total[1]);
       closed = true;
-      if (total[3] === "passed") count.passed += number;
-      else if (total[3] === "skipped" || total[3] === "todo") count.skipped += number;
-      else count.failed += number;
-    } else if (!/^ {2}✔ |^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
+      if (total[2] === "skipped" || total[2] === "todo") count.skipped += Number(total[1]);
+      else if (total[2] !== "passed") count.failed += Number(total[1]);
+    } else if (/^ {2}✔ /.test(line)) count.passed++;
+    else if (!/^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
   }
   const [code] = await ended;
   clearTimeout(limit);
