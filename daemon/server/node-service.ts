@@ -15,7 +15,7 @@ export function nodeService(
   qemuVersion: string,
 ): ServiceImpl<typeof wire.NodeService> {
   return {
-    info: () => info(parts, qemuVersion),
+    info: (_request, context) => info(parts, qemuVersion, context.signal),
     async health(_request, context) {
       const checks = await healthChecks(parts, context.signal);
       return {
@@ -32,7 +32,11 @@ export function nodeService(
   };
 }
 
-function info(parts: ServiceParts, qemuVersion: string): wire.InfoResponse {
+async function info(
+  parts: ServiceParts,
+  qemuVersion: string,
+  signal: AbortSignal,
+): Promise<wire.InfoResponse> {
   const { config, pods, host, startedMs } = parts;
   const { accelerator, nicSlots } = host.driver.capabilities();
   const states: Record<string, number> = {};
@@ -48,7 +52,7 @@ function info(parts: ServiceParts, qemuVersion: string): wire.InfoResponse {
     driver: host.driver.name,
     qemuVersion,
     accelerator,
-    firewall: firewall(parts),
+    firewall: await firewall(parts, signal),
     stateDir: config.stateDir,
     runDir: config.runDir,
     defaultNetwork: config.network.name,
@@ -59,11 +63,20 @@ function info(parts: ServiceParts, qemuVersion: string): wire.InfoResponse {
   });
 }
 
-/** The variant in use: with `auto`, the one our chains were made in. */
-function firewall({ config, network }: ServiceParts): string {
-  if (config.disableIptables) return "disabled";
-  const used = network.remembered.chains[0]?.split(" ")[0];
-  return `iptables-${used ?? config.iptablesVariant}`;
+const firewalls = {
+  nft: "iptables-nft",
+  legacy: "iptables-legacy",
+  off: "disabled",
+  ambiguous: "ambiguous",
+} as const;
+
+/** What rules are written with, as the host is now. One that cannot be read does not keep the rest from being told. */
+async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise<string> {
+  try {
+    return firewalls[(await network.observeFacts(signal)).firewall];
+  } catch {
+    return "unreadable";
+  }
 }
 
 const { OK, WARNING, FAILED } = wire.HealthCheck_Status;

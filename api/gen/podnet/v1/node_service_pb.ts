@@ -90,7 +90,8 @@ export type InfoResponse = Message<"podnet.v1.InfoResponse"> & {
   accelerator: string;
 
   /**
-   * `iptables-nft`, `iptables-legacy`, or `disabled`
+   * What rules are written with: `iptables-nft` or `iptables-legacy`; `disabled`; `ambiguous` when others use both by
+   * now, `unreadable` when the host's rules cannot be read.
    *
    * @generated from field: string firewall = 11;
    */

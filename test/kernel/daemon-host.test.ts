@@ -1,0 +1,66 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "ava";
+import { connectPodnet } from "../../api/client.ts";
+import { type Lab, openLab } from "../lab/lab.ts";
+import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+
+interface Stage extends AsyncDisposable {
+  readonly lab: Lab;
+  start(config?: string): Promise<Podnetd>;
+  forwarding(): Promise<string>;
+}
+
+let stages = 0;
+
+/** A lab whose podnetd keeps its state from start to start. No pod is ever made here. */
+async function openStage(): Promise<Stage> {
+  await using opened = new AsyncDisposableStack();
+  const lab = opened.use(await openLab(`h${process.pid}-${++stages}-`));
+  const directory = mkdtempSync(join(tmpdir(), "podnet-host-"));
+  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+  const held = opened.move();
+  return {
+    lab,
+    start: async (config = "") =>
+      held.use(await startPodnetd({ machine: lab.host, directory, config })),
+    forwarding: async () => (await lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(),
+    [Symbol.asyncDispose]: () => held.disposeAsync(),
+  };
+}
+
+for (const before of ["0", "1"]) {
+  test(`ip_forward was ${before}: 1 while podnetd works, over its restart too, ${before} after down`, async (t) => {
+    await using stage = await openStage();
+    await stage.lab.host.run("sysctl", "-q", "-w", `net.ipv4.ip_forward=${before}`);
+    const first = await stage.start();
+    t.is(await stage.forwarding(), "1");
+    await first.kill();
+    t.is(await stage.forwarding(), "1");
+    const second = await stage.start();
+    await second.podnet("down", "--yes");
+    t.is(await stage.forwarding(), before);
+    t.notRegex(await stage.lab.host.run("ip", "-o", "link"), /hyper0/);
+    t.notRegex(await stage.lab.host.run("iptables-save"), /HYPER|podnet/);
+  });
+}
+
+test("info tells the firewall that is in use", async (t) => {
+  await using stage = await openStage();
+  const { host } = stage.lab;
+  // Somebody's rule is in the variant that is not this system's own.
+  await host.run("iptables-legacy", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
+  const told = async (config?: string): Promise<string> => {
+    const daemon = await stage.start(config);
+    using client = connectPodnet({ socket: daemon.socket });
+    const { firewall } = await client.node.info({});
+    await daemon.stop();
+    return firewall;
+  };
+  t.is(await told(), "iptables-legacy");
+  t.regex(await host.run("iptables-legacy-save"), /HYPER/);
+  t.is(await told("disable_iptables = true\n"), "disabled");
+  await host.run("iptables-nft", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
+  t.is(await told('iptables_variant = "nft"\n'), "iptables-nft");
+});
