@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { gunzipSync } from "node:zlib";
@@ -50,6 +50,26 @@ test("the agent is one static executable of at most 1.5 MB that needs nothing el
   const { stderr } = await run([agent, "--version"]);
   t.regex(stderr, /^podnet-guest: \d+\.\d+\.\d+\n$/);
   t.regex((await run([agent, "--what"], { okCodes: [2] })).stderr, /usage: podnet-guest/);
+});
+
+test("the same packages and agent give the same bytes, elsewhere, whenever and for whomever", async (t) => {
+  const top = await mkdtemp(path.join(tmpdir(), "podnet-again-"));
+  try {
+    await mkdir(path.join(top, "build"));
+    await symlink(path.join(build, "debs"), path.join(top, "build/debs"));
+    await copyFile(path.join(build, "agent/podnet-guest"), path.join(top, "agent"));
+    const builder = path.resolve(import.meta.dirname, "../../guest-init/image/build-image.ts");
+    const program = `import { buildImage } from ${JSON.stringify(builder)};
+      await buildImage(${JSON.stringify(top)}, ${JSON.stringify(path.join(top, "agent"))});`;
+    const node = [process.execPath, "--input-type=module", "-e", program];
+    await run(["sh", "-c", 'umask 077; exec "$@"', "sh", ...node], { env: { TZ: "Asia/Tokyo" } });
+    const again = readFileSync(path.join(top, "build/image/manifest.json"), "utf8");
+    t.deepEqual(JSON.parse(again), manifest);
+    for (const [name, { sha256: wanted }] of Object.entries(manifest.outputs))
+      t.is(sha256(path.join(top, "build/image", name)), wanted, name);
+  } finally {
+    await rm(top, { recursive: true, force: true });
+  }
 });
 
 test("cpio lists the initramfs: the agent, busybox, the modules in their order", async (t) => {
