@@ -94,5 +94,5 @@ function hintFor(said: string, cause: PodnetError | undefined): string {
     return "Run podnetd as root or with CAP_NET_ADMIN; iptables-legacy also needs CAP_NET_RAW";
   if (said.includes("incompatible"))
     return 'Rules made with nft are in this table; set iptables_variant = "legacy" or move them to a table of their own';
-  return "Run `podnet doctor`, or set disable_iptables = true to make the rules yourself";
+  return "See what iptables said in the details, or set disable_iptables = true and make the rules yourself";
 }
