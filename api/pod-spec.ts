@@ -41,6 +41,7 @@ export interface InterfaceSpec {
 }
 
 export interface DnsSpec {
+  /** Empty takes those of the network, else of the host, without loopback ones. */
   readonly servers: readonly Ip[];
   readonly search: readonly string[];
   readonly options: readonly string[];

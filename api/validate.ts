@@ -27,7 +27,7 @@ export const limits = {
   labelValue: 255,
   vcpu: 64,
   defaultVcpu: 1,
-  /** The smallest guest that boots: podnet's own image with 32 MiB (28 panics while unpacking the initramfs). */
+  /** Less is a slip, whatever the image: the kernel alone takes more. What an image needs to boot the node knows. */
   minMemoryMib: 32,
   maxMemoryMib: 1 << 20,
   defaultMemoryMib: 128,

@@ -186,7 +186,7 @@ function openDriver(config: Config, log: Log): Promise<Driver> {
   return openQemuDriver({
     qemuPath: qemuPath(config),
     kvm: config.qemu.kvm,
-    // The planner knows what the default image takes; of another image it is for the guest to say.
+    // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.
     leastMemoryMib: 1,
     log: (level, message, fields) => log[level](fields, message),
   });

@@ -1,5 +1,4 @@
-import { accessSync, constants, readFileSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { accessSync, constants, statSync } from "node:fs";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import {
   contains,
@@ -10,6 +9,7 @@ import {
   macFromRandom,
 } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
+import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
 import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { Database } from "../store/database.ts";
@@ -37,7 +37,7 @@ export interface World {
 export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snapshot {
   const { db, config } = world;
   const nameHolder = podIdByName(db, spec.name ?? defaultPodName(podId));
-  const defaultImage = imageSnapshot(config.image);
+  const defaultImage = { ...config.image, minMemoryMib: leastMemoryMib };
   return {
     podId,
     ...(nameHolder === undefined ? {} : { nameHolder }),
@@ -122,24 +122,6 @@ function fileSnapshot(path: string): FileSnapshot {
     return code === "ENOENT" || code === "ENOTDIR"
       ? { kind: "missing" }
       : { kind: "unreadable", why: code ?? "unknown" };
-  }
-}
-
-/** podnet's own image, of which it is known how much memory it takes; see its manifest. */
-function imageSnapshot({ kernel, initrd }: Config["image"]): ImageSnapshot {
-  return { kernel, initrd, minMemoryMib: manifestMemory(dirname(initrd)) };
-}
-
-/** Measured with Debian's cloud kernel: 72 MiB boot, with 64 it panics in ext4_init_fs. */
-const debianKernelMib = 72;
-
-function manifestMemory(directory: string): number {
-  try {
-    const manifest: unknown = JSON.parse(readFileSync(join(directory, "manifest.json"), "utf8"));
-    const { minMemoryMib } = manifest as { minMemoryMib?: unknown };
-    return typeof minMemoryMib === "number" ? minMemoryMib : debianKernelMib;
-  } catch {
-    return debianKernelMib;
   }
 }
 

@@ -99,9 +99,16 @@ function guestOf(
   };
 }
 
-/** A nameserver on loopback is the host's own stub; in a guest that address is the guest itself. */
+/**
+ * Servers nobody named are the host's, also beside search domains and options that were. A nameserver on loopback is
+ * the host's own stub; in a guest that address is the guest itself.
+ */
 function dnsOf(spec: PodSpec, snapshot: Snapshot): GuestDns {
-  const { servers, search, options } = spec.dns ?? snapshot.dns;
-  // resolv.conf(5): three servers are asked at most.
-  return { servers: servers.filter((server) => !isLoopback(server)).slice(0, 3), search, options };
+  const { search, options } = spec.dns ?? snapshot.dns;
+  const named = spec.dns?.servers ?? [];
+  const servers = (named.length > 0 ? named : snapshot.dns.servers)
+    .filter((server) => !isLoopback(server))
+    // resolv.conf(5): three servers are asked at most.
+    .slice(0, 3);
+  return { servers, search, options };
 }

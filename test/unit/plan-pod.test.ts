@@ -34,7 +34,7 @@ const snapshot: Snapshot = {
     { length: 32 },
     (_, i) => `52:54:00:00:00:${(i + 1).toString(16).padStart(2, "0")}` as never,
   ),
-  defaultImage: { kernel: "/image/vmlinux", initrd: "/image/initramfs.gz", minMemoryMib: 72 },
+  defaultImage: { kernel: "/image/vmlinux", initrd: "/image/initramfs.gz", minMemoryMib: 80 },
   files: {
     "/image/vmlinux": { kind: "file", bytes: 40 << 20 },
     "/image/initramfs.gz": { kind: "file", bytes: 1 << 20 },
@@ -134,6 +134,22 @@ test("a guest is never given a nameserver on loopback", (t) => {
   ] as never);
 });
 
+test("dns that names no server takes the host's, with the search list it gives", (t) => {
+  const dns = {
+    servers: ["127.0.0.53", "192.0.2.1"] as Ip[],
+    search: ["host"],
+    options: ["edns0"],
+  };
+  t.deepEqual(plan({ dns: { search: ["a.example"] } }, { dns }).guest.dns, {
+    servers: ["192.0.2.1" as Ip],
+    search: ["a.example"],
+    options: [],
+  });
+  t.deepEqual(plan({ dns: { servers: ["192.0.2.9"] } }, { dns }).guest.dns?.servers, [
+    "192.0.2.9",
+  ] as never);
+});
+
 const asked = (status: NetworkSnapshot["asked"]): Partial<Snapshot> => ({
   networks: [{ ...network, asked: status }],
 });
@@ -172,7 +188,7 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
   ["IMAGE_MISSING", "boot.kernel", { boot: { kernel: "/gone" } }, {}],
   ["IMAGE_UNREADABLE", "boot.initrd", { boot: { initrd: "/locked" } }, {}],
   ["IMAGE_MISSING", "boot.disks[0].path", { boot: { disks: [{ path: "/gone" }] } }, {}],
-  ["MEMORY_TOO_SMALL", "resources.memory_mib", { resources: { memoryMib: 64 } }, {}],
+  ["MEMORY_TOO_SMALL", "resources.memory_mib", { resources: { memoryMib: 79 } }, {}],
   [
     "MEMORY_TOO_SMALL",
     "resources.memory_mib",

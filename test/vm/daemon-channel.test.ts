@@ -5,12 +5,14 @@ import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
 import { channelPorts } from "../../hypervisor/qemu/argv.ts";
+import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
   rig = await openRig();
-  await rig.client.pods.create({ spec: { name: "one" } });
+  // The least the default image is said to boot with.
+  await rig.client.pods.create({ spec: { name: "one", resources: { memoryMib: leastMemoryMib } } });
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -60,4 +62,21 @@ test.serial("a channel that is lost is opened anew while the pod runs on", async
   const hello = await execIn(rig.client, "one", "echo", "back");
   t.deepEqual(hello, { output: "back\n", code: 0 });
   t.is((await rig.client.pods.get({ idOrName: "one" })).pod?.reason, "");
+});
+
+test.serial("verify looks at the bridge's own addresses too", async (t) => {
+  const verify = () => rig.client.pods.verify({ idOrName: "one" });
+  t.true((await verify()).ok);
+  await rig.lab.host.run("ip", "addr", "del", "192.168.123.1/24", "dev", "hyper0");
+  const { ok, checks } = await verify();
+  t.false(ok);
+  t.regex(JSON.stringify(checks.filter((check) => !check.ok)), /192\.168\.123\.1\/24/);
+  await rig.lab.host.run("ip", "addr", "add", "192.168.123.1/24", "dev", "hyper0");
+  t.true((await verify()).ok);
+});
+
+test.serial("one MiB less than the default image needs is refused", async (t) => {
+  const spec = { resources: { memoryMib: leastMemoryMib - 1 } };
+  const error = await t.throwsAsync(rig.client.pods.create({ spec }), { code: "MEMORY_TOO_SMALL" });
+  t.regex(error?.message ?? "", new RegExp(`${leastMemoryMib}`));
 });

@@ -487,7 +487,7 @@ export type ExecRequest = Message<"podnet.v1.ExecRequest"> & {
     case: "stdin";
   } | {
     /**
-     * End of standard input.
+     * End of standard input; so is the end of the request stream.
      *
      * @generated from field: podnet.v1.ExecCloseStdin close_stdin = 3;
      */

@@ -57,7 +57,7 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
   hostname: string;
 
   /**
-   * Absent: the host's servers, without those on loopback.
+   * Absent: the host's servers and search list, without servers on loopback.
    *
    * @generated from field: podnet.v1.Dns dns = 7;
    */
@@ -90,7 +90,7 @@ export type Resources = Message<"podnet.v1.Resources"> & {
   vcpu: number;
 
   /**
-   * Mebibytes, 32 to 1048576; 0 means 128.
+   * Mebibytes, 32 to 1048576; 0 means 128. The default image needs 80, another one what its files take unpacked.
    *
    * @generated from field: uint32 memory_mib = 2;
    */
