@@ -10,7 +10,7 @@ import { openTap } from "../linux/tun.ts";
 import type { NetworkFragment } from "../network/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import type { Remembered } from "../network/memory.ts";
-import type { Config, NetworkConfig } from "./config/config.ts";
+import type { Config } from "./config/config.ts";
 import { Journal } from "./journal.ts";
 import { lockNetns, lockState } from "./lock.ts";
 import type { Log } from "../linux/log.ts";
@@ -19,6 +19,7 @@ import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
 import { PodRecords } from "./pod/records.ts";
+import { networkFragment, networkGap } from "./network-fragment.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
@@ -49,6 +50,10 @@ export async function openDaemon(
   const network = opened.use(openNetwork(db, config));
   const driver = await openDriver(config, logOf("hypervisor"));
   const fragments = [await ensureNetwork(db, config, network)];
+  for (const fragment of fragments) {
+    const gap = networkGap(fragment);
+    if (gap !== undefined) logOf("network").warn({ network: fragment.key }, gap);
+  }
 
   const clock = systemClock;
   const journal = new Journal(db, clock);
@@ -153,23 +158,9 @@ async function ensureNetwork(
     deleteNetwork(db, old.name);
   }
   putNetwork(db, { name, bridge, gateway, mtu, createdMs: systemClock.now() });
-  const fragment = fragmentOf(network, config);
+  const fragment = networkFragment(config);
   await host.ensure(fragment, AbortSignal.timeout(60_000));
   return fragment;
-}
-
-function fragmentOf(network: NetworkConfig, config: Config): NetworkFragment {
-  return {
-    kind: "network",
-    key: network.name,
-    bridge: network.bridge,
-    gateways: [network.gateway],
-    mtu: network.mtu,
-    masquerade: [network.cidr],
-    firewall: !config.disableIptables,
-    chain: config.iptablesChain,
-    forward: true,
-  };
 }
 
 function openNetwork(db: Database, config: Config): HostNetwork {

@@ -29,8 +29,9 @@ export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.Net
 
 function networkView(
   network: NetworkConfig,
-  { addresses, db, config }: ServiceParts,
+  { addresses, db, fragments }: ServiceParts,
 ): wire.Network {
+  const fragment = fragments.find(({ key }) => key === network.name);
   const { size, free, used, reserved, quarantined } = addresses.stats(network.name);
   return create(wire.NetworkSchema, {
     name: network.name,
@@ -48,7 +49,7 @@ function networkView(
       },
     ],
     isolated: false,
-    masquerade: !config.disableIptables,
+    masquerade: fragment?.firewall === true && fragment.masquerade.length > 0,
     interfaces: countInterfaces(db, network.name),
   });
 }

@@ -5,6 +5,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
+import { networkGap } from "../network-fragment.ts";
 import { version } from "../version.ts";
 import type { ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
@@ -94,6 +95,7 @@ async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<w
   return [
     storeCheck(parts),
     ...(await networkChecks(parts, signal)),
+    ...gapChecks(parts),
     ...imageChecks(parts),
     podsCheck(parts),
   ];
@@ -132,6 +134,14 @@ async function networkChecks(
       }
     }),
   );
+}
+
+function gapChecks({ fragments }: ServiceParts): wire.HealthCheck[] {
+  return fragments.flatMap((fragment) => {
+    const gap = networkGap(fragment);
+    const hint = "Use an IPv4 cidr for pods that need the world outside";
+    return gap === undefined ? [] : [check(`network ${fragment.key}`, WARNING, gap, hint)];
+  });
 }
 
 function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
