@@ -3,6 +3,7 @@ import { access, type FileHandle, open } from "node:fs/promises";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../driver.ts";
+import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
 
 /**
  * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image of 1.7 MB,
@@ -44,21 +45,18 @@ export async function preflight(
 
 async function checkKernel(path: string): Promise<void> {
   const field = "boot.kernel";
-  const head = await readHead(path, field, 0x206);
-  const elf = head.subarray(0, 4).toString("latin1") === "\u007fELF";
-  // Documentation/arch/x86/boot.rst: the magic of a bzImage's set-up header.
-  const bzImage = head.subarray(0x202, 0x206).toString("latin1") === "HdrS";
-  if (elf || bzImage) return;
-  throw unreadable(path, field, "is neither an ELF vmlinux nor a bzImage");
+  const { head, size } = await readHead(path, field, kernelHeadBytes);
+  const fault = kernelFault(head, size);
+  if (fault !== undefined) throw unreadable(path, field, fault);
 }
 
 async function checkInitrd(path: string): Promise<void> {
   const field = "boot.initrd";
-  if ((await readHead(path, field, 1)).length === 0) throw unreadable(path, field, "is empty");
+  if ((await readHead(path, field, 1)).head.length === 0) throw unreadable(path, field, "is empty");
 }
 
 async function checkDisk(disk: VmPlan["disks"][number], field: string): Promise<void> {
-  const head = await readHead(disk.path, field, 4, "disk image");
+  const { head } = await readHead(disk.path, field, 4, "disk image");
   if (disk.format === "qcow2" && head.toString("latin1") !== "QFI\u00fb")
     throw unreadable(disk.path, field, "is not a qcow2 image");
   if (disk.readOnly) return;
@@ -67,13 +65,13 @@ async function checkDisk(disk: VmPlan["disks"][number], field: string): Promise<
   });
 }
 
-/** The first bytes of a regular file or block device, as many as there are up to `length`. */
+/** The first bytes of a regular file or block device, as many as there are up to `length`, and the file's size. */
 async function readHead(
   path: string,
   field: string,
   length: number,
   what = "image",
-): Promise<Buffer> {
+): Promise<{ readonly head: Buffer; readonly size: number }> {
   let file: FileHandle;
   try {
     // Without O_NONBLOCK the open of a named pipe would wait for its writer.
@@ -92,7 +90,7 @@ async function readHead(
   const kind = await file.stat();
   if (!kind.isFile() && !kind.isBlockDevice()) throw unreadable(path, field, "is no regular file");
   const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0);
-  return buffer.subarray(0, bytesRead);
+  return { head: buffer.subarray(0, bytesRead), size: kind.size };
 }
 
 function unreadable(path: string, field: string, why: string, cause?: unknown): PodnetError {

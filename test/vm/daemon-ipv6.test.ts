@@ -1,6 +1,6 @@
 import test from "ava";
 import { InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { addressOf, execIn, nothing, openRig, type Rig } from "./daemon-rig.ts";
+import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
@@ -20,5 +20,5 @@ test.serial("a network of IPv6 serves pods as one of IPv4 does", async (t) => {
   const { ok, checks } = await rig.client.pods.verify({ idOrName: "six" });
   t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
   await rig.client.pods.delete({ idOrName: "six" });
-  t.deepEqual(await rig.leftovers(), nothing);
+  t.deepEqual(await rig.changes(), []);
 });

@@ -1,10 +1,13 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import { type Podnet, connectPodnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { type Lab, openLab } from "../lab/lab.ts";
+import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { takeInventory } from "../lab/inventory.ts";
+import { type Lab, type Machine, openLab } from "../lab/lab.ts";
+import { difference } from "../lab/network.ts";
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
 
 /** A lab with one podnetd on its host, restarted at will over the same state. */
@@ -15,31 +18,22 @@ export interface Rig extends AsyncDisposable {
   readonly client: Podnet;
   /** Ends the daemon, gently or not, and starts it again. Pods run on. */
   restart(how: "stop" | "kill", env?: Readonly<Record<string, string>>): Promise<void>;
-  /** What there is of pods: links, processes, files, rows, leases. */
-  leftovers(): Promise<Leftovers>;
+  /** Everything there is now: see `takeInventory`. */
+  inventory(): Promise<string>;
+  /** What has come (+) and gone (-) since an inventory; since the rig was opened, with no pod yet, unless one is given. */
+  changes(since?: string): Promise<readonly string[]>;
 }
 
-export interface Leftovers {
-  readonly links: readonly string[];
-  readonly processes: readonly string[];
-  readonly files: readonly string[];
-  readonly rows: Readonly<Record<string, number>>;
-}
+/** How the daemon is started: on the lab's host, as it is unless a test takes something from it. */
+export type Starting = (host: Machine) => Machine;
 
-export const nothing: Leftovers = {
-  links: [],
-  processes: [],
-  files: [],
-  rows: { pods: 0, runs: 0, interfaces: 0, leases: 0 },
-};
-
-export async function openRig(config = ""): Promise<Rig> {
+export async function openRig(config = "", starting: Starting = (host) => host): Promise<Rig> {
   await using opened = new AsyncDisposableStack();
   const lab = opened.use(await openLab(`d${process.pid}-`));
   const directory = mkdtempSync(join(tmpdir(), "podnet-vm-"));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   const start = (env: Readonly<Record<string, string>> = {}): Promise<Podnetd> =>
-    startPodnetd({ machine: lab.host, directory, config, env });
+    startPodnetd({ machine: starting(lab.host), directory, config, env });
   let daemon = await start();
   let client = connectPodnet({ socket: daemon.socket });
   opened.defer(async () => {
@@ -48,6 +42,8 @@ export async function openRig(config = ""): Promise<Rig> {
     client.close();
     await daemon.stop();
   });
+  const inventory = (): Promise<string> => takeInventory(lab.host, daemon, client);
+  const atFirst = await inventory();
   const held = opened.move();
   return {
     lab,
@@ -66,44 +62,18 @@ export async function openRig(config = ""): Promise<Rig> {
       daemon = await start(env);
       client = connectPodnet({ socket: daemon.socket });
     },
-    leftovers: () => leftovers(lab, directory),
+    inventory,
+    async changes(since = atFirst) {
+      for (let attempt = 1; ; attempt++) {
+        const found = difference(since, await inventory());
+        // A connection's descriptor is closed a little after its last answer, and nothing tells of it.
+        const closing = found.every((line) => line === "+ open socket");
+        if (found.length === 0 || !closing || attempt === 50) return found;
+        await delay(20);
+      }
+    },
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
-}
-
-async function leftovers(lab: Lab, directory: string): Promise<Leftovers> {
-  const links = (await lab.host.run("ip", "-o", "link"))
-    .split("\n")
-    .map((line) => line.split(": ")[1]?.split("@")[0] ?? "")
-    .filter((name) => name !== "" && !["lo", "lan0", "wan0", "hyper0"].includes(name));
-  const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
-  const count = (sql: string): number => Number(db.prepare(sql).get()?.["n"]);
-  using _db = { [Symbol.dispose]: () => db.close() };
-  return {
-    links,
-    processes: processesWith(join(directory, "run", "pods")),
-    files: readdirSync(join(directory, "run", "pods")),
-    rows: {
-      pods: count("SELECT count(*) AS n FROM pods"),
-      runs: count("SELECT count(*) AS n FROM runs"),
-      interfaces: count("SELECT count(*) AS n FROM interfaces"),
-      leases: count("SELECT count(*) AS n FROM leases WHERE freed_ms IS NULL"),
-    },
-  };
-}
-
-/** Processes whose command line or working directory names the path. */
-function processesWith(path: string): string[] {
-  return readdirSync("/proc")
-    .filter((pid) => /^\d+$/.test(pid))
-    .flatMap((pid) => {
-      try {
-        const line = readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " ");
-        return line.includes(path) ? [`${pid} ${line}`] : [];
-      } catch {
-        return [];
-      }
-    });
 }
 
 /** The pod of an answer, with its first address. */
@@ -111,6 +81,15 @@ export function addressOf(pod: Pod | undefined): string {
   const [address] = pod?.interfaces[0]?.addresses ?? [];
   if (address === undefined) throw new Error("The pod has no address");
   return address.slice(0, address.indexOf("/"));
+}
+
+/** Resolves when a create has finished a step. */
+export async function reached(client: Podnet, step: string): Promise<void> {
+  const ended = new AbortController();
+  for await (const { kind, span } of client.pods.watch({}, { signal: ended.signal })) {
+    if (kind === Kind.STEP && span?.step === step) break;
+  }
+  ended.abort();
 }
 
 /** Runs a program in a pod and answers its output and exit code. */

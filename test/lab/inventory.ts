@@ -1,0 +1,181 @@
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import type { Podnet } from "../../api/client.ts";
+import type { Machine } from "./lab.ts";
+import type { Podnetd } from "./podnetd.ts";
+
+/**
+ * Everything a pod could leave behind, one thing a line: links, addresses, routes, neighbours, rules of both iptables
+ * variants, sysctls, processes, files, rows, addresses in use, and what the daemon holds open. Compare two with
+ * `difference`.
+ */
+export async function takeInventory(
+  machine: Machine,
+  daemon: Pick<Podnetd, "process" | "directory">,
+  client: Podnet,
+): Promise<string> {
+  const { directory, process: child } = daemon;
+  const parts = await Promise.all([
+    links(machine),
+    routes(machine),
+    rules(machine),
+    sysctls(machine),
+    inUse(client),
+  ]);
+  return [
+    ...parts.flat(),
+    ...processes(directory, child.pid as number),
+    ...["state", "run"].flatMap((name) => files(path.join(directory, name))),
+    ...rows(path.join(directory, "state", "state.db")),
+    ...descriptors(child.pid as number),
+  ].join("\n");
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+async function ip(machine: Machine, ...words: string[]): Promise<readonly Json[]> {
+  const text = await machine.run("ip", "-j", ...words);
+  return text.trim() === "" ? [] : (JSON.parse(text) as Json[]);
+}
+
+/** The fields of a thing, in words; those it does not have are left out. */
+const words = (kind: string, of: Json, ...fields: readonly string[]): string =>
+  [
+    kind,
+    ...fields.flatMap((field) =>
+      of[field] === undefined ? [] : [`${field}=${JSON.stringify(of[field])}`],
+    ),
+  ].join(" ");
+
+/** Links with their addresses. Link-local ones and states are left out: they follow the carrier, which ports bring. */
+async function links(machine: Machine): Promise<string[]> {
+  const all = await ip(machine, "-d", "address", "show");
+  return all.flatMap((link) => [
+    words("link", link, "ifname", "address", "mtu", "master", "group", "ifalias"),
+    ...(link["addr_info"] as Json[])
+      .filter(({ scope }) => scope !== "link")
+      .map((address) => words(`address ${String(link["ifname"])}`, address, "local", "prefixlen")),
+  ]);
+}
+
+async function routes(machine: Machine): Promise<string[]> {
+  const known = ["ifname", "dst", "dev", "gateway", "table", "protocol", "lladdr"];
+  const all = await Promise.all(
+    ["-4", "-6"].map((family) => ip(machine, family, "route", "show", "table", "all")),
+  );
+  // Of the lab's own links neighbours come and go.
+  const neighbours = await ip(machine, "neighbour", "show");
+  return [
+    ...all
+      .flat()
+      .filter(({ dst }) => !/^(?:fe80|ff00|multicast)/.test(String(dst)))
+      .map((route) => words("route", route, ...known)),
+    ...neighbours
+      .filter(({ dev, lladdr }) => lladdr !== undefined && dev !== "lan0" && dev !== "wan0")
+      .map((neighbour) => words("neighbour", neighbour, ...known)),
+  ];
+}
+
+async function rules(machine: Machine): Promise<string[]> {
+  const programs = ["iptables", "ip6tables"].flatMap((family) =>
+    ["nft", "legacy"].map((variant) => `${family}-${variant}`),
+  );
+  const saved = await Promise.all(
+    programs.map(async (program) => {
+      const text = await machine.run(`${program}-save`);
+      return text
+        .split("\n")
+        .filter((line) => line !== "" && !line.startsWith("#"))
+        .map((line) => `${program} ${line.replace(/ ?\[\d+:\d+\] ?/, "")}`);
+    }),
+  );
+  return saved.flat();
+}
+
+async function sysctls(machine: Machine): Promise<string[]> {
+  const text = await machine.run(
+    "sysctl",
+    "-a",
+    "-r",
+    "^net\\.ipv[46]\\.(ip_forward|conf\\.all\\.)",
+  );
+  return text.split("\n").filter((line) => line !== "");
+}
+
+async function inUse(client: Podnet): Promise<string[]> {
+  const { networks } = await client.networks.list({});
+  return networks.flatMap(({ name, subnets }) =>
+    subnets.map(({ cidr, used }) => `in-use ${name} ${cidr} ${used}`),
+  );
+}
+
+/** Descendants of the daemon, and processes that name the directory or work in it. */
+function processes(directory: string, daemon: number): string[] {
+  const parents = new Map(
+    readdirSync("/proc")
+      .filter((name) => /^\d+$/.test(name))
+      .map((name) => [Number(name), parentOf(Number(name))]),
+  );
+  const descends = (pid: number | undefined): boolean =>
+    pid !== undefined && pid !== 0 && (pid === daemon || descends(parents.get(pid)));
+  return [...parents.keys()]
+    .filter((pid) => pid !== daemon)
+    .flatMap((pid) => {
+      const line = orNothing(() => readFileSync(`/proc/${pid}/cmdline`, "latin1"));
+      const cwd = orNothing(() => readlinkSync(`/proc/${pid}/cwd`));
+      const related = descends(pid) || line.includes(directory) || cwd.startsWith(directory);
+      return related ? [`process ${line.replaceAll("\0", " ") || "(zombie)"}`] : [];
+    });
+}
+
+function parentOf(pid: number): number | undefined {
+  const stat = orNothing(() => readFileSync(`/proc/${pid}/stat`, "latin1"));
+  const [, parent] = /\) \S (\d+) /.exec(stat) ?? [];
+  return parent === undefined ? undefined : Number(parent);
+}
+
+/** What a process shows, or nothing when it has ended while we looked. */
+function orNothing(look: () => string): string {
+  try {
+    return look();
+  } catch {
+    return "";
+  }
+}
+
+function files(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, withFileTypes: true }).map(
+    (entry) => `file ${path.join(entry.parentPath, entry.name)}`,
+  );
+}
+
+/** Tables that only tell what has been: they grow with every create, up to a bound of their own. */
+const history = ["events"];
+
+/** Rows of every table by their keys. Addresses in quarantine belong to nobody. */
+function rows(file: string): string[] {
+  const db = new DatabaseSync(file, { readOnly: true });
+  using _db = { [Symbol.dispose]: () => db.close() };
+  const columns = `SELECT m.name AS of_table, group_concat(c.name, ' || '' '' || ') AS keys
+    FROM sqlite_schema m JOIN pragma_table_info(m.name) c ON c.pk > 0 WHERE m.type = 'table' GROUP BY m.name`;
+  return db
+    .prepare(columns)
+    .all()
+    .map(({ of_table, keys }) => ({ table: String(of_table), keys: String(keys) }))
+    .filter(({ table }) => !history.includes(table))
+    .flatMap(({ table, keys }) => {
+      const held = table === "leases" ? "WHERE freed_ms IS NULL" : "";
+      const all = db.prepare(`SELECT ${keys} AS key FROM ${table} ${held} ORDER BY 1`).all();
+      return all.map(({ key }) => `row ${table} ${String(key)}`);
+    });
+}
+
+/** What the daemon holds open, by kind: numbers of sockets and pipes say nothing. */
+function descriptors(pid: number): string[] {
+  const directory = `/proc/${pid}/fd`;
+  return readdirSync(directory).flatMap((fd) => {
+    const target = orNothing(() => readlinkSync(path.join(directory, fd)));
+    return target === "" ? [] : [`open ${target.replace(/:\[\d+\]$/, "")}`];
+  });
+}
