@@ -47,6 +47,7 @@ test.serial(
     // By ACPI, as device_del would ask for: a slot's number here is QEMU's.
     await provoke("one", "echo 0 > /sys/bus/pci/slots/1/power", /let go of nic0/);
     const { vm } = await get("one");
+    const rules = await savedRules();
     for (const how of ["stop", "kill"] as const) {
       const pod = await get("one");
       t.is(pod.state, PodState.RUNNING, pod.reason);
@@ -55,29 +56,46 @@ test.serial(
       const hello = await execIn(rig.client, "one", "echo", "here");
       t.is(hello.output, "here\n");
       await rig.restart(how);
+      t.is(await savedRules(), rules, "each rule exactly once, whatever the restarts");
     }
     t.true((await rig.client.pods.delete({ idOrName: "one" })).existed);
     t.notRegex(await rig.lab.host.run("ip", "-o", "link"), /pn[a-z2-7]{12}/);
   },
 );
 
+test.serial(
+  "an address changes hands, and who knew its last MAC is answered at once",
+  async (t) => {
+    const create = async (name: string, address = ""): Promise<Pod | undefined> =>
+      (await rig.client.pods.create({ spec: { name, interfaces: [{ address }] } })).pod;
+    const [, first] = await Promise.all([create("two"), create("first")]);
+    const ping = (): Promise<{ readonly output: string; readonly code: number }> =>
+      execIn(rig.client, "two", "ping", "-c", "1", "-W", "1", addressOf(first));
+    t.is((await ping()).code, 0);
+    await rig.client.pods.delete({ idOrName: "first" });
+    const heir = await create("three", addressOf(first));
+    t.not(heir?.interfaces[0]?.mac, first?.interfaces[0]?.mac);
+    const answered = await ping();
+    t.is(answered.code, 0, answered.output);
+    await rig.lab.host.ping(addressOf(heir), 1);
+  },
+);
+
 test.serial("a restart of the host: pods are failed, keep addresses, start or go", async (t) => {
   const { host } = rig.lab;
-  const pods = await Promise.all(
-    ["two", "three"].map(async (name) => (await rig.client.pods.create({ spec: { name } })).pod),
-  );
-  const rules = await host.run("iptables-save");
+  const pods = await Promise.all(["two", "three"].map(get));
+  const rules = await savedRules();
   await rig.daemon.stop();
-  await hostRestarts(pods.map((pod) => pod?.vm?.pid ?? -1));
+  await hostRestarts(pods.map(({ vm }) => vm?.pid ?? -1));
   await rig.restart("stop");
   for (const before of pods) {
-    const pod = await get(before?.name ?? "");
+    const pod = await get(before.name);
     t.is(pod.state, PodState.FAILED);
     t.is(pod.reason, "host restarted");
     t.is(pod.failure?.code, "HOST_RESTARTED");
     t.is(addressOf(pod), addressOf(before));
   }
-  t.is(withoutDates(await host.run("iptables-save")), withoutDates(rules));
+  t.is(await savedRules(), rules);
   const { pod: started } = await rig.client.pods.start({ idOrName: "two" });
   t.is(addressOf(started), addressOf(pods[0]));
   await host.ping(addressOf(started), 1);
@@ -88,8 +106,11 @@ test.serial("a restart of the host: pods are failed, keep addresses, start or go
   t.is((await host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(), "0");
 });
 
-const withoutDates = (saved: string): string =>
-  saved.replaceAll(/^#.*\n/gm, "").replaceAll(/\[\d+:\d+\]/g, "");
+/** The host's rules, without dates and counters. */
+async function savedRules(): Promise<string> {
+  const saved = await rig.lab.host.run("iptables-save");
+  return saved.replaceAll(/^#.*\n/gm, "").replaceAll(/\[\d+:\d+\]/g, "");
+}
 
 /** What a restart leaves of a host: files outside of /run, and in the store another boot's id. */
 async function hostRestarts(pids: readonly number[]): Promise<void> {
