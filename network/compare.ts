@@ -50,7 +50,13 @@ async function compareNetwork(
   const observed = await observeNetwork(view.netlink, fragment);
   const changes = diffNetwork(fragment, observed, view.hostSeed);
   const context = firewallContext(view);
-  if (!fragment.firewall || context === undefined) return changes;
+  if (!fragment.firewall || context === undefined) {
+    const rules = firewallRemoval(
+      view,
+      ({ kind, key }) => kind === "network" && key === fragment.key,
+    );
+    return [...(await rules(signal)), ...changes];
+  }
   const firewall = await observeFirewall(signal);
   // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
   return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
@@ -120,7 +126,7 @@ export async function observeFacts(view: View, signal: AbortSignal): Promise<Hos
 
 function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Comparison {
   return async (signal) => {
-    const context = firewallContext(view);
+    const context = removalContext(view);
     if (context === undefined) return [];
     return diffFirewallRemoval(view.chain, await observeFirewall(signal), context, doomed);
   };
@@ -128,6 +134,11 @@ function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Compari
 
 const firewallContext = ({ iptables, memory }: View): FirewallContext | undefined =>
   iptables === "off" ? undefined : { configured: iptables, memory };
+
+/** Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells. */
+const removalContext = (view: View): FirewallContext | undefined =>
+  firewallContext(view) ??
+  (view.memory.value.chains.length === 0 ? undefined : { configured: "auto", memory: view.memory });
 
 /** A pod's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
 async function podLinks(

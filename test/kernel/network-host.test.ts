@@ -365,6 +365,32 @@ test.serial("With iptables off no firewall command is run", async (t) => {
 });
 
 test.serial(
+  "Switched off, iptables is rid of the rules made before, and left alone then",
+  async (t) => {
+    const rules = async (): Promise<string> =>
+      (await run(["iptables-nft-save"])).stdout.replaceAll(/^#.*\n|\[\d+:\d+\]/gm, "");
+    let remembered: Remembered | undefined;
+    let before = "";
+    {
+      await using on = await open();
+      await seedForeign();
+      before = await rules();
+      await on.ensure(networkFragment(), signal);
+      ({ remembered } = on);
+    }
+    await using off = reopen({ iptables: "off", remembered });
+    const changes = await off.ensure(networkFragment(), signal);
+    t.deepEqual(
+      changes.map(({ kind }) => kind),
+      ["firewall", "firewall"],
+    );
+    t.is(await rules(), before);
+    t.deepEqual(off.remembered.chains, []);
+    t.deepEqual(await off.ensure(networkFragment(), signal), []);
+  },
+);
+
+test.serial(
   "A sweep ends what has no row, dozens at once, and spares the rest and what bears no mark",
   async (t) => {
     await using host = await open();
