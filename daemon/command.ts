@@ -108,7 +108,10 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     daemon = await openDaemon(
       config,
       (component) => openLog({ component, level }),
-      () => stop("podnet down"),
+      () => {
+        // Somebody who asks for it twice is in no more of a hurry; a second signal would be.
+        if (!stopping) stop("podnet down");
+      },
     );
     const duration_ms = Math.round(performance.now() - begin);
     log.info({ duration_ms, version, socket: config.socket }, "Ready");

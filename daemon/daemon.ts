@@ -79,7 +79,6 @@ export async function openDaemon(
   await sweep(network, records, config);
   setMeta(db, "boot_id", bootId());
 
-  let ending = false;
   const parts: ServiceParts = {
     config,
     db,
@@ -92,9 +91,7 @@ export async function openDaemon(
     fragments,
     log: logOf("api"),
     startedMs,
-    end: () => {
-      ending = true;
-    },
+    end,
   };
   const version = await qemuVersion(qemuPath(config));
   const api = await serveApi({
@@ -102,10 +99,6 @@ export async function openDaemon(
     tcp: config.tcp,
     routes: (router) => addRoutes(router, parts, version),
     metrics: () => metrics.render(),
-    answered: () => {
-      if (ending) end();
-      ending = false;
-    },
   });
   const held = opened.move();
   return {

@@ -15,6 +15,7 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { PodnetError } from "../../core/errors.ts";
 import { descriptorOf, peerCredentials } from "../../linux/unix-socket.ts";
 import type { TcpConfig } from "../config/config.ts";
+import { answeredKey } from "./answered.ts";
 import { type Peer, peerKey } from "./peer.ts";
 import { listenUnix, type UnixListenerOptions } from "./unix-listener.ts";
 
@@ -28,8 +29,6 @@ export interface ApiServerOptions {
   routes(router: ConnectRouter): void;
   /** What `GET /metrics` answers, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
-  /** Called after each answer has been sent, or has failed to be. */
-  answered(): void;
 }
 
 /** gRPC, gRPC-Web and JSON on one socket: which of them is told by the first bytes. */
@@ -137,13 +136,20 @@ function requestHandler(
     }
     return peers.get(session ?? socket) ?? { kind: "unknown" };
   };
+  const closed = new WeakMap<Request, Promise<void>>();
   const connect = connectNodeAdapter({
     routes: (router) => options.routes(router),
     shutdownSignal: ending,
-    contextValues: (request) => createContextValues().set(peerKey, peerOf(request)),
+    contextValues: (request) =>
+      createContextValues()
+        .set(peerKey, peerOf(request))
+        .set(answeredKey, (then) => void closed.get(request)?.then(then)),
   });
   return (request, response) => {
-    (response as ServerResponse).once("close", () => options.answered());
+    closed.set(
+      request,
+      new Promise((resolve) => (response as ServerResponse).once("close", resolve)),
+    );
     if (request.url === "/metrics" && request.method === "GET") void sendMetrics(options, response);
     else connect(request, response);
   };

@@ -25,7 +25,7 @@ export interface ServiceParts {
   readonly fragments: readonly NetworkFragment[];
   readonly log: Log;
   readonly startedMs: number;
-  /** Ends the daemon once the answer under way is sent. */
+  /** Ends the daemon; what is under way still gets its answer. */
   end(): void;
 }
 

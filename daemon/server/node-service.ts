@@ -7,6 +7,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
 import { networkGap } from "../network-fragment.ts";
 import { version } from "../version.ts";
+import { answeredKey } from "./answered.ts";
 import type { ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
@@ -24,10 +25,11 @@ export function nodeService(
         ok: checks.every(({ status }) => status !== wire.HealthCheck_Status.FAILED),
       };
     },
-    async down({ planOnly }) {
+    async down({ planOnly }, context) {
       if (planOnly) return { removed: downPlan(parts) };
       const removed = await down(parts);
-      parts.end();
+      // Not before: the end of the daemon would take this answer with it.
+      context.values.get(answeredKey)(() => parts.end());
       return { removed };
     },
   };

@@ -7,7 +7,13 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { promisify } from "node:util";
 
-import { Code, ConnectError, createClient, type HandlerContext } from "@connectrpc/connect";
+import {
+  Code,
+  ConnectError,
+  createClient,
+  type HandlerContext,
+  type ServiceImpl,
+} from "@connectrpc/connect";
 import {
   createConnectTransport,
   createGrpcTransport,
@@ -23,6 +29,7 @@ import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { addHealth, ServingStatus } from "../../api/health.ts";
 import { addService } from "../../api/service.ts";
 import type { TcpConfig } from "../../daemon/config/config.ts";
+import { answeredKey } from "../../daemon/server/answered.ts";
 import { type ApiServer, serveApi } from "../../daemon/server/api-server.ts";
 import { type Peer, peerKey } from "../../daemon/server/peer.ts";
 import { makeCertificates } from "./api-fixtures/certificates.ts";
@@ -34,13 +41,15 @@ interface Served extends AsyncDisposable {
   readonly socket: string;
   readonly server: ApiServer;
   readonly peers: Peer[];
-  readonly answered: () => number;
 }
 
 /** The real server with the health service, and a node service that notes who calls. */
-async function serve(tcp?: TcpConfig, socket = join(folder(), "api.sock")): Promise<Served> {
+async function serve(
+  tcp?: TcpConfig,
+  socket = join(folder(), "api.sock"),
+  methods: Partial<ServiceImpl<typeof NodeService>> = {},
+): Promise<Served> {
   const peers: Peer[] = [];
-  let answered = 0;
   const server = await serveApi({
     unix: { path: socket, group: undefined },
     tcp,
@@ -53,18 +62,15 @@ async function serve(tcp?: TcpConfig, socket = join(folder(), "api.sock")): Prom
           peers.push(context.values.get(peerKey));
           return {};
         },
+        ...methods,
       });
     },
     metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),
-    answered: () => {
-      answered++;
-    },
   });
   return {
     socket,
     server,
     peers,
-    answered: () => answered,
     [Symbol.asyncDispose]: () => server.close(200),
   };
 }
@@ -96,8 +102,32 @@ test("gRPC, gRPC-Web, Connect and plain JSON are served on one socket", async (t
     '{"status":"SERVING"}',
   );
   t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
-  t.true(api.answered() >= 6);
 });
+
+for (const version of ["--http1.1", "--http2-prior-knowledge"]) {
+  test(`what is to come after an answer waits for that very one, with ${version}`, async (t) => {
+    const order: string[] = [];
+    const asked = Promise.withResolvers<void>();
+    const other = Promise.withResolvers<void>();
+    await using api = await serve(undefined, undefined, {
+      async down(_request: unknown, context: HandlerContext) {
+        context.values.get(answeredKey)(() => order.push("after"));
+        asked.resolve();
+        await other.promise;
+        return { removed: ["all"] };
+      },
+    });
+    const url = (method: string) => `http://podnet/podnet.v1.NodeService/${method}`;
+    const down = curl(api.socket, version, ...json, "-d", "{}", url("Down"));
+    await asked.promise;
+    await curl(api.socket, version, ...json, "-d", "{}", url("Info"));
+    order.push("another answered");
+    other.resolve();
+    t.is(await down, '{"removed":["all"]}');
+    while (order.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    t.deepEqual(order, ["another answered", "after"]);
+  });
+}
 
 test("the protocol is told however slowly the first bytes come", async (t) => {
   await using api = await serve();

@@ -39,7 +39,6 @@ for (const [how, closes] of [
           exec: (requests, context) => streamExec(requests, parts, context.signal),
         }),
       metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
-      answered: () => {},
     });
     using client = connectPodnet({ socket });
 
