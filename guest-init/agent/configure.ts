@@ -1,6 +1,7 @@
 import { type IpPrefix, familyOf, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
+import { type LinkChange, changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
@@ -11,6 +12,7 @@ import { announce } from "./announce.ts";
 import { hearMulticast, ignoreAdvertisements } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { addRandomness, setHostname, setResolver } from "./machine.ts";
+import type { Change, Netlink } from "./netlink.ts";
 import { isGlobal, observe } from "./observe.ts";
 import { renameLink } from "./rename.ts";
 import type { Reply } from "./reply.ts";
@@ -27,7 +29,10 @@ interface Found {
   readonly link: Link;
 }
 
-/** CONFIGURE: the guest's whole network at once, again and again with the same end. Answers what is there afterwards. */
+/**
+ * CONFIGURE: the guest's whole network at once, again and again with the same end. Answers what is there afterwards.
+ * The host waits for it while a pod starts, and the guest's engine is slow: what changes goes to the kernel in one call.
+ */
 export async function configure(payload: Uint8Array, links: Links): Promise<Reply> {
   const config = parseGuestConfig(payload);
   if (config.clockMs !== undefined) sys.setClock(config.clockMs);
@@ -35,22 +40,25 @@ export async function configure(payload: Uint8Array, links: Links): Promise<Repl
   if (config.hostname !== undefined) setHostname(config.hostname);
   if (config.dns !== undefined) setResolver(config.dns);
   const { netlink } = links;
-  netlink.change("lo", { up: true });
+  const macs = config.interfaces.map(({ mac }) => mac);
+  const all = await links.withMacs(macs, config.waitMs);
 
-  const found = await findAll(config, links);
-  giveNames(found, links);
-  for (const { wanted, link } of found) setUp(wanted, link, links);
-  setRoutes(config, found, links);
-  setNeighbours(config, links);
-  await announceAll(found, links);
-  return { payload: encodeObservedGuest(observe(netlink, config.requestId)) };
+  const found = giveNames(pair(config, all), all, netlink);
+  const indexes = new Map(all.map(({ name, index }) => [name, index]));
+  for (const { wanted, link } of found) indexes.set(wanted.name, link.index);
+  netlink.apply([
+    ...raiseLoopback(all),
+    ...found.flatMap((one) => setUp(one, netlink)),
+    ...setRoutes(config, found, indexes, netlink),
+    ...setNeighbours(config, indexes),
+  ]);
+  const now = await announceAll(found, links);
+  return { payload: encodeObservedGuest(observe(netlink, config.requestId, now)) };
 }
 
-/** All interfaces by their MAC, waited for together. */
-async function findAll(config: GuestConfig, links: Links): Promise<Found[]> {
-  const all = config.interfaces.map((wanted) => links.withMac(wanted.mac, config.waitMs));
-  return (await Promise.all(all)).map((link, i) => {
-    const wanted = config.interfaces[i] as GuestInterface;
+function pair(config: GuestConfig, all: readonly Link[]): Found[] {
+  return config.interfaces.map((wanted, i) => {
+    const link = all.find(({ mac }) => mac === wanted.mac);
     if (link !== undefined) return { wanted, link };
     throw new PodnetError(
       "DEADLINE_EXCEEDED",
@@ -60,66 +68,109 @@ async function findAll(config: GuestConfig, links: Links): Promise<Found[]> {
   });
 }
 
-/** Names may have to be swapped, or be held by a link that is not named: who is in the way gets one of its own. */
-function giveNames(found: readonly Found[], { netlink }: Links): void {
-  for (const { wanted, link } of found) {
-    const holder = netlink.link(wanted.name);
-    if (holder?.index === link.index) continue;
-    if (holder !== undefined) renameLink(netlink, holder, `was${holder.index}`);
-    renameLink(netlink, netlink.link(link.index) ?? link, wanted.name);
-  }
+/**
+ * Names may have to be swapped, or be held by a link that is not named: who is in the way gets one of its own. A link that is
+ * down gets its name as it is set up. Answers the links with the names they have now.
+ */
+function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netlink): Found[] {
+  const inTheWay = all.filter((holder) =>
+    found.some(({ wanted, link }) => wanted.name === holder.name && link !== holder),
+  );
+  for (const holder of inTheWay) renameLink(netlink, holder, `was${holder.index}`);
+  return found.map(({ wanted, link }) => {
+    const name = inTheWay.includes(link) ? `was${link.index}` : link.name;
+    if (!link.up) return { wanted, link: { ...link, name } };
+    renameLink(netlink, { ...link, name }, wanted.name);
+    return { wanted, link: { ...link, name: wanted.name } };
+  });
 }
 
-function setUp(wanted: GuestInterface, link: Link, { netlink }: Links): void {
+const raiseLoopback = (all: readonly Link[]): Change[] =>
+  all
+    .filter(({ loopback, up }) => loopback && !up)
+    .map(({ index }) => ({ request: changeLink(index, { up: true }) }));
+
+function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   // Exactly the given addresses: none made of what a router advertises.
-  ignoreAdvertisements(wanted.name);
-  if (wanted.mtu !== undefined && wanted.mtu !== link.mtu)
-    netlink.change(link.index, { mtu: wanted.mtu });
-  // A router's advertisement or an earlier configuration may have left some.
+  ignoreAdvertisements(link.name);
+  const there = currentAddresses(wanted, link, netlink);
+  const missing = wanted.addresses.filter((prefix) => !there.includes(prefix));
+  const change = linkChange(wanted, link);
+  return [
+    ...(change === undefined ? [] : [{ request: changeLink(link.index, change) }]),
+    ...missing.map((prefix) => ({
+      request: addAddress(link.index, prefix, { noDad: true }),
+      fine: ["EEXIST"],
+    })),
+    ...(wanted.addresses.some((prefix) => familyOf(prefix) === 6)
+      ? [hearMulticast(link.index)]
+      : []),
+  ];
+}
+
+/** Name, MTU and state in one request, in the kernel's own order. */
+function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined {
+  const { name, mtu = link.mtu } = wanted;
+  if (link.up && link.mtu === mtu) return undefined;
+  return {
+    ...(link.name === name ? {} : { name }),
+    ...(link.mtu === mtu ? {} : { mtu }),
+    up: true,
+  };
+}
+
+/** Addresses of the link, after those are gone that a router's advertisement or an earlier configuration left. */
+function currentAddresses(wanted: GuestInterface, { index }: Link, netlink: Netlink): IpPrefix[] {
   const current = (): IpPrefix[] =>
     netlink
-      .addresses(link.index)
+      .addresses(index)
       .filter(isGlobal)
       .map(({ prefix }) => prefix);
-  let there = current();
+  const there = current();
   const unwanted = there.filter((prefix) => !wanted.addresses.includes(prefix));
-  for (const prefix of unwanted)
-    netlink.tolerate(deleteAddress(link.index, prefix), "EADDRNOTAVAIL");
+  if (unwanted.length === 0) return there;
+  netlink.apply(
+    unwanted.map((prefix) => ({ request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] })),
+  );
   // With the first address of a subnet its others go too (promote_secondaries is 0).
-  if (unwanted.length > 0) there = current();
-  for (const prefix of wanted.addresses)
-    if (!there.includes(prefix))
-      netlink.tolerate(addAddress(link.index, prefix, { noDad: true }), "EEXIST");
-  netlink.change(link.index, { up: true });
-  if (wanted.addresses.some((prefix) => familyOf(prefix) === 6)) hearMulticast(netlink, link.index);
+  return current();
 }
 
-function setRoutes(config: GuestConfig, found: readonly Found[], { netlink }: Links): void {
-  const indexes = new Map(found.map(({ wanted, link }) => [wanted.name, link.index]));
-  const linkOf = (name: string, field: string): number => {
-    const index = indexes.get(name) ?? netlink.link(name)?.index;
-    if (index !== undefined) return index;
-    throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${name}"`, { field });
-  };
+function setRoutes(
+  config: GuestConfig,
+  found: readonly Found[],
+  indexes: ReadonlyMap<string, number>,
+  netlink: Netlink,
+): Change[] {
   const wanted = config.routes.map((route, i) => ({
     route,
-    link: linkOf(route.interface, `routes[${i}].interface`),
+    link: indexOf(indexes, route.interface, `routes[${i}].interface`),
   }));
   const isWanted = (there: Route): boolean =>
     wanted.some(({ route, link }) => there.link === link && sameRoute(there, route));
-  const routes = netlink.routes();
+  // A link that is down has no routes.
+  const routes = found.some(({ link }) => link.up) || wanted.length > 0 ? netlink.routes() : [];
+  const changes: Change[] = [];
   for (const there of routes) {
     const ours =
-      there.protocol === routeProtocol && [...indexes.values()].includes(there.link ?? 0);
-    if (ours && !isWanted(there)) netlink.tolerate(deleteRoute(exactly(there)), "ESRCH");
+      there.protocol === routeProtocol && found.some(({ link }) => link.index === there.link);
+    if (ours && !isWanted(there))
+      changes.push({ request: deleteRoute(exactly(there)), fine: ["ESRCH"] });
   }
   // Routes without a gateway lead to the gateways of the others.
   const direct = wanted.filter(({ route }) => route.gateway === undefined);
   const through = wanted.filter(({ route }) => route.gateway !== undefined);
   for (const { route, link } of [...direct, ...through]) {
     const isThere = routes.some((there) => there.link === link && sameRoute(there, route));
-    if (!isThere) netlink.request(replaceRoute(newRoute(route, link)));
+    if (!isThere) changes.push({ request: replaceRoute(newRoute(route, link)) });
   }
+  return changes;
+}
+
+function indexOf(indexes: ReadonlyMap<string, number>, name: string, field: string): number {
+  const index = indexes.get(name);
+  if (index !== undefined) return index;
+  throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${name}"`, { field });
 }
 
 const newRoute = ({ destination, gateway, metric }: GuestRoute, link: number) => ({
@@ -144,26 +195,27 @@ const sameRoute = (there: Route, wanted: GuestRoute): boolean =>
   there.gateway === wanted.gateway &&
   (wanted.metric === undefined || there.metric === wanted.metric);
 
-function setNeighbours(config: GuestConfig, { netlink }: Links): void {
-  config.neighbours.forEach(({ interface: name, address, mac }, i) => {
-    const link = netlink.link(name);
-    if (link === undefined)
-      throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${name}"`, {
-        field: `neighbours[${i}].interface`,
-      });
-    netlink.request(replaceNeighbour({ index: link.index, address, mac }));
+const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>): Change[] =>
+  config.neighbours.map(({ interface: name, address, mac }, i) => {
+    const index = indexOf(indexes, name, `neighbours[${i}].interface`);
+    return { request: replaceNeighbour({ index, address, mac }) };
   });
-}
 
-/** A link that was set up a moment ago drops frames until its carrier is seen. */
-async function announceAll(found: readonly Found[], links: Links): Promise<void> {
-  for (const { wanted, link } of found) {
-    // Carrier, not "running": the latter is settled by a work item that runs once a second (linkwatch, Linux 6.1).
-    const connected = (): Link | undefined => {
-      const now = links.netlink.link(link.index);
-      return now?.carrier === true ? now : undefined;
-    };
-    const ready = await links.until(connected, carrierMs);
-    if (ready !== undefined) announce(link.index, wanted.mac, wanted.addresses.map(ipOf));
-  }
+/**
+ * Tells the neighbours as soon as the links can carry frames: one that was set up a moment ago drops them. Answers the
+ * links as they are then.
+ */
+async function announceAll(found: readonly Found[], links: Links): Promise<readonly Link[]> {
+  let now: readonly Link[] = [];
+  // Carrier, not "running": the latter is settled by a work item that runs once a second (linkwatch, Linux 6.1).
+  const connected = ({ link }: Found): boolean =>
+    now.some(({ index, carrier }) => index === link.index && carrier);
+  const allConnected = (): true | undefined => {
+    now = links.netlink.links();
+    return found.every(connected) ? true : undefined;
+  };
+  await links.until(allConnected, carrierMs);
+  for (const { wanted, link } of found.filter(connected))
+    announce(link.index, wanted.mac, wanted.addresses.map(ipOf));
+  return now;
 }

@@ -1,20 +1,27 @@
 import { joinBytes } from "../protocol/bytes.ts";
-import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
+import { decodeUtf8 } from "../../core/utf8.ts";
 import { SysError, eagain, failedWith, openFlag, sys } from "./sys.ts";
 
 /** Largest file read whole, bytes: it fits a control frame. */
 const readLimit = 1024 * 1024 - 4096;
 
+/** Most files are small ones of /proc and /sys: they are read in one call. */
+const small = new Uint8Array(4096);
+
 /** A whole file. Throws `EFBIG` above `limit` bytes. */
 export function readFile(path: string, limit = readLimit): Uint8Array {
+  const count = sys.readSmall(path, small);
+  return count < small.length ? small.slice(0, count) : readLarge(path, limit);
+}
+
+function readLarge(path: string, limit: number): Uint8Array {
   // A pipe without a writer would block, and with it everything else.
   const fd = sys.open(path, openFlag.read | openFlag.nonBlock);
   try {
     const parts: Uint8Array[] = [];
     let total = 0;
     for (;;) {
-      // Most files are small ones of /proc and /sys.
-      const part = new Uint8Array(total === 0 ? 2048 : 32768);
+      const part = new Uint8Array(32768);
       const count = sys.read(fd, part) ?? 0;
       if (count === 0) return joinBytes(parts);
       total += count;
@@ -47,12 +54,7 @@ function writeAll(fd: number, bytes: Uint8Array): void {
 
 /** Writes into a file as it is: for /proc and /sys. */
 export function writeInto(path: string, text: string): void {
-  const fd = sys.open(path, openFlag.write);
-  try {
-    writeAll(fd, encodeUtf8(text));
-  } finally {
-    sys.close(fd);
-  }
+  sys.writeSmall(path, text);
 }
 
 /** Makes a file with this content, or overwrites the one that is there. */

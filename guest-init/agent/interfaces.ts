@@ -53,7 +53,7 @@ export class Interfaces {
       netlink.change(link.index, { mtu: setup.mtu });
     if (!link.up) netlink.change(link.index, { up: true });
     if (setup.addresses.some(({ address }) => familyOf(address) === 6))
-      hearMulticast(netlink, link.index);
+      netlink.apply([hearMulticast(link.index)]);
   }
 
   async applyRoute(setup: RouteSetup): Promise<void> {

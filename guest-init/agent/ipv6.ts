@@ -1,18 +1,18 @@
 import { parseCidr } from "../../core/address.ts";
 import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
 import { writeInto } from "./files.ts";
-import type { Netlink } from "./netlink.ts";
+import type { Change } from "./netlink.ts";
 import { SysError } from "./sys.ts";
 
 const allMulticast = parseCidr("ff00::/8");
 
 /**
- * Makes a link that is up hear multicast at once, which neighbour discovery needs. The kernel makes this route
+ * Lets a link that is up hear multicast at once, which neighbour discovery needs. The kernel makes this route
  * only when the link's operational state is up, which for a NIC plugged a moment ago takes up to a second: state changes
  * are looked at once a second (linkwatch, Linux 6.1). When it comes to it, the kernel finds its own route there.
  */
-export function hearMulticast(netlink: Netlink, index: number): void {
-  const route = addRoute({
+export const hearMulticast = (index: number): Change => ({
+  request: addRoute({
     destination: allMulticast,
     link: index,
     type: "multicast",
@@ -20,9 +20,9 @@ export function hearMulticast(netlink: Netlink, index: number): void {
     table: 255,
     protocol: 2,
     metric: 256,
-  });
-  netlink.tolerate(route, "EEXIST");
-}
+  }),
+  fine: ["EEXIST"],
+});
 
 /** Takes no addresses from routers' advertisements. A kernel without IPv6 has no such files. */
 export function ignoreAdvertisements(name: string): void {

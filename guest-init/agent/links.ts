@@ -46,16 +46,23 @@ export class Links {
     });
   }
 
-  /** The link with this MAC, waited for; undefined when it does not come. */
-  withMac(mac: Mac, waitMs: number): Promise<Link | undefined> {
-    return this.until(() => this.netlink.linkWithMac(mac), waitMs);
+  /** All links, as soon as there is one with each of these MACs; as they are after `waitMs` milliseconds otherwise. */
+  async withMacs(macs: readonly Mac[], waitMs: number): Promise<readonly Link[]> {
+    let links: readonly Link[] = [];
+    const complete = (): true | undefined => {
+      links = this.netlink.links();
+      return macs.every((mac) => links.some((link) => link.mac === mac)) ? true : undefined;
+    };
+    await this.until(complete, waitMs);
+    return links;
   }
 
   /** What `find` finds, looked for now and at every change of a link; undefined after `waitMs` milliseconds. */
   until<T>(find: () => T | undefined, waitMs: number): Promise<T | undefined> {
+    // Before the first look, or what comes between the two would be missed.
+    this.#listen();
     const found = find();
     if (found !== undefined || waitMs <= 0) return Promise.resolve(found);
-    this.#listen();
     return new Promise((resolve, reject) => {
       const finish = (end: () => void): void => {
         this.#waiting.delete(waiting);
@@ -75,8 +82,6 @@ export class Links {
       };
       const cancel = this.#loop.after(waitMs, () => waiting.giveUp());
       this.#waiting.add(waiting);
-      // It may have come between the first look and the socket.
-      waiting.look();
     });
   }
 
@@ -93,12 +98,12 @@ export class Links {
   #listen(): void {
     if (this.#fd >= 0) return;
     this.#fd = netlinkSocket(netlinkRoute, linkGroup);
-    const buffer = new Uint8Array(16384);
+    const buffer = new Uint8Array(32768);
     this.#loop.watch(this.#fd, pollEvent.in, (events) => {
       if (!readable(events)) return;
       // What changed is not read: whoever waits looks for himself. ENOBUFS, events lost, is no different.
       try {
-        while (sys.receive(this.#fd, buffer) !== undefined);
+        while (sys.receiveAll(this.#fd, buffer) !== undefined);
       } catch {}
       for (const waiting of this.#waiting) waiting.look();
     });

@@ -1,9 +1,6 @@
-import type { Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type Ack, ackError, parseAck } from "../../linux/rtnetlink/ack.ts";
 import { type LinkAddress, getAddresses, parseAddress } from "../../linux/rtnetlink/address.ts";
-import { parseAttributes } from "../../linux/rtnetlink/attributes.ts";
-import { IFLA_ADDRESS } from "../../linux/rtnetlink/link-attributes.ts";
 import {
   type LinkRef,
   changeLink,
@@ -24,29 +21,29 @@ import {
 } from "../../linux/rtnetlink/message.ts";
 import { getRoutes } from "../../linux/rtnetlink/route-requests.ts";
 import { type Route, parseRoute } from "../../linux/rtnetlink/route.ts";
-import { netlinkAddress, netlinkSocket } from "./devices.ts";
+import { joinBytes } from "../protocol/bytes.ts";
+import { netlinkSocket } from "./devices.ts";
 import { pollEvent, sys } from "./sys.ts";
 
 const netlinkRoute = 0;
 const solNetlink = 270;
 /** NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK: include/uapi/linux/netlink.h (Linux 6.1). */
 const options = [10, 11, 12] as const;
-/** Dumps come in datagrams of at most 32 KiB (netlink_dump, Linux 6.1). */
+/** Two dumps' datagrams of at most 32 KiB (netlink_dump, Linux 6.1). */
 const bufferSize = 65536;
 /** RT_TABLE_MAIN. */
 const mainTable = 254;
-/** Size of struct ifinfomsg, before a link's attributes. */
-const linkHeader = 16;
 /** How often a list is asked for again because it changed while it was read. */
 const dumpAttempts = 5;
 /** The kernel answers inside send; this bounds what should not happen, milliseconds. */
 const answerMs = 2000;
+/** Requests sent together: their acks have room in the socket's buffer many times over. */
+const batch = 64;
 
-/** What a request brought: the kernel's objects, and its verdict. */
-interface Answer {
-  readonly objects: NetlinkMessage[];
-  readonly ack: Ack;
-  readonly interrupted: boolean;
+/** A request that changes something, and the error names that are as good as success. */
+export interface Change {
+  readonly request: Request;
+  readonly fine?: readonly string[];
 }
 
 /**
@@ -66,10 +63,31 @@ export class Netlink {
   /** Does one request; its answer's objects. */
   request(request: Request): NetlinkMessage[] {
     for (let attempt = 1; ; attempt++) {
-      const { objects, ack, interrupted } = this.#ask(request);
-      if (ack.errno !== 0) throw ackError(request.what, ack);
+      const objects: NetlinkMessage[] = [];
+      let interrupted = false;
+      const ack = this.#ask([request], (message) => {
+        interrupted ||= (message.flags & NLM_F_DUMP_INTR) !== 0;
+        if (message.type !== NLMSG_DONE) objects.push(message);
+      })[0];
+      if (ack !== undefined && ack.errno !== 0) throw ackError(request.what, ack);
       if (!interrupted || attempt === dumpAttempts) return objects;
     }
+  }
+
+  /** Does changes in their order with one call to the kernel, each whatever became of the others; then throws the first refusal. */
+  apply(changes: readonly Change[]): void {
+    let refusal: PodnetError | undefined;
+    for (let at = 0; at < changes.length; at += batch) {
+      const part = changes.slice(at, at + batch);
+      const acks = this.#ask(part.map(({ request }) => request));
+      part.forEach(({ request, fine }, i) => {
+        const ack = acks[i];
+        if (ack === undefined || ack.errno === 0) return;
+        const error = ackError(request.what, ack);
+        if (!isFine(error, fine)) refusal ??= error;
+      });
+    }
+    if (refusal !== undefined) throw refusal;
   }
 
   /** Does one request; these error names count as success. Answers whether it was one of them. */
@@ -78,8 +96,7 @@ export class Netlink {
       this.request(request);
       return false;
     } catch (thrown) {
-      if (thrown instanceof PodnetError && fine.includes(String(thrown.details["errno"])))
-        return true;
+      if (isFine(thrown, fine)) return true;
       throw thrown;
     }
   }
@@ -94,17 +111,9 @@ export class Netlink {
       const [message] = this.request(getLink(ref));
       return message && parseLink(message.payload);
     } catch (thrown) {
-      if (thrown instanceof PodnetError && thrown.details["errno"] === "ENODEV") return undefined;
+      if (isFine(thrown, ["ENODEV"])) return undefined;
       throw thrown;
     }
-  }
-
-  /** The link with this MAC. Only the one that matches is read whole: it is looked for at every change of a link. */
-  linkWithMac(mac: Mac): Link | undefined {
-    const found = this.request(getLinks()).find(
-      ({ payload }) => parseAttributes(payload.subarray(linkHeader)).mac(IFLA_ADDRESS) === mac,
-    );
-    return found && parseLink(found.payload);
   }
 
   change(ref: LinkRef, change: LinkChange): void {
@@ -124,30 +133,52 @@ export class Netlink {
       .filter((route) => route !== undefined && route.table === mainTable) as Route[];
   }
 
-  #ask(request: Request): Answer {
-    const seq = ++this.#seq;
-    sys.send(this.#fd, encodeRequest(request, seq), netlinkAddress(0));
-    const objects: NetlinkMessage[] = [];
-    let interrupted = false;
-    for (;;) {
-      for (const message of this.#receive(request)) {
-        if (message.seq !== seq) continue;
-        interrupted ||= (message.flags & NLM_F_DUMP_INTR) !== 0;
-        if (message.type !== NLMSG_ERROR && message.type !== NLMSG_DONE) objects.push(message);
-        else if (message.type === NLMSG_DONE || !isDump(request) || parseAck(message).errno !== 0)
-          return { objects, ack: parseAck(message), interrupted };
+  /** The verdicts on requests sent together; `object` is handed what else they bring, the end of a list too. */
+  #ask(requests: readonly Request[], object: (message: NetlinkMessage) => void = () => {}): Ack[] {
+    const first = this.#seq + 1;
+    this.#seq += requests.length;
+    const encoded = requests.map((request, i) => encodeRequest(request, first + i));
+    const sent = encoded.length === 1 ? (encoded[0] as Uint8Array) : joinBytes(encoded);
+    const acks: Ack[] = [];
+    let missing = requests.length;
+    for (let bytes = this.#exchange(sent); ; bytes = this.#receive()) {
+      for (const message of parseMessages(bytes)) {
+        const at = message.seq - first;
+        const request = requests[at];
+        if (request === undefined) continue;
+        if (message.type !== NLMSG_ERROR) object(message);
+        if (message.type !== NLMSG_ERROR && message.type !== NLMSG_DONE) continue;
+        const ack = parseAck(message);
+        // The ack of a list is its end.
+        if (message.type === NLMSG_ERROR && ack.errno === 0 && isDump(request)) continue;
+        acks[at] = ack;
+        missing--;
       }
+      if (missing <= 0) return acks;
     }
   }
 
-  #receive(request: Request): NetlinkMessage[] {
-    const set = Int32Array.of(this.#fd, pollEvent.in);
+  #exchange(request: Uint8Array): Uint8Array {
+    const count = sys.exchange(this.#fd, request, this.#buffer);
+    return count === undefined ? this.#receive() : this.#copy(count);
+  }
+
+  #receive(): Uint8Array {
     const count =
-      sys.receive(this.#fd, this.#buffer) ??
-      (sys.poll(set, answerMs, 1) > 0 ? sys.receive(this.#fd, this.#buffer) : undefined);
-    if (count === undefined || count > bufferSize)
-      throw new PodnetError("NETLINK_FAILED", `${request.what}: the kernel gave no usable answer`);
-    // The buffer is used again: what is kept of it must be a copy.
-    return parseMessages(this.#buffer.slice(0, count));
+      sys.receiveAll(this.#fd, this.#buffer) ??
+      (sys.poll(Int32Array.of(this.#fd, pollEvent.in), answerMs, 1) > 0
+        ? sys.receiveAll(this.#fd, this.#buffer)
+        : undefined);
+    if (count === undefined)
+      throw new PodnetError("NETLINK_FAILED", "The kernel gave netlink no answer");
+    return this.#copy(count);
+  }
+
+  /** The buffer is used again: what is kept of it must be a copy. */
+  #copy(count: number): Uint8Array {
+    return this.#buffer.slice(0, count);
   }
 }
+
+const isFine = (thrown: unknown, fine: readonly string[] = []): boolean =>
+  thrown instanceof PodnetError && fine.includes(String(thrown.details["errno"]));

@@ -59,9 +59,12 @@ function observedInterface(link: Link, addresses: readonly LinkAddress[]): Obser
   ];
 }
 
-/** What the guest is like now, as its kernel tells it. */
-export function observe(netlink: Netlink, requestId: string): ObservedGuest {
-  const links = netlink.links();
+/** What the guest is like now, as its kernel tells it; its links have just been asked for. */
+export function observe(
+  netlink: Netlink,
+  requestId: string,
+  links: readonly Link[],
+): ObservedGuest {
   const addresses = netlink.addresses();
   return {
     requestId,

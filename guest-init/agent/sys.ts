@@ -11,6 +11,8 @@ interface Native {
   close(fd: number): number;
   read(fd: number, into: Uint8Array): number;
   write(fd: number, bytes: Uint8Array): number;
+  readSmall(path: string, into: Uint8Array): number;
+  writeSmall(path: string, text: string): number;
   unlink(path: string): number;
   rename(from: string, to: string): number;
   mkdir(path: string, mode: number): number;
@@ -34,6 +36,8 @@ interface Native {
   setOption(fd: number, level: number, option: number, value: number): number;
   send(fd: number, bytes: Uint8Array, to?: Uint8Array): number;
   receive(fd: number, into: Uint8Array): number;
+  exchange(fd: number, request: Uint8Array, into: Uint8Array): number;
+  receiveAll(fd: number, into: Uint8Array): number;
   connectUnix(path: string): number;
   log(line: string): number;
   exit(code: number): number;
@@ -144,6 +148,12 @@ export const sys = {
     const count = podnetSys.write(fd, bytes);
     return count === -eagain || count === -eintr ? undefined : checked("write", count);
   },
+  /** Bytes of a file, as many as fit. */
+  readSmall: (path: string, into: Uint8Array): number =>
+    checked(path, podnetSys.readSmall(path, into)),
+  /** One write into a file that is there. */
+  writeSmall: (path: string, text: string): number =>
+    checked(path, podnetSys.writeSmall(path, text)),
   unlink: (path: string): number => checked(path, podnetSys.unlink(path)),
   rename: (from: string, to: string): number => checked(to, podnetSys.rename(from, to)),
   mkdir: (path: string, mode = 0o755): number => checked(path, podnetSys.mkdir(path, mode)),
@@ -196,6 +206,16 @@ export const sys = {
   receive(fd: number, into: Uint8Array): number | undefined {
     const count = podnetSys.receive(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("recv", count);
+  },
+  /** Sends a request to netlink; bytes of the datagrams it brought, one behind the other; undefined when there are none yet. */
+  exchange(fd: number, request: Uint8Array, into: Uint8Array): number | undefined {
+    const count = podnetSys.exchange(fd, request, into);
+    return count === -eagain ? undefined : checked("netlink", count);
+  },
+  /** Further datagrams of netlink. */
+  receiveAll(fd: number, into: Uint8Array): number | undefined {
+    const count = podnetSys.receiveAll(fd, into);
+    return count === -eagain ? undefined : checked("netlink", count);
   },
   connectUnix: (path: string): number => checked(path, podnetSys.connectUnix(path)),
 

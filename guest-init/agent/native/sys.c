@@ -47,6 +47,27 @@ CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
 }
+/* A small file in one call: bytes read, or the negative errno. What does not fit is left. */
+CALL(readSmall) {
+  struct bytes out = arg_bytes(call, 1);
+  int fd = open(TEXT(0), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) return -(double)errno;
+  uint32_t used = 0;
+  ssize_t count = 0;
+  while (used < out.length && (count = read(fd, out.data + used, out.length - used)) > 0) used += (uint32_t)count;
+  double result = count < 0 && errno != EAGAIN ? -(double)errno : used;
+  close(fd);
+  return result;
+}
+/* One write into a file that is there, as those of /proc and /sys are. */
+CALL(writeSmall) {
+  const char *text = TEXT(1);
+  int fd = open(TEXT(0), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) return -(double)errno;
+  double result = or_errno(write(fd, text, strlen(text)));
+  close(fd);
+  return result;
+}
 CALL(unlink) { return or_errno(unlink(TEXT(0))); }
 CALL(rename) { return or_errno(rename(TEXT(0), TEXT(1))); }
 CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
@@ -106,6 +127,20 @@ CALL(setClock) {
 
 /* --- descriptors ---------------------------------------------------------------------------------- */
 
+/* Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump of Linux 6.1), each padded to
+   four bytes as the messages in it are. */
+static double receive_all(int fd, struct bytes into) {
+  uint32_t used = 0;
+  while (into.length - used >= 32768) {
+    ssize_t count = recv(fd, into.data + used, into.length - used, MSG_TRUNC);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return used > 0 ? used : -(double)errno;
+    used += ((uint32_t)count + 3) & ~3u;
+    if (used > into.length) return -EMSGSIZE;
+  }
+  return used;
+}
+
 CALL(poll) {
   /* An Int32Array of pairs is an array of struct pollfd: fd, then events | revents << 16. */
   struct bytes set = arg_bytes(call, 0);
@@ -134,6 +169,13 @@ CALL(receive) {
   struct bytes data = arg_bytes(call, 1);
   return or_errno(recv(INT(0), data.data, data.length, MSG_TRUNC));
 }
+/* Asks netlink: sends a request, and takes all it brought (below). The kernel answers inside send. */
+CALL(exchange) {
+  struct bytes request = arg_bytes(call, 1), into = arg_bytes(call, 2);
+  if (send(INT(0), request.data, request.length, MSG_NOSIGNAL) < 0) return -(double)errno;
+  return receive_all(INT(0), into);
+}
+CALL(receiveAll) { return receive_all(INT(0), arg_bytes(call, 1)); }
 CALL(connectUnix) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = TEXT(0);
@@ -160,6 +202,8 @@ const struct native sys_functions[] = {
     {"close", sys_close},
     {"read", sys_read},
     {"write", sys_write},
+    {"readSmall", sys_readSmall},
+    {"writeSmall", sys_writeSmall},
     {"unlink", sys_unlink},
     {"rename", sys_rename},
     {"mkdir", sys_mkdir},
@@ -183,6 +227,8 @@ const struct native sys_functions[] = {
     {"setOption", sys_setOption},
     {"send", sys_send},
     {"receive", sys_receive},
+    {"exchange", sys_exchange},
+    {"receiveAll", sys_receiveAll},
     {"connectUnix", sys_connectUnix},
     {"log", sys_log},
     {"exit", sys_exit},
