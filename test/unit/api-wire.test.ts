@@ -2,15 +2,12 @@ import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
-import { create, toBinary } from "@bufbuild/protobuf";
-import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcWebTransport } from "@connectrpc/connect-node";
 import test from "ava";
 import { fromConnectError } from "../../api/codes.ts";
-import { file_grpc_health_v1_health } from "../../api/gen/grpc/health/v1/health_pb.ts";
-import { file_grpc_reflection_v1_reflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { grpcCalls } from "../peers/grpc-client.ts";
 import { serve } from "./api-fixtures/server.ts";
 import { curl } from "./api-fixtures/curl.ts";
 import { routes } from "./api-fixtures/wire-service.ts";
@@ -113,36 +110,48 @@ test("a request beyond 1 MiB is refused", async (t) => {
 
 test("grpcio for Python: reflection, health, calls, streams, typed errors", async (t) => {
   await using server = await serve(routes());
-  const standards = path.join(server.folder, "standards");
-  const file = [file_grpc_health_v1_health.proto, file_grpc_reflection_v1_reflection.proto];
-  writeFileSync(
-    standards,
-    toBinary(FileDescriptorSetSchema, create(FileDescriptorSetSchema, { file })),
-  );
-  // Debian's own Python has python3-grpcio; another that comes first on the PATH has not.
-  const client = path.join(import.meta.dirname, "api-fixtures/client.py");
-  const { stdout } = await exec("/usr/bin/python3", [client, server.h2, standards]);
-  const out = JSON.parse(stdout) as Record<string, unknown>;
-  t.deepEqual(out["services"], [
-    "podnet.v1.PodService",
-    "grpc.health.v1.Health",
-    "grpc.reflection.v1.ServerReflection",
+  const [pods, health] = ["podnet.v1.PodService", "grpc.health.v1.Health"] as const;
+  const reflection = "grpc.reflection.v1.ServerReflection";
+  const symbols = ["podnet.v1.PodService.Create", "no.Such"];
+  const { services, files, results } = await grpcCalls(server.h2, [
+    {
+      service: reflection,
+      method: "ServerReflectionInfo",
+      messages: symbols.map((fileContainingSymbol) => ({ fileContainingSymbol })),
+    },
+    { service: health, method: "Check", messages: [{ service: pods }] },
+    { service: health, method: "Check", messages: [{ service: "no.Such" }] },
+    { service: pods, method: "Create", messages: [{ spec: { name: "web" } }] },
+    { service: pods, method: "Create", messages: [{ spec: { name: "taken" } }] },
+    { service: pods, method: "Get", messages: [{ idOrName: "x" }] },
+    { service: pods, method: "CreateStream", messages: [{ spec: { name: "web" } }] },
+    {
+      service: pods,
+      method: "Exec",
+      messages: [
+        { start: { idOrName: "web", args: ["cat"] } },
+        { stdin: "aGk=" },
+        { closeStdin: {} },
+      ],
+    },
   ]);
-  t.is(out["missing"], 5);
-  t.true((out["files"] as string[]).includes("podnet/v1/pod_spec.proto"));
-  t.deepEqual(out["serving"], { status: "SERVING" });
-  t.like(out["unknown"], { code: "NOT_FOUND" });
-  t.deepEqual(out["created"], {
-    pod: { id: "abcdefghijkl", name: "web", state: "POD_STATE_RUNNING" },
-  });
-  t.deepEqual(out["refused"], {
+  t.deepEqual(services, [pods, health, reflection]);
+  t.true(files.includes("podnet/v1/pod_spec.proto"));
+  const [reflected, serving, unknown, created, refused, absent, progress, exec] = results;
+  t.like(reflected?.answers[1], { errorResponse: { errorCode: 5 } });
+  t.deepEqual(serving, { answers: [{ status: "SERVING" }] });
+  t.like(unknown?.error, { code: "NOT_FOUND" });
+  t.deepEqual(created?.answers, [
+    { pod: { id: "abcdefghijkl", name: "web", state: "POD_STATE_RUNNING" } },
+  ]);
+  t.like(refused?.error, {
     code: "ALREADY_EXISTS",
     message: 'Name "taken" is in use',
-    typed: true,
+    info: { code: "NAME_IN_USE", field: "name", hint: "Choose another" },
   });
-  t.like(out["absent"], { code: "NOT_FOUND", typed: true });
-  t.is((out["progress"] as unknown[]).length, 3);
-  t.deepEqual(out["exec"], [
+  t.like(absent?.error, { code: "NOT_FOUND", info: { code: "POD_NOT_FOUND" } });
+  t.is(progress?.answers.length, 3);
+  t.deepEqual(exec?.answers, [
     { started: { podId: "a" } },
     { stdout: "aGk=" },
     { exit: { code: 3 } },
