@@ -97,9 +97,10 @@ export class Addresses {
   taken(plan: PodPlan): void {
     for (const { network, ip, owner } of claimsOf(plan)) {
       const pool = this.#pool(network);
+      const [found] = pool.peek(1);
       pool.acquireAt(ip, owner);
-      // An address taken by name does not move the search on; these were what the search had found.
-      pool.seek(ip);
+      // The search goes on behind what it had found; an address asked for by name does not move it.
+      if (ip === found) pool.seek(ip);
     }
   }
 

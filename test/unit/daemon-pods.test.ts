@@ -3,11 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
-import { create } from "@bufbuild/protobuf";
-import {
-  type CreatePodRequest,
-  CreatePodRequestSchema,
-} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCreate } from "../../api/validate.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError } from "../../core/errors.ts";
@@ -45,10 +42,12 @@ function configuration(settings: Readonly<Record<string, string>>): Config {
   }).config;
 }
 
+type Asked = MessageInitShape<typeof CreatePodRequestSchema>;
+
 interface Node extends PlayedHost, Disposable {
   readonly pods: Pods;
   readonly addresses: Addresses;
-  create(asked?: Partial<Omit<CreatePodRequest, "$typeName">>): Promise<PodRow>;
+  create(asked?: Asked): Promise<PodRow>;
   /** What is in the store for everybody else to read: what would be left after a loss of power. */
   stored(sql: string): readonly Record<string, unknown>[];
 }
@@ -76,7 +75,7 @@ function openNode(config: Config): Node {
   return Object.assign(played, {
     pods,
     addresses,
-    create: (asked: Partial<Omit<CreatePodRequest, "$typeName">> = {}) =>
+    create: (asked: Asked = {}) =>
       pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
         signal: new AbortController().signal,
         progress,
@@ -102,7 +101,7 @@ test("nothing happens on the host before what allows to undo it is stored", asyn
     t.regex(String(pod?.["plan"]), /"tap":"pn\w+"/, call);
     t.is(lease?.["address"], "10.0.0.2", call);
   };
-  const { id } = await node.create({ spec: { $typeName: "podnet.v1.PodSpec" } as never });
+  const { id } = await node.create();
   t.true(seen.length > 5);
   t.true(
     seen.every((line) => line.endsWith(": creating")),
@@ -164,6 +163,19 @@ test("a freed address rests, over a restart too, unless no other is left", async
   t.true(isPodnetError(error) && error.hint !== undefined);
 });
 
+test("an address asked for by name does not move the search on", async (t) => {
+  using node = openNode(configuration({}));
+  const given: string[] = [];
+  for (const address of ["", "10.0.0.5", "", "", ""]) {
+    const pod = await node.create({ spec: { interfaces: [{ address }] } });
+    given.push(addressOf(pod).replace("/29", ""));
+  }
+  t.deepEqual(
+    given,
+    [2, 5, 3, 4, 6].map((n) => `10.0.0.${n}`),
+  );
+});
+
 test("the store forgets addresses that have rested", async (t) => {
   using node = openNode(configuration({ quarantine_s: "0", "network.cidr": "fd00:1::/64" }));
   for (let i = 0; i < 5; i++) await node.pods.delete((await node.create()).id, { force: false });
@@ -183,7 +195,7 @@ test("a create asked for again after a restart is the one that was made", async 
   await t.throwsAsync(
     node.create({
       requestId: "r1",
-      spec: { $typeName: "podnet.v1.PodSpec", name: "other" } as never,
+      spec: { name: "other" },
     }),
     { code: "REQUEST_CONFLICT", message: /r1/ },
   );
