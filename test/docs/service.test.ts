@@ -1,0 +1,53 @@
+import { execFile } from "node:child_process";
+import { accessSync, constants, readFileSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import test from "ava";
+import { findProgram } from "../../linux/command.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const unit = path.join(top, "daemon/podnetd.service");
+/** Where README and guide tell to put the checkout. */
+const installed = "/opt/podnet";
+
+const settings = new Map(
+  readFileSync(unit, "utf8")
+    .split("\n")
+    .filter((line) => /^\w+=/.test(line))
+    .map((line) => line.split(/=(.*)/s) as [string, string]),
+);
+
+test("stopping the service leaves pods running", (t) => {
+  t.is(settings.get("KillMode"), "process");
+  // Their sockets are below the run directory.
+  t.is(settings.get("RuntimeDirectoryPreserve"), "yes");
+});
+
+test("the service starts a program of this checkout, with flags it knows", async (t) => {
+  const [program = "", ...flags] = settings.get("ExecStart")?.split(" ") ?? [];
+  t.true(program.startsWith(`${installed}/`), program);
+  const here = path.join(top, path.relative(installed, program));
+  t.notThrows(() => accessSync(here, constants.X_OK));
+  const { stdout } = await promisify(execFile)(here, ["--help"]);
+  for (const flag of flags) t.true(stdout.includes(flag), flag);
+  for (const page of ["README.md", "docs/guide.md"])
+    t.true(readFileSync(path.join(top, page), "utf8").includes(installed), page);
+});
+
+test("systemd, where there is one, finds nothing wrong with the unit", async (t) => {
+  if (findProgram("systemd-analyze") === undefined) {
+    t.pass("no systemd to ask");
+    return;
+  }
+  const script = `mount -n -t tmpfs tmpfs /opt && mkdir ${installed} && mount -n --bind "$0" ${installed} &&
+    systemd-analyze verify ${installed}/daemon/podnetd.service`;
+  const { stdout, stderr } = await promisify(execFile)("unshare", [
+    "--mount",
+    "sh",
+    "-c",
+    script,
+    top,
+  ]);
+  // What it says of other units of this machine is not ours.
+  t.notRegex(`${stdout}${stderr}`, /podnetd/);
+});
