@@ -100,6 +100,14 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (!up) memory.forgetRaised(name);
   },
 
+  async "pin-mac"({ name, mac }, { netlink, memory }) {
+    const { index } = await requireLink(netlink, name);
+    // A bridge takes its lowest port's address, and none without ports, unless its own was set once, even to what it is
+    // (br_stp_recalculate_bridge_id, Linux 6.1). Its host would change its address to the LAN, and pods lose their gateway.
+    await netlink.changeLink(index, { mac });
+    memory.rememberPinned(index);
+  },
+
   async "add-address"({ link, prefix }, { netlink }) {
     const { index } = await requireLink(netlink, link);
     await netlink.addAddress(index, prefix, { noDad: true });

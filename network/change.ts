@@ -26,6 +26,8 @@ export type Change =
   | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
   /** Brings up somebody else's bridge that we adopt, or takes it down again. */
   | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
+  /** Makes somebody else's bridge keep the MAC it has. Nothing that shows is changed, so nothing is put back. */
+  | { readonly kind: "pin-mac"; readonly name: IfName; readonly mac: Mac }
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
   /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
   | {
@@ -68,6 +70,8 @@ export function changeText(change: Change): string[] {
       return [`link ~ ${change.name} ${settingsText(change.set)}`];
     case "set-adopted":
       return [`link ~ ${change.name} ${change.up ? "up" : "down"} (not ours)`];
+    case "pin-mac":
+      return [`link ~ ${change.name} keeps mac ${change.mac} (not ours)`];
     case "add-address":
       return [`address + ${change.prefix} on ${change.link}`];
     case "attach-port":

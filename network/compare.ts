@@ -47,7 +47,7 @@ async function compareNetwork(
   fragment: NetworkFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const observed = await observeNetwork(view.netlink, fragment);
+  const observed = await observeNetwork(view, fragment);
   const changes = diffNetwork(fragment, observed, view.hostSeed);
   const context = firewallContext(view);
   if (!fragment.firewall || context === undefined) {

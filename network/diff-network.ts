@@ -43,6 +43,8 @@ export function diffNetwork(
   } else {
     adopt(desired, observed, bridge);
     // Left as it is otherwise: no mark, no MTU, no address of ours.
+    if (!observed.pinned && bridge.mac !== undefined)
+      changes.push({ kind: "pin-mac", name: bridge.name, mac: bridge.mac });
     if (!bridge.up) changes.push({ kind: "set-adopted", name: bridge.name, up: true });
   }
   if (desired.forward && observed.ipForward !== "1") {

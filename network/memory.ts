@@ -17,6 +17,8 @@ export interface Remembered {
   readonly chains: readonly string[];
   /** Bridges of others that were down until we adopted them. */
   readonly raised: readonly IfName[];
+  /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
+  readonly pinned?: readonly number[];
 }
 
 /** Identifies this boot of this network namespace. */
@@ -51,6 +53,15 @@ export class Memory {
 
   forgetRaised(bridge: IfName): void {
     this.#set({ ...this.#value, raised: this.#value.raised.filter((name) => name !== bridge) });
+  }
+
+  hasPinned(bridge: number): boolean {
+    return this.#value.pinned?.includes(bridge) === true;
+  }
+
+  rememberPinned(bridge: number): void {
+    if (!this.hasPinned(bridge))
+      this.#set({ ...this.#value, pinned: [...(this.#value.pinned ?? []), bridge] });
   }
 
   madeChain(variant: Variant, table: TableName, chain: string): boolean {

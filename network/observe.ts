@@ -5,6 +5,7 @@ import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { readSysctl } from "../linux/sysctl.ts";
 import type { NetworkFragment, PodFragment } from "./desired.ts";
 import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import type { Memory } from "./memory.ts";
 import type { ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
 
 const observedLink = (link: Link): ObservedLink => ({
@@ -40,7 +41,7 @@ export async function observePorts(netlink: Rtnetlink, bridgeIndex: number): Pro
 }
 
 export async function observeNetwork(
-  netlink: Rtnetlink,
+  { netlink, memory }: { readonly netlink: Rtnetlink; readonly memory: Memory },
   fragment: NetworkFragment,
 ): Promise<ObservedNetwork> {
   const links = await observeLinks(netlink);
@@ -52,6 +53,7 @@ export async function observeNetwork(
     linkNames: new Map(links.map((link) => [link.index, link.name])),
     ipForward: readSysctl(ipForwardKey),
     acceptRa: bridge === undefined ? undefined : readOptional(acceptRaKey(fragment.bridge)),
+    pinned: bridge !== undefined && memory.hasPinned(bridge.index),
   };
 }
 

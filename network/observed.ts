@@ -34,6 +34,8 @@ export interface ObservedNetwork {
   readonly ipForward: string;
   /** net.ipv6.conf.BRIDGE.accept_ra; undefined without bridge or IPv6. */
   readonly acceptRa: string | undefined;
+  /** The bridge is another's, and we have made it keep its MAC. */
+  readonly pinned: boolean;
 }
 
 /** The links a pod fragment speaks of, by name; absent ones are not in it. */

@@ -172,7 +172,7 @@ test.serial(
   async (t) => {
     await using host = await open();
     await ip("link add name hyper0 type bridge");
-    await ip("link set dev hyper0 mtu 1400 address 52:54:00:aa:00:01");
+    await ip("link set dev hyper0 mtu 1400");
     await ip("address add 192.168.123.1/24 dev hyper0");
     await ip("address add 10.9.9.1/24 dev hyper0");
     const before = await settings("hyper0");

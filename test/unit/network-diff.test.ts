@@ -39,6 +39,7 @@ const observed = (more: Partial<ObservedNetwork> = {}): ObservedNetwork => ({
   linkNames: new Map(),
   ipForward: "1",
   acceptRa: "0",
+  pinned: false,
   ...more,
 });
 
@@ -60,10 +61,12 @@ test("From states of the host to changes, golden", (t) => {
     "sysctl ~ net.ipv4.ip_forward 0 → 1",
   ]);
   t.deepEqual(text(observed({ bridge: ours, addresses: held })), []);
-  t.deepEqual(text(observed({ bridge: link("hyper0"), addresses: held })), [], "adopted");
-  t.deepEqual(text(observed({ bridge: link("hyper0", { up: false }), addresses: held })), [
-    "link ~ hyper0 up (not ours)",
-  ]);
+  const adopted = { bridge: link("hyper0"), addresses: held, pinned: true };
+  t.deepEqual(text(observed(adopted)), [], "adopted");
+  t.deepEqual(
+    text(observed({ ...adopted, bridge: link("hyper0", { up: false }), pinned: false })),
+    [`link ~ hyper0 keeps mac ${link("hyper0").mac} (not ours)`, "link ~ hyper0 up (not ours)"],
+  );
   t.deepEqual(
     text(
       observed({

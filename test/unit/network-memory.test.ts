@@ -24,6 +24,11 @@ test("What is remembered is stored before it counts, once, and is void on anothe
     chains: [],
     raised: [],
   });
+  t.false(memory.hasPinned(7));
+  again.rememberPinned(7);
+  again.rememberPinned(7);
+  t.deepEqual(again.value.pinned, [7]);
+  t.true(again.hasPinned(7));
   memory.forgetForward();
   memory.forgetChain("nft", "filter", "HYPER");
   t.deepEqual(memory.value, { host: "here", chains: [], raised: [] });
