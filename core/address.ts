@@ -103,13 +103,19 @@ function ipv6Text(bytes: Uint8Array): Ipv6 {
   return `${hex(groups.slice(0, best.start))}::${hex(groups.slice(best.start + best.length))}` as Ipv6;
 }
 
+/** The canonical form; undefined when it is no address. */
+function canonical(text: string): Ip | undefined {
+  // Without leading zeros there is one way to write it.
+  if (ipv4Bytes(text) !== undefined) return text as Ipv4;
+  const six = ipv6Bytes(text);
+  return six === undefined ? undefined : ipv6Text(six);
+}
+
 /** Parses an address of either family. Throws `ADDRESS_INVALID`. */
 export function parseIp(text: string, field?: string): Ip {
-  const four = ipv4Bytes(text);
-  if (four !== undefined) return four.join(".") as Ipv4;
-  const six = ipv6Bytes(text);
-  if (six !== undefined) return ipv6Text(six);
-  throw invalid(text, "an IP address", field);
+  const ip = canonical(text);
+  if (ip === undefined) throw invalid(text, "an IP address", field);
+  return ip;
 }
 
 export function isIp(text: string): boolean {
@@ -150,10 +156,9 @@ export function ipFromBigInt(family: Family, value: bigint): Ip {
 function splitPrefix(text: string): { ip: Ip; length: number } | undefined {
   const slash = text.indexOf("/");
   if (slash < 0) return undefined;
-  const address = text.slice(0, slash);
+  const ip = canonical(text.slice(0, slash));
   const length = text.slice(slash + 1);
-  if (!isIp(address) || !/^(?:0|[1-9][0-9]{0,2})$/.test(length)) return undefined;
-  const ip = parseIp(address);
+  if (ip === undefined || !/^(?:0|[1-9][0-9]{0,2})$/.test(length)) return undefined;
   return Number(length) <= familyBits(familyOf(ip)) ? { ip, length: Number(length) } : undefined;
 }
 

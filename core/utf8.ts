@@ -1,13 +1,17 @@
 /** UTF-8 both ways without TextEncoder, which the guest's JavaScript engine lacks. */
 
+const isAscii = /^[\u0000-\u007f]*$/;
+
+/** Bytes out of base 64, in the guest's engine and soon in all (ECMAScript 2026). */
+const { fromBase64 } = Uint8Array as { fromBase64?: (text: string) => Uint8Array };
+
 /** Encodes text; lone surrogates become U+FFFD, as TextEncoder does. */
 export function encodeUtf8(text: string): Uint8Array {
+  if (!isAscii.test(text)) return encodeAny(text);
+  // A loop in the guest's engine takes nine times as long as this way round.
+  if (fromBase64 !== undefined) return fromBase64.call(Uint8Array, btoa(text));
   const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) {
-    const unit = text.charCodeAt(i);
-    if (unit >= 0x80) return encodeAny(text);
-    bytes[i] = unit;
-  }
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes;
 }
 
@@ -37,8 +41,10 @@ const textChunk = 4096;
 /** Decodes bytes; every malformed sequence becomes U+FFFD, never an error. */
 export function decodeUtf8(bytes: Uint8Array): string {
   // Nearly all that comes is ASCII and short; the guest's engine takes a quarter of the time for it this way.
-  if (bytes.length <= textChunk && bytes.every((byte) => byte < 0x80))
-    return String.fromCharCode(...bytes);
+  if (bytes.length <= textChunk) {
+    const text = String.fromCharCode.apply(null, bytes as unknown as number[]);
+    if (isAscii.test(text)) return text;
+  }
   const chunks: string[] = [];
   let points: number[] = [];
   const flush = (): void => {

@@ -11,27 +11,38 @@ export interface Attribute {
   readonly value: Uint8Array;
 }
 
+/** Types below this one are found without a search: more than any message has that podnet reads (Linux 6.1). */
+const indexed = 64;
+
 /**
  * The attributes behind a header or inside another attribute. Types the caller does not know are kept. Values are cut out
  * only when asked for: a link has some fifty attributes, and the guest's engine is slow.
  */
 export class Attributes {
   readonly #bytes: Uint8Array;
-  /** Where the header of each type's last attribute is: the kernel itself takes the last. */
-  readonly #last = new Map<number, number>();
+  /** Where the value of each type's last attribute is, 0 for none: the kernel itself takes the last. */
+  readonly #last = new Uint32Array(indexed);
 
   /** Throws `NETLINK_FAILED` when a length is below a header's or beyond the end. */
   constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
+    // Headers are two 16-bit integers, which an array of such can look at only from an even place.
+    this.#bytes = bytes.byteOffset % 2 === 0 ? bytes : bytes.slice();
+    const halves = new Uint16Array(
+      this.#bytes.buffer,
+      this.#bytes.byteOffset,
+      this.#bytes.length >> 1,
+    );
     const last = this.#last;
+    const length = bytes.length;
     // Fewer than four bytes at the end are padding and passed over, as the kernel does.
-    const end = bytes.length - headerSize;
+    const end = length - headerSize;
     for (let at = 0, size = 0; at <= end; at += (size + 3) & ~3) {
-      size = (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
-      const type = ((bytes[at + 2] as number) | ((bytes[at + 3] as number) << 8)) & typeMask;
-      if (size < headerSize || at + size > bytes.length)
-        throw malformed(`attribute ${type} of ${size} bytes, where ${bytes.length - at} are left`);
-      last.set(type, at);
+      size = halves[at >> 1] as number;
+      const type = (halves[(at >> 1) + 1] as number) & typeMask;
+      if (size < headerSize || at + size > length)
+        throw malformed(`attribute ${type} of ${size} bytes, where ${length - at} are left`);
+      // Beyond the array's end nothing is stored.
+      last[type] = at + headerSize;
     }
   }
 
@@ -45,14 +56,25 @@ export class Attributes {
 
   /** The last attribute of a type. */
   get(type: number): Uint8Array | undefined {
-    const at = this.#last.get(type);
-    return at === undefined ? undefined : this.#value(at);
+    const at = this.#find(type);
+    return at === 0
+      ? undefined
+      : this.#bytes.subarray(at, at - headerSize + this.#size(at - headerSize));
   }
 
   /** Every attribute of a type: alternative names come as a list. */
   all(type: number): readonly Uint8Array[] {
-    if (!this.#last.has(type)) return [];
+    if (this.#find(type) === 0) return [];
     return this.list.filter((attribute) => attribute.type === type).map(({ value }) => value);
+  }
+
+  /** Where the value of the last attribute of a type is; 0 for none. */
+  #find(type: number): number {
+    if (type < indexed) return this.#last[type] as number;
+    let found = 0;
+    for (let at = 0; at + headerSize <= this.#bytes.length; at += (this.#size(at) + 3) & ~3)
+      if (this.#type(at) === type) found = at + headerSize;
+    return found;
   }
 
   #size(at: number): number {
@@ -117,14 +139,13 @@ export class Attributes {
 
   /** Little-endian, the first `width` bytes of the value. */
   #unsigned(type: number, width: 1 | 2 | 4): number | undefined {
-    const at = this.#last.get(type);
-    if (at === undefined) return undefined;
+    const at = this.#find(type);
+    if (at === 0) return undefined;
     const bytes = this.#bytes;
-    if (this.#size(at) < headerSize + width)
-      throw malformed(`attribute ${type} has ${this.#size(at) - headerSize} bytes, too few`);
+    const size = this.#size(at - headerSize) - headerSize;
+    if (size < width) throw malformed(`attribute ${type} has ${size} bytes, too few`);
     let value = 0;
-    for (let i = width - 1; i >= 0; i--)
-      value = (value << 8) | (bytes[at + headerSize + i] as number);
+    for (let i = at + width - 1; i >= at; i--) value = (value << 8) | (bytes[i] as number);
     return value >>> 0;
   }
 }
