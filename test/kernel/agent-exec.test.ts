@@ -2,6 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodeJson } from "../../guest-init/protocol/fields.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
 
@@ -13,6 +15,7 @@ test.before(async () => {
 });
 test.after.always(() => host[Symbol.asyncDispose]());
 
+const isAck = { code: command.ack };
 const isError = { code: command.error };
 const shell = (script: string): string[] => ["sh", "-c", script];
 const digest = (data: Uint8Array): string => createHash("sha256").update(data).digest("hex");
@@ -96,6 +99,28 @@ test.serial("signals reach the whole process group", async (t) => {
   t.like((await end).event, { status: 143 });
   t.like(await host.ask(command.signalProcess, { ...target, signal: 15 }), isError);
   t.like(await host.ask(command.winSize, { ...target, row: 1, column: 1 }), isError);
+});
+
+test.serial("a signal right behind EXECCMD finds the process", async (t) => {
+  for (let i = 0; i < 50; i++) {
+    const id = `quick${i}`;
+    const process = { id, terminal: false, stdio: 9000 + 2 * i, stderr: 9001 + 2 * i };
+    const spec = { ...process, args: ["sleep", "60"], workdir: "/" };
+    const end = host.finished({ stdio: BigInt(process.stdio), stderr: BigInt(process.stderr) }, id);
+    // Both are there before the agent looks: it takes them one right after the other.
+    host.control.write(
+      Buffer.concat([
+        encodeCtlFrame(command.execCmd, encodeJson({ container: "hyperstart", process: spec })),
+        encodeCtlFrame(
+          command.signalProcess,
+          encodeJson({ container: "hyperstart", process: id, signal: 9 }),
+        ),
+      ]),
+    );
+    t.like(await host.answer(), isAck);
+    t.like(await host.answer(), isAck);
+    t.like((await end).event, { status: 137 });
+  }
 });
 
 test.serial("what a background child holds open does not delay the end", async (t) => {
