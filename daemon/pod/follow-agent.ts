@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
 import { deadline, guestMessage } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
@@ -26,9 +26,11 @@ export function followAgent(live: LivePod, watch: Supervision): void {
 async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<void> {
   const { clock } = watch.host;
   let pauseMs = 0;
+  let ask = true;
   for (;;) {
     const begun = clock.monotonic();
-    const reason = await accompany(live, watch, signal);
+    const reason = await accompany(live, watch, ask, signal);
+    ask = mayAsk(live, reason);
     pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
     await delay(pauseMs, undefined, { signal }).catch(() => {});
     // The end of the machine closes the channel too, maybe a moment before it is known; it is told on its own.
@@ -43,14 +45,22 @@ export function nextPause(pauseMs: number, heldMs: number): number {
   return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);
 }
 
+/**
+ * Whether to ask who is there, or to wait for a READY. A plain hyperstart that did not answer may be waiting for the
+ * rest of a command of an earlier podnetd: more of it could be taken for a header, and a wrong one kills the guest.
+ */
+const mayAsk = ({ identity }: LivePod, reason: PodnetError): boolean =>
+  identity?.extension !== undefined || !isPodnetError(reason, "AGENT_TIMEOUT");
+
 /** Reaches the agent unless it is connected, and stays until it is lost; answers why. */
 async function accompany(
   live: LivePod,
   watch: Supervision,
+  ask: boolean,
   signal: AbortSignal,
 ): Promise<PodnetError> {
   try {
-    const guest = live.guest ?? (await reach(live, watch, signal));
+    const guest = live.guest ?? (await reach(live, watch, ask, signal));
     const reason = await untilLost(guest, live, watch, signal);
     // Whoever lets go of the pod may still want to ask the agent for its power-off.
     if (!signal.aborted) live.guest = undefined;
@@ -61,14 +71,19 @@ async function accompany(
 }
 
 /** Finds out who answers in the guest now. */
-async function reach(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<Guest> {
+async function reach(
+  live: LivePod,
+  watch: Supervision,
+  ask: boolean,
+  signal: AbortSignal,
+): Promise<Guest> {
   const { host, records } = watch;
   const { vm, plan } = live;
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
     channelPath: vm.socketPath("channel"),
     ttyPath: vm.socketPath("tty"),
-    reattach: true,
+    reattach: ask,
   });
   try {
     live.identity = await guest.ready(deadline(signal, host.timeouts.readyMs));
@@ -139,7 +154,7 @@ async function configureAgain(
         message,
         deadline(live.ended.signal, message.waitMs + 5000),
       );
-      compareGuest(plan.guest, live.observed);
+      compareGuest(message, live.observed);
       watch.records.configured(live, `configured again: ${why}`);
     } catch (thrown) {
       if (live.ended.signal.aborted) return;

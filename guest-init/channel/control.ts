@@ -26,6 +26,12 @@ export interface CallOptions {
   readonly what?: string;
 }
 
+interface Exchange {
+  /** For messages. */
+  readonly code: number;
+  readonly accepts?: (reply: Reply) => boolean;
+}
+
 /** What a guest did that it should not have, counted. */
 export interface ControlCounters {
   /** Frames of a kind no guest sends. */
@@ -76,7 +82,15 @@ export class Control {
   request(
     code: number,
     payload: Uint8Array = noBytes,
-    { deadlineMs, signal, accepts }: CallOptions & { accepts?: (reply: Reply) => boolean },
+    options: CallOptions & { accepts?: (reply: Reply) => boolean },
+  ): Promise<Reply> {
+    return this.exchange(encodeCtlFrame(code, payload), { code, ...options });
+  }
+
+  /** The same for several commands at once, of which `accepts` picks the one answer that counts. */
+  exchange(
+    frames: Uint8Array,
+    { code, deadlineMs, signal, accepts }: CallOptions & Exchange,
   ): Promise<Reply> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     if (signal.aborted) return Promise.reject(abortError(signal, commandName(code)));
@@ -85,14 +99,14 @@ export class Control {
         new PodnetError("AGENT_DISCONNECTED", "The guest's agent is starting anew"),
       );
     const { outstanding, queuedBytes } = this.#limits;
-    if (this.#pending.size >= outstanding || this.#flow.queued + payload.length > queuedBytes)
+    if (this.#pending.size >= outstanding || this.#flow.queued + frames.length > queuedBytes)
       return Promise.reject(
         new PodnetError("AGENT_TIMEOUT", `The guest has ${this.#pending.size} commands to answer`, {
           hint: "The guest does not keep up; look at its console",
         }),
       );
     const answer = this.#pending.add({ code, deadlineMs, signal, accepts });
-    this.#flow.enqueue(encodeCtlFrame(code, payload));
+    this.#flow.enqueue(frames);
     this.#pump();
     return answer;
   }

@@ -63,7 +63,7 @@ export interface Guest {
 export interface OpenGuestOptions {
   readonly channelPath: string;
   readonly ttyPath: string;
-  /** The daemon was restarted: the agent is up already and will not say READY; ask for its version instead. */
+  /** The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is silent. */
   readonly reattach: boolean;
   /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */
   readonly extension?: boolean;

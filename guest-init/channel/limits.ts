@@ -4,12 +4,9 @@ import { ctlLimit } from "../protocol/ctl-frame.ts";
 export interface ChannelLimits {
   /** Until the sockets can be connected to: QEMU makes them as it starts. */
   readonly connectMs: number;
-  /**
-   * From opening until READY, or, when reattaching, until the agent says who it is: after it the channel
-   * is closed. Callers of `ready` bring deadlines of their own.
-   */
+  /** From opening until the agent has said who it is; then the channel is closed. Callers bring deadlines of their own. */
   readonly readyMs: number;
-  /** From READY until the agent has said who it is. */
+  /** For each answer to who it is, from READY or, when reattaching, from the start. */
   readonly identifyMs: number;
   /** For an answer to a command, counted from when those before it are due. */
   readonly commandMs: number;

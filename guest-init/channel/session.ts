@@ -220,9 +220,7 @@ export class GuestSession implements Guest {
     const stop = new AbortController();
     this.#state = { kind: "identifying", wires, stop };
     const booted = wires.control.counters.readies > 0;
-    const { identifyMs, readyMs } = this.#limits;
-    // A guest found again may be rebooting just now: it gets the time of a boot.
-    const deadlineMs = booted ? identifyMs : readyMs;
+    const deadlineMs = this.#limits.identifyMs;
     const current = (): boolean => this.#state.kind === "identifying" && this.#state.stop === stop;
     const versions = this.#options.extension === false ? [] : [extensionVersion];
     identify(wires.control, { fresh, versions, deadlineMs, signal: stop.signal }).then(

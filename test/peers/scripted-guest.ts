@@ -27,7 +27,8 @@ export class ScriptedGuest implements AsyncDisposable {
   readonly reads: number[] = [];
   /** Whether NEXT is said after each read, as hyperstart does. */
   sayNext = true;
-  /** Which start of the agent it says it is. */
+  /** Its version, and which start of it this is. */
+  agent = "scripted";
   epoch = "one";
   readonly #directory: string;
   readonly #servers: Server[] = [];
@@ -127,17 +128,20 @@ export class ScriptedGuest implements AsyncDisposable {
     return this.#input.length;
   }
 
-  /** Answers GETVERSION and HELLO as our agent or as a plain hyperstart does; `again` when it is not the first time. */
-  async introduce(as: "ours" | "hyperstart", again: "again" | "first" = "first"): Promise<void> {
-    await this.version();
-    const { payload } = await this.command(command.hello);
-    if (as === "hyperstart") await this.say(command.error);
-    else {
-      const { nonce } = parseHelloRequest(payload);
-      const hello = { version: 1, agent: "scripted", epoch: this.epoch, nonce };
-      await this.say(command.ack, encodeHelloReply(hello));
+  /** Answers as our agent or as a plain hyperstart does, until it has answered HELLO. */
+  async introduce(as: "ours" | "hyperstart"): Promise<void> {
+    for (;;) {
+      const { code, payload } = await this.command();
+      if (code === command.getVersion) await this.say(command.ack, encodeVersion(apiVersion));
+      else if (code === command.ping) await this.say(command.ack);
+      else if (code !== command.hello) throw new Error(`The host sent command ${code}`);
+      else if (as === "hyperstart") return this.say(command.error);
+      else {
+        const { nonce } = parseHelloRequest(payload);
+        const hello = { version: 1, agent: this.agent, epoch: this.epoch, nonce };
+        return this.say(command.ack, encodeHelloReply(hello));
+      }
     }
-    if (again === "again") await this.version();
   }
 
   async version(): Promise<void> {

@@ -248,7 +248,7 @@ test("sessions end when the agent starts anew, and when the guest is lost", asyn
   const first = await started(both);
   await peer.say(command.ready);
   await t.throwsAsync(all(first.session), { code: "AGENT_DISCONNECTED" });
-  await peer.introduce("ours", "again");
+  await peer.introduce("ours");
   await guest.ready(never);
   const second = await started(both);
   const events = all(second.session);

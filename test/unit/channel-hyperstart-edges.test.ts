@@ -5,9 +5,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { parseCidr, parseIp, parseIpPrefix, parseUnicastMac } from "../../core/address.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import type { ExecSession } from "../../guest-init/channel/guest.ts";
+import type { ChannelLimits } from "../../guest-init/channel/limits.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodeHelloRequest } from "../../guest-init/protocol/extension-messages.ts";
 import { type HyperstartOptions, startHyperstartPeer } from "../peers/hyperstart.ts";
 
 // Races, leftovers of an earlier daemon, and awkward orders, against the stand-in for hyperstart.
@@ -16,7 +21,12 @@ const never = new AbortController().signal;
 const macs = ["52:54:00:00:00:07", "52:54:00:00:00:08"] as const;
 
 /** `before` speaks on the control channel, as an earlier daemon did. */
-async function met(t: ExecutionContext, options: Partial<HyperstartOptions> = {}, before = "") {
+async function met(
+  t: ExecutionContext,
+  options: Partial<HyperstartOptions> = {},
+  before = "",
+  limits: Partial<ChannelLimits> = {},
+) {
   const folder = await mkdtemp(join(tmpdir(), "podnet-edges-"));
   const [channelPath, ttyPath] = [join(folder, "hyper.sock"), join(folder, "tty.sock")];
   const links = [{ name: "eth0", mac: macs[0] }];
@@ -27,7 +37,7 @@ async function met(t: ExecutionContext, options: Partial<HyperstartOptions> = {}
     earlier.end(Buffer.from(before, "hex"));
     await once(earlier, "close");
   }
-  const guest = openGuest({ channelPath, ttyPath, reattach: before !== "" });
+  const guest = openGuest({ channelPath, ttyPath, reattach: before !== "", limits });
   t.teardown(async () => {
     await guest.close();
     await peer.close();
@@ -106,3 +116,28 @@ test("answers to what an earlier daemon asked are passed over", async (t) => {
   );
   t.like(observed.interfaces, [{ name: "eth0", up: true }]);
 });
+
+test("answers to an earlier daemon that died while it asked who is there are passed over", async (t) => {
+  const request = encodeHelloRequest({ versions: [1], nonce: "earlier" });
+  const before = [
+    encodeCtlFrame(command.getVersion),
+    encodeCtlFrame(command.hello, request),
+    encodeCtlFrame(command.getVersion),
+  ];
+  const { guest } = await met(t, { readMs: 5 }, Buffer.concat(before).toString("hex"));
+  t.like(await guest.ready(never), { api: 4244, extension: undefined });
+  for (let i = 0; i < 3; i++) await guest.ping(never);
+  const interfaces = [one("eth0", "10.1.0.2/24")];
+  t.like((await guest.configure({ ...base, interfaces }, never)).interfaces, [{ up: true }]);
+});
+
+for (const missing of [3, 8, 100])
+  test(`half a command of an earlier daemon, ${missing} bytes short: silence in good time, and the guest lives`, async (t) => {
+    const whole = encodeCtlFrame(command.winSize, Buffer.alloc(200, " "));
+    const before = Buffer.from(whole.subarray(0, whole.length - missing)).toString("hex");
+    const { guest, peer } = await met(t, {}, before, { identifyMs: 200 });
+    const error = await t.throwsAsync(guest.ready(never), { code: "AGENT_TIMEOUT" });
+    t.regex((error as PodnetError).hint ?? "", /rest of a command/);
+    t.is(peer.state.gone, undefined);
+    t.is(peer.arrivals.at(-1), 8);
+  });

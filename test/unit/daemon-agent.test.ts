@@ -26,7 +26,7 @@ import { ScriptedGuest } from "../peers/scripted-guest.ts";
 const never = new AbortController().signal;
 
 /** Running pods with real channels and rows; only their machines are not there. */
-function scene() {
+function scene({ readyMs = 5000 } = {}) {
   const opened = new AsyncDisposableStack();
   const meet = async (): Promise<ScriptedGuest> => opened.use(await ScriptedGuest.start());
   const db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-agent-")));
@@ -41,7 +41,7 @@ function scene() {
     clock: systemClock,
     openGuest,
     randomBytes: (count: number) => new Uint8Array(count),
-    timeouts: { readyMs: 5000, stopMs: 100 },
+    timeouts: { readyMs, stopMs: 100 },
   } as unknown as Host;
   const watch = {
     host,
@@ -60,7 +60,7 @@ function scene() {
       }
       throw new Error("Nothing more is told");
     },
-    async running(podId: string) {
+    async running(podId: string, as: "ours" | "hyperstart" = "ours") {
       const plan = {
         version: planVersion,
         podId,
@@ -82,7 +82,7 @@ function scene() {
       const { channelPath, ttyPath } = peer;
       live.guest = openGuest({ channelPath, ttyPath, reattach: false });
       await peer.say(command.ready);
-      await peer.introduce("ours");
+      await peer.introduce(as);
       live.identity = await live.guest.ready(never);
       records.running(live, []);
       supervise(live, watch);
@@ -117,7 +117,7 @@ test("a guest that breaks the protocol is reached again, says so meanwhile, and 
   await two.peer.say(command.ack);
   await t.notThrowsAsync(pinged ?? Promise.reject(new Error("The other pod lost its agent")));
 
-  await next.introduce("ours", "again");
+  await next.introduce("ours");
   await heard("aaaaaaaaaaaa", /the agent is back/);
   t.is(row()?.reason, undefined);
   // The same start of the agent: it has forgotten nothing.
@@ -135,7 +135,7 @@ test("an agent found with another epoch is configured again, whatever its versio
   one.peer.hangUp();
   await heard("aaaaaaaaaaaa", /lost/);
   next.epoch = "two";
-  await next.introduce("ours", "again");
+  await next.introduce("ours");
   const { requestId } = parseGuestConfig((await next.command(command.configure)).payload);
   await next.say(
     command.ack,
@@ -166,6 +166,21 @@ test("a pod that is let go of is not reached again", async (t) => {
   // The time after which a pod that is followed would be reached again.
   await new Promise((resolve) => setTimeout(resolve, 2 * nextPause(0, 0)));
   t.is(next.waiting, 0);
+});
+
+test("a plain hyperstart that did not answer once is not asked again, but heard when it says READY", async (t) => {
+  await using stage = scene({ readyMs: 200 });
+  const { live, peer, another } = await stage.running("aaaaaaaaaaaa", "hyperstart");
+  const silent = await another();
+  peer.hangUp();
+  await silent.command(command.getVersion);
+  await stage.heard("aaaaaaaaaaaa", /not ready in time/);
+  const next = await another();
+  await next.say(command.ready);
+  await next.introduce("hyperstart");
+  await stage.heard("aaaaaaaaaaaa", /the agent is back/);
+  t.is(silent.waiting, 0);
+  t.is(live.identity?.extension, undefined);
 });
 
 test("attempts come ever more seldom, and soon again after a channel that held", (t) => {
