@@ -69,10 +69,19 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 };
 
-/** The guest's configuration with what belongs to this moment: the time, and fresh randomness. */
-export function guestMessage(live: LivePod, host: Host): GuestConfig {
+/**
+ * The guest's configuration with what belongs to this moment: the time, and fresh randomness. It would wait in vain for
+ * NICs that it has ejected.
+ */
+export function guestMessage({ plan, ejected }: LivePod, host: Host): GuestConfig {
+  const { interfaces, routes } = plan.guest;
+  const gone = new Set<string>(
+    plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
+  );
   return {
-    ...live.plan.guest,
+    ...plan.guest,
+    interfaces: interfaces.filter(({ name }) => !gone.has(name)),
+    routes: routes.filter((route) => !gone.has(route.interface)),
     clockMs: host.clock.now(),
     entropy: Buffer.from(host.randomBytes(64)).toString("hex"),
   };

@@ -21,6 +21,8 @@ export interface LivePod {
   readonly taps: Map<number, Tap>;
   /** Positions whose NIC is plugged. */
   readonly plugged: Set<number>;
+  /** Positions whose NIC the guest has ejected: the machine runs on without. */
+  readonly ejected: Set<number>;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
@@ -38,7 +40,8 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
       const { pid } = vm.record;
       if (event.kind === "nic-removed") {
         const left = live.plan.interfaces.find(({ nic }) => nic.nicId === event.nicId);
-        if (left !== undefined) live.plugged.delete(left.position);
+        if (left !== undefined && live.plugged.delete(left.position))
+          live.ejected.add(left.position);
       }
       if (event.kind === "exited") {
         live.ended.abort(
@@ -77,6 +80,7 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     observed: undefined,
     taps: new Map(),
     plugged: new Set(),
+    ejected: new Set(),
     poweringOff: false,
     ended: new AbortController(),
     subscriptions: new Set(),

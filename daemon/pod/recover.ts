@@ -113,7 +113,8 @@ async function portsOf(live: LivePod, vm: RunningVm, signal: AbortSignal): Promi
   const { interfaces, ports } = live.plan;
   const there = await vm.nics(signal);
   const plugged = interfaces.filter(({ nic }) => there.includes(nic.nicId));
-  for (const { position } of plugged) live.plugged.add(position);
+  for (const each of interfaces)
+    (plugged.includes(each) ? live.plugged : live.ejected).add(each.position);
   return {
     ...ports,
     ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),

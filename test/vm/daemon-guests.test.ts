@@ -33,7 +33,7 @@ async function get(name: string): Promise<Pod> {
 }
 
 test.serial("an agent that starts anew is configured again", async (t) => {
-  const { pod } = await rig.client.pods.create({ spec: { name: "one" } });
+  const { pod } = await rig.client.pods.create({ spec: { name: "one", interfaces: [{}, {}] } });
   // What the new agent has to put back.
   await execIn(rig.client, "one", "ip", "address", "flush", "dev", "eth0");
   t.false(await rig.lab.host.reaches(addressOf(pod)));
@@ -45,19 +45,24 @@ test.serial(
   "a NIC that its guest ejects is an event; the pod runs on, over a restart too",
   async (t) => {
     // By ACPI, as device_del would ask for: a slot's number here is QEMU's.
-    await provoke("one", "echo 0 > /sys/bus/pci/slots/1/power", /let go of nic0/);
+    await provoke("one", "echo 0 > /sys/bus/pci/slots/2/power", /let go of nic1/);
     const { vm } = await get("one");
     const rules = await savedRules();
     for (const how of ["stop", "kill"] as const) {
       const pod = await get("one");
       t.is(pod.state, PodState.RUNNING, pod.reason);
       t.is(pod.vm?.pid, vm?.pid);
-      t.like(pod.interfaces[0], { state: InterfaceState.PLANNED, observedAddresses: [] });
+      t.like(pod.interfaces[0], { state: InterfaceState.CONFIGURED });
+      t.like(pod.interfaces[1], { state: InterfaceState.PLANNED, observedAddresses: [] });
       const hello = await execIn(rig.client, "one", "echo", "here");
       t.is(hello.output, "here\n");
       await rig.restart(how);
       t.is(await savedRules(), rules, "each rule exactly once, whatever the restarts");
     }
+    // What it has left is configured again as before.
+    await execIn(rig.client, "one", "ip", "address", "flush", "dev", "eth0");
+    await provoke("one", "kill -SEGV 1", /^configured again/);
+    await rig.lab.host.ping(addressOf(await get("one")), 1);
     t.true((await rig.client.pods.delete({ idOrName: "one" })).existed);
     t.notRegex(await rig.lab.host.run("ip", "-o", "link"), /pn[a-z2-7]{12}/);
   },
