@@ -47,6 +47,7 @@ type Asked = MessageInitShape<typeof CreatePodRequestSchema>;
 interface Node extends PlayedHost, Disposable {
   readonly pods: Pods;
   readonly addresses: Addresses;
+  readonly db: Database;
   create(asked?: Asked): Promise<PodRow>;
   /** What is in the store for everybody else to read: what would be left after a loss of power. */
   stored(sql: string): readonly Record<string, unknown>[];
@@ -75,6 +76,7 @@ function openNode(config: Config): Node {
   return Object.assign(played, {
     pods,
     addresses,
+    db,
     create: (asked: Asked = {}) =>
       pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
         signal: new AbortController().signal,
@@ -124,6 +126,29 @@ test("a plan is made without a call to the host or a row", (t) => {
   t.deepEqual(node.calls, []);
   for (const table of ["pods", "leases", "interfaces", "events"])
     t.deepEqual(node.stored(`SELECT * FROM ${table}`), [], table);
+});
+
+test("a store that is full refuses a create before anything happens, and goes on when it has room", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  node.calls.length = 0;
+  const { page_count: pages } = node.db.get("PRAGMA page_count") ?? {};
+  node.db.get(`PRAGMA max_page_count = ${String(pages)}`);
+  const labels = Object.fromEntries(
+    Array.from({ length: 64 }, (_, i) => [`label${i}`, "x".repeat(255)]),
+  );
+  const error = await t.throwsAsync(node.create({ spec: { labels } }), {
+    code: "STATE_UNWRITABLE",
+  });
+  t.true(isPodnetError(error) && error.hint !== undefined);
+  t.deepEqual(node.calls, []);
+  t.deepEqual(
+    node.pods.list().map((pod) => pod.id),
+    [id],
+  );
+  t.is(node.addresses.stats("default" as never).used, 1n);
+  node.db.get("PRAGMA max_page_count = 1000000");
+  t.is(addressOf(await node.create({ spec: { labels } })), "10.0.0.3/29");
 });
 
 test("a pod that cannot be taken down keeps its row and address; force lets go of both", async (t) => {
