@@ -83,6 +83,7 @@ async function readHead(
     throw new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
       field,
       hint: "Check the path; ./scripts/build-image makes the default kernel and initrd",
+      details: { path },
       cause: error,
     });
   }
@@ -97,6 +98,7 @@ function unreadable(path: string, field: string, why: string, cause?: unknown): 
   return new PodnetError("IMAGE_UNREADABLE", `Image "${printable(path)}" ${why}`, {
     field,
     hint: "Give a readable file of the right kind",
+    details: { path },
     cause,
   });
 }

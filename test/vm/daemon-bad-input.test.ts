@@ -21,7 +21,7 @@ const plainRoot = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] a
 
 test.serial.before(async () => {
   useQemu(realQemu);
-  const config = `quarantine_s = 0\n[qemu]\npath = "${at("qemu")}"\n[timeouts]\nready_s = 1\n`;
+  const config = `quarantine_s = 0\n[network]\nreserved = ["192.168.123.64/28"]\n[qemu]\npath = "${at("qemu")}"\n[timeouts]\nready_s = 1\n`;
   rig = await openRig(config, (host) => ({
     ...host,
     spawn: (argv, options) => host.spawn([...plainRoot, ...argv], options),
@@ -59,6 +59,7 @@ const refused: readonly Row[] = [
     ["the gateway's address", "ADDRESS_RESERVED", /gateway/, "192.168.123.1"],
     ["the network's address", "ADDRESS_RESERVED", /network/, "192.168.123.0"],
     ["the broadcast address", "ADDRESS_RESERVED", /broadcast/, "192.168.123.255"],
+    ["an address kept by configuration", "ADDRESS_RESERVED", /configuration/, "192.168.123.70"],
     ["an address that is none", "ADDRESS_INVALID", /192\.168\.1/, "192.168.1"],
     ["an IPv6 address", "ADDRESS_OUT_OF_RANGE", /fd00::2/, "fd00::2"],
   ]),
@@ -199,6 +200,11 @@ const vmlinux = readFileSync(debianGuest.kernel);
 writeFileSync(at("text"), "no kernel at all\n".repeat(100));
 writeFileSync(at("cut-header"), vmlinux.subarray(0, 40));
 writeFileSync(at("cut"), vmlinux.subarray(0, vmlinux.length / 2));
+// Documentation/arch/x86/boot.rst: the magic at 0x202; the size of what follows, in paragraphs, at 0x1f4.
+const bzImage = Buffer.alloc(4096);
+bzImage.write("HdrS", 0x202);
+bzImage.writeUInt32LE(800_000, 0x1f4);
+writeFileSync(at("bzImage"), bzImage);
 writeFileSync(at("not.qcow2"), "raw after all");
 
 const unfit: readonly (readonly [
@@ -215,6 +221,7 @@ const unfit: readonly (readonly [
     { ...deaf, kernel: at("cut-header") },
   ],
   ["a kernel cut in half", "boot.kernel", /cut short/, { ...deaf, kernel: at("cut") }],
+  ["a bzImage cut short", "boot.kernel", /cut short/, { ...deaf, kernel: at("bzImage") }],
   [
     "a disk that is no qcow2",
     "boot.disks[0].path",
@@ -232,6 +239,7 @@ for (const [what, field, message, boot] of unfit) {
       { code: "IMAGE_UNREADABLE", at: { field }, message },
     );
     t.is(error?.step, "vm.start");
+    t.true(String(error?.details["path"]).startsWith(`${scratch}/`));
   });
 }
 
