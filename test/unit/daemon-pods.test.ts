@@ -207,6 +207,14 @@ test("the store forgets addresses that have rested", async (t) => {
   t.true(node.stored("SELECT * FROM leases").length < 5);
 });
 
+test("a plan that a newer podnetd stored is refused, not guessed at", async (t) => {
+  using node = openNode(configuration({}));
+  await node.create();
+  node.db.run("UPDATE pods SET plan = json_set(plan, '$.version', 2)");
+  const error = t.throws(() => node.pods.list(), { code: "STATE_NEWER", message: /version 2/ });
+  t.true(isPodnetError(error) && error.hint !== undefined);
+});
+
 test("a create asked for again after a restart is the one that was made", async (t) => {
   const config = configuration({});
   let id: string;
