@@ -57,7 +57,7 @@ async function compareNetwork(
     );
     return [...(await rules(signal)), ...changes];
   }
-  const firewall = await observeFirewall(signal);
+  const firewall = await observeFirewall(signal, context.configured);
   // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
   return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
 }
@@ -118,7 +118,10 @@ export async function observeFacts(view: View, signal: AbortSignal): Promise<Hos
   const context = firewallContext(view);
   const bridgeNf = readOptional("net.bridge.bridge-nf-call-iptables");
   return {
-    firewall: context === undefined ? "off" : variantInUse(await observeFirewall(signal), context),
+    firewall:
+      context === undefined
+        ? "off"
+        : variantInUse(await observeFirewall(signal, context.configured), context),
     ipForward: readSysctl(ipForwardKey) === "1",
     bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
   };
@@ -128,7 +131,8 @@ function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Compari
   return async (signal) => {
     const context = removalContext(view);
     if (context === undefined) return [];
-    return diffFirewallRemoval(view.chain, await observeFirewall(signal), context, doomed);
+    const firewall = await observeFirewall(signal, context.configured);
+    return diffFirewallRemoval(view.chain, firewall, context, doomed);
   };
 }
 

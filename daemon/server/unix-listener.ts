@@ -16,7 +16,7 @@ export interface UnixListener {
 }
 
 /**
- * Listens on a unix socket that only root and the group may use. A file left by a daemon that was killed is
+ * Listens on a unix socket that only its owner and the group may use. A file left by a daemon that was killed is
  * replaced; one somebody listens on is not. Throws `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
  */
 export async function listenUnix(
@@ -34,7 +34,7 @@ export async function listenUnix(
       server.once("error", reject);
       server.listen(short.path, resolve);
     });
-    if (options.group !== undefined) chownSync(path, 0, groupId(options.group));
+    if (options.group !== undefined) chownSync(path, -1, groupId(options.group));
     chmodSync(path, 0o660);
   } catch (cause) {
     server.close();

@@ -16,9 +16,18 @@ export interface ObservedFirewall {
 /** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
 const lockWaitSeconds = 10;
 
-/** Reads all tables of both variants. Throws `FIREWALL_FAILED`. */
-export async function observeFirewall(signal: AbortSignal): Promise<ObservedFirewall> {
-  const [nft, legacy] = await Promise.all([save("nft", signal), saveLegacy(signal)]);
+/**
+ * Reads all tables of both variants. Throws `FIREWALL_FAILED`, also when legacy's are not for us to read, unless
+ * `configured` says that they do not matter.
+ */
+export async function observeFirewall(
+  signal: AbortSignal,
+  configured: "auto" | Variant = "auto",
+): Promise<ObservedFirewall> {
+  const [nft, legacy] = await Promise.all([
+    save("nft", signal),
+    saveLegacy(signal, configured === "nft"),
+  ]);
   const incompatible = [...nft.matchAll(/^# Table [`'](\w+)' is incompatible/gm)];
   return {
     saved: { nft: parseSave(nft), legacy: parseSave(legacy) },
@@ -45,12 +54,19 @@ export async function commitTable(
 }
 
 // The legacy kernel part makes a table as soon as somebody asks for it; only those that exist are read.
-async function saveLegacy(signal: AbortSignal): Promise<string> {
+async function saveLegacy(signal: AbortSignal, dispensable: boolean): Promise<string> {
   let tables = "";
   try {
     tables = readFileSync("/proc/self/net/ip_tables_names", "latin1");
-  } catch {
-    // The kernel has no ip_tables: nothing can be in it.
+  } catch (cause) {
+    // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's (mode 0440).
+    if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable) {
+      throw new PodnetError("FIREWALL_FAILED", "What rules iptables-legacy has cannot be seen", {
+        field: "iptables_variant",
+        hint: 'Set iptables_variant = "nft" if nobody uses iptables-legacy here, or run podnetd as root',
+        cause,
+      });
+    }
   }
   return tables.trim() === "" ? "" : save("legacy", signal);
 }
@@ -91,7 +107,7 @@ function hintFor(said: string, cause: PodnetError | undefined): string {
   if (said.includes("xtables lock"))
     return "Another program holds the lock of iptables; look for one that hangs";
   if (said.includes("Permission denied"))
-    return "Run podnetd as root or with CAP_NET_ADMIN; iptables-legacy also needs CAP_NET_RAW";
+    return "Run podnetd as root, or with CAP_NET_ADMIN and iptables-nft";
   if (said.includes("incompatible"))
     return 'Rules made with nft are in this table; set iptables_variant = "legacy" or move them to a table of their own';
   return "See what iptables said in the details, or set disable_iptables = true and make the rules yourself";

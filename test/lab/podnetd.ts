@@ -44,6 +44,8 @@ export interface PodnetdOptions {
   /** TOML put below the paths; top-level keys first. */
   readonly config?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** A command that runs it in some other way, given podnetd's own as arguments. */
+  readonly through?: readonly [string, ...string[]];
 }
 
 /** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
@@ -60,7 +62,9 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
     `state_dir = "${stateDir}"\nrun_dir = "${runDir}"\nsocket = "${socket}"\n${options.config ?? ""}`,
   );
   const log = openSync(logFile, "a");
-  const child = machine.spawn([podnetdProgram, "--config", configFile], {
+  const command = [podnetdProgram, "--config", configFile] as const;
+  const { through } = options;
+  const child = machine.spawn(through === undefined ? command : [...through, ...command], {
     stdio: ["ignore", log, log],
     env: { ...process.env, ...options.env },
   });

@@ -1,0 +1,56 @@
+import { chownSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test from "ava";
+import { openLab } from "../lab/lab.ts";
+import { startPodnetd } from "../lab/podnetd.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const user = 64_055;
+
+/** Runs podnetd as a user with one capability. What that user has to reach is mounted where it can. */
+const unprivileged = [
+  "unshare",
+  "--mount",
+  "sh",
+  "-ec",
+  `mkdir -p /run/podnet-checkout && mount -n --bind "$1" /run/podnet-checkout
+  [ -e /run/podnet-tun ] || mknod -m 666 /run/podnet-tun c 10 200
+  mount -n --bind /run/podnet-tun /dev/net/tun
+  shift 2
+  exec setpriv --reuid ${user} --regid ${user} --clear-groups --no-new-privs --inh-caps=-all,+net_admin \
+    --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin /run/podnet-checkout/bin/podnetd "$@"`,
+  "sh",
+  top,
+] as const;
+
+test("CAP_NET_ADMIN alone, with iptables-nft, brings up a pod and takes all down again", async (t) => {
+  await using lab = await openLab(`cap${process.pid}-`);
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-cap-"));
+  chownSync(directory, user, user);
+  const start = (config: string) =>
+    startPodnetd({ machine: lab.host, directory, config, through: unprivileged });
+
+  // What legacy rules there are is for root to know, and to guess that there are none could be wrong.
+  await lab.host.run("iptables-legacy", "-L", "-n");
+  await t.throwsAsync(start(""), { message: /FIREWALL_FAILED.*iptables_variant = \\"nft\\"/s });
+
+  await lab.host.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0");
+  await using daemon = await start('iptables_variant = "nft"\n');
+  await daemon.podnet("create", "--name", "one");
+  await lab.host.ping("192.168.123.2", 2);
+  t.regex(
+    await daemon.podnet("exec", "one", "--", "ping", "-c1", "-W2", "203.0.113.10"),
+    /1 received|1 packets received/,
+  );
+  t.regex(await daemon.podnet("verify", "one"), /all as recorded/);
+  const { vm } = JSON.parse(await daemon.podnet("get", "one", "-o", "json")) as {
+    vm: { pid: number };
+  };
+  t.is(statSync(`/proc/${vm.pid}`).uid, user);
+  await daemon.podnet("down", "--yes");
+  t.notRegex(await lab.host.run("ip", "-o", "link"), /hyper0/);
+  t.notRegex(await lab.host.run("iptables-save"), /podnet/);
+  t.is((await lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(), "0");
+  rmSync(directory, { recursive: true, force: true });
+});
