@@ -65,8 +65,11 @@ export async function openRig(config = "", starting: Starting = (host) => host):
     inventory,
     async changes(since = atFirst) {
       for (let attempt = 1; ; attempt++) {
-        const found = difference(since, await inventory());
-        // A connection's descriptor is closed a little after its last answer, and nothing tells of it.
+        // A connection's descriptor is closed a little after its last answer, and nothing tells of it: one that was
+        // closing then may be gone, one that is closing now goes.
+        const found = difference(since, await inventory()).filter(
+          (line) => line !== "- open socket",
+        );
         const closing = found.every((line) => line === "+ open socket");
         if (found.length === 0 || !closing || attempt === 50) return found;
         await delay(20);
