@@ -98,7 +98,7 @@ async function reach(
   // given only what it lacks.
   if (epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch) {
     const why = "the agent may have started anew meanwhile";
-    guard(live, watch, () => configureAgain(live, watch, why));
+    guard(live, watch, () => configureAgain(live, watch, why, signal));
   }
   return guest;
 }
@@ -127,7 +127,8 @@ function untilLost(
         const begun = (): void => {
           queued = false;
         };
-        guard(live, watch, () => configureAgain(live, watch, "the agent started anew", begun));
+        const why = "the agent started anew";
+        guard(live, watch, () => configureAgain(live, watch, why, signal, begun));
       }),
     ];
     subscriptions.push(guest.onClose((reason) => over(toPodnetError(reason))));
@@ -136,11 +137,12 @@ function untilLost(
   });
 }
 
-/** Sends a guest its network again; `begun` is called when it is this one's turn. */
+/** Sends a guest its network again until the pod is let go of; `begun` is called when it is this one's turn. */
 async function configureAgain(
   live: LivePod,
   watch: Supervision,
   why: string,
+  signal: AbortSignal,
   begun: () => void = () => {},
 ): Promise<void> {
   const { plan } = live;
@@ -150,14 +152,11 @@ async function configureAgain(
     if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
     try {
       const message = guestMessage(live, watch.host);
-      live.observed = await guest.configure(
-        message,
-        deadline(live.ended.signal, message.waitMs + 5000),
-      );
+      live.observed = await guest.configure(message, deadline(signal, message.waitMs + 5000));
       compareGuest(message, live.observed);
       watch.records.configured(live, `configured again: ${why}`);
     } catch (thrown) {
-      if (live.ended.signal.aborted) return;
+      if (signal.aborted) return;
       const error = toPodnetError(thrown, "AGENT_TIMEOUT");
       watch.records.ailing(plan, "not configured again", error);
       watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");

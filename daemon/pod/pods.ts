@@ -256,6 +256,9 @@ export class Pods {
         hint: "Create it again",
       }),
     );
+    // What is being told to its guest is of no use any more, and a guest may take its time to answer.
+    const followed = this.#live.get(id);
+    if (followed !== undefined) unsubscribe(followed);
     return this.#locks.run(id, async () => {
       const row = records.get(id);
       // An aborted create has left nothing.

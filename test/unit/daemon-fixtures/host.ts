@@ -1,7 +1,7 @@
 import { systemClock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { Host } from "../../../daemon/pod/host.ts";
-import type { Guest } from "../../../guest-init/channel/guest.ts";
+import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Driver, RunningVm } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
@@ -15,6 +15,10 @@ export interface PlayedHost {
   readonly failing: Set<string>;
   /** Runs at each call, before it can fail. */
   onCall: (call: string) => void;
+  /** The guest answers no further configuration. */
+  mute: boolean;
+  /** The guest says READY once more. */
+  readyAgain(): void;
 }
 
 /**
@@ -22,7 +26,17 @@ export interface PlayedHost {
  * made to fail at every call. What they do when they work is tested in test/vm.
  */
 export function playHost(...fails: readonly string[]): PlayedHost {
-  const played = { calls: [] as string[], failing: new Set(fails), onCall: (_call: string) => {} };
+  const listeners = new Set<(identity: GuestIdentity) => void>();
+  const identity = { api: 4244, extension: 1, agent: "test" };
+  const played = {
+    calls: [] as string[],
+    failing: new Set(fails),
+    onCall: (_call: string) => {},
+    mute: false,
+    readyAgain: () => {
+      for (const tell of listeners) tell(identity);
+    },
+  };
   const note = (call: string): void => {
     played.calls.push(call);
     played.onCall(call);
@@ -35,15 +49,19 @@ export function playHost(...fails: readonly string[]): PlayedHost {
   };
   const off = (): (() => void) => () => {};
   const guest = {
-    ready: () => act("ready").then(() => ({ api: 4244, extension: 1, agent: "test" })),
-    configure: (message: GuestConfig) =>
-      act("configure").then(() => ({
-        ...message,
-        interfaces: message.interfaces.map((each) => ({ ...each, index: 1, up: true })),
-      })),
+    ready: () => act("ready").then(() => identity),
+    configure: async (message: GuestConfig, signal: AbortSignal) => {
+      await act("configure");
+      if (played.mute) await aborted(signal);
+      const interfaces = message.interfaces.map((each) => ({ ...each, index: 1, up: true }));
+      return { ...message, interfaces };
+    },
     powerOff: () => act("power-off"),
     close: () => act("guest-close"),
-    onReady: off,
+    onReady: (tell: (identity: GuestIdentity) => void) => {
+      listeners.add(tell);
+      return () => listeners.delete(tell);
+    },
     onClose: off,
   } as unknown as Guest;
   const vm = {
@@ -79,3 +97,10 @@ export function playHost(...fails: readonly string[]): PlayedHost {
   } as unknown as Host;
   return Object.assign(played, { host });
 }
+
+const aborted = (signal: AbortSignal): Promise<never> =>
+  new Promise((_resolve, reject) => {
+    const give = (): void => reject(signal.reason as Error);
+    if (signal.aborted) give();
+    else signal.addEventListener("abort", give, { once: true });
+  });
