@@ -1,6 +1,7 @@
 import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../linux/log.ts";
+import { tellServiceManager } from "../linux/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import {
   defaultConfigFile,
@@ -70,6 +71,17 @@ function addFlags(command: Command): Command {
   return command;
 }
 
+/** Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to end. */
+function tell(state: "READY=1" | "STOPPING=1", log: Log | undefined): void {
+  const address = process.env["NOTIFY_SOCKET"];
+  if (address === undefined || address === "") return;
+  try {
+    tellServiceManager(address, state);
+  } catch (thrown) {
+    log?.warn({ err: thrown }, "The service manager is not told");
+  }
+}
+
 async function serve(options: Record<string, unknown>): Promise<void> {
   let daemon: Daemon | undefined;
   let log: Log | undefined;
@@ -81,6 +93,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     }
     stopping = true;
     log?.info({}, `Ending: ${why}; pods run on`);
+    tell("STOPPING=1", log);
     void daemon?.close(drainMs).then(
       () => process.exit(0),
       (thrown: unknown) => {
@@ -115,6 +128,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     );
     const duration_ms = Math.round(performance.now() - begin);
     log.info({ duration_ms, version, socket: config.socket }, "Ready");
+    tell("READY=1", log);
   } catch (thrown) {
     log?.error({ err: thrown }, "Cannot start");
     // A log that is collected holds JSON only; a person gets it in words too.

@@ -5,11 +5,12 @@ import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
 import { HealthCheck_Status as Status } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
+import { NotifySocket } from "../lab/notify-socket.ts";
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
 
 interface Stage extends AsyncDisposable {
   readonly lab: Lab;
-  start(config?: string): Promise<Podnetd>;
+  start(config?: string, env?: Readonly<Record<string, string>>): Promise<Podnetd>;
   forwarding(): Promise<string>;
 }
 
@@ -24,8 +25,8 @@ async function openStage(): Promise<Stage> {
   const held = opened.move();
   return {
     lab,
-    start: async (config = "") =>
-      held.use(await startPodnetd({ machine: lab.host, directory, config })),
+    start: async (config = "", env = {}) =>
+      held.use(await startPodnetd({ machine: lab.host, directory, config, env })),
     forwarding: async () => (await lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(),
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
@@ -87,4 +88,16 @@ test("a network of IPv6 says that it has no NAT, and forwards no IPv4", async (t
   );
   t.is(await stage.forwarding(), "0");
   t.regex(await stage.lab.host.run("ip", "-6", "addr", "show", "dev", "hyper0"), /fd00:123::1\/64/);
+});
+
+test("whoever started it as a service hears when it is ready and when it ends", async (t) => {
+  await using stage = await openStage();
+  const address = join(mkdtempSync(join(tmpdir(), "podnet-notify-")), "notify");
+  using manager = new NotifySocket(address);
+  const daemon = await stage.start("", { NOTIFY_SOCKET: address });
+  using client = connectPodnet({ socket: daemon.socket });
+  await client.node.info({});
+  const told = manager.read();
+  await daemon.stop();
+  t.deepEqual([...told, ...manager.read()], ["READY=1", "STOPPING=1"]);
 });

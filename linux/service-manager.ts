@@ -1,0 +1,43 @@
+import { closeSync } from "node:fs";
+import { encodeUtf8 } from "../core/utf8.ts";
+import { PodnetError } from "../core/errors.ts";
+import { connect, send, socket } from "./ffi/libc.ts";
+import { checked } from "./syscall-error.ts";
+
+const AF_UNIX = 1;
+const SOCK_DGRAM = 2;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const MSG_NOSIGNAL = 0x4000;
+
+/**
+ * Tells whoever started the service how it fares, as sd_notify(3) does: `READY=1`, `STOPPING=1`. `address` is the
+ * value of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an `@`. Never waits.
+ * Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
+ */
+export function tellServiceManager(address: string, state: "READY=1" | "STOPPING=1"): void {
+  const what = `Cannot tell "${address}" of ${state}`;
+  const name = encodeUtf8(address);
+  // An abstract name is as long as the address says: no NUL ends it, and sun_path may be full.
+  if (!/^[@/]./.test(address) || name.length > 108)
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `${what}: it is neither a path nor an abstract name`,
+      {
+        field: "NOTIFY_SOCKET",
+      },
+    );
+  if (address.startsWith("@")) name[0] = 0;
+  // struct sockaddr_un { u16 family; char path[108]; }
+  const to = new Uint8Array(2 + name.length);
+  to[0] = AF_UNIX;
+  to.set(name, 2);
+  const fd = checked(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
+  try {
+    checked(connect(fd, to, to.length), "connect", what);
+    const message = encodeUtf8(state);
+    checked(send(fd, message, message.length, MSG_NOSIGNAL), "send", what);
+  } finally {
+    closeSync(fd);
+  }
+}
