@@ -306,6 +306,8 @@ export class Pods {
       for (const stop of this.#bringingUp.values()) {
         stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));
       }
+      // A guest that is configured again right now will be by the next podnetd.
+      for (const live of this.#live.values()) unsubscribe(live);
     });
     void limit;
     await this.#locks.idle();

@@ -164,20 +164,22 @@ test("a pod that cannot be taken down keeps its row and address; force lets go o
   t.is(node.addresses.stats("default" as never).used, 0n);
 });
 
-test("a pod is deleted at once, though its guest is being configured and does not answer", async (t) => {
-  using node = openNode(configuration({}));
-  const { id } = await node.create();
-  node.mute = true;
-  const asked = new Promise<void>((resolve) => {
-    node.onCall = (call) => {
-      if (call === "configure") resolve();
-    };
+for (const what of ["a delete", "the end of podnetd"])
+  test(`${what} does not wait for a guest that is being configured and does not answer`, async (t) => {
+    using node = openNode(configuration({}));
+    const { id } = await node.create();
+    node.mute = true;
+    const asked = new Promise<void>((resolve) => {
+      node.onCall = (call) => {
+        if (call === "configure") resolve();
+      };
+    });
+    node.readyAgain();
+    await asked;
+    if (what === "a delete") await node.pods.delete(id, { force: false });
+    else await node.pods.close(20);
+    t.is(node.pods.list().length, what === "a delete" ? 0 : 1);
   });
-  node.readyAgain();
-  await asked;
-  t.true((await node.pods.delete(id, { force: false })).existed);
-  t.deepEqual(node.pods.list(), []);
-});
 
 test("a freed address rests, over a restart too, unless no other is left", async (t) => {
   const config = configuration({ quarantine_s: "3600" });
