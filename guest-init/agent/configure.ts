@@ -121,11 +121,7 @@ function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined 
 
 /** Addresses of the link, after those are gone that a router's advertisement or an earlier configuration left. */
 function currentAddresses(wanted: GuestInterface, { index }: Link, netlink: Netlink): IpPrefix[] {
-  const current = (): IpPrefix[] =>
-    netlink
-      .addresses(index)
-      .filter(isGlobal)
-      .map(({ prefix }) => prefix);
+  const current = (): IpPrefix[] => netlink.addresses(index, isGlobal).map(({ prefix }) => prefix);
   const there = current();
   const unwanted = there.filter((prefix) => !wanted.addresses.includes(prefix));
   if (unwanted.length === 0) return there;

@@ -1,6 +1,11 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type Ack, ackError, parseAck } from "../../linux/rtnetlink/ack.ts";
-import { type LinkAddress, getAddresses, parseAddress } from "../../linux/rtnetlink/address.ts";
+import {
+  type LinkAddress,
+  getAddresses,
+  parseAddress,
+  scopeOfAddress,
+} from "../../linux/rtnetlink/address.ts";
 import {
   type LinkRef,
   changeLink,
@@ -21,6 +26,7 @@ import {
 } from "../../linux/rtnetlink/message.ts";
 import { getRoutes } from "../../linux/rtnetlink/route-requests.ts";
 import { type Route, parseRoute } from "../../linux/rtnetlink/route.ts";
+import type { Scope } from "../../linux/rtnetlink/scope.ts";
 import { joinBytes } from "../protocol/bytes.ts";
 import { netlinkSocket } from "./devices.ts";
 import { pollEvent, sys } from "./sys.ts";
@@ -120,8 +126,9 @@ export class Netlink {
     this.request(changeLink(ref, change));
   }
 
-  addresses(index?: number): LinkAddress[] {
+  addresses(index?: number, wanted: (scope: Scope) => boolean = () => true): LinkAddress[] {
     return this.request(getAddresses(index === undefined ? {} : { index }))
+      .filter(({ payload }) => wanted(scopeOfAddress(payload)))
       .map(({ payload }) => parseAddress(payload))
       .filter((address) => index === undefined || address.index === index);
   }

@@ -3,6 +3,7 @@ import { parseIfName } from "../../core/names.ts";
 import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
+import type { Scope } from "../../linux/rtnetlink/scope.ts";
 import type { GuestRoute, ObservedGuest, ObservedInterface } from "../protocol/configure.ts";
 import { readText } from "./files.ts";
 import { hostname, residentKib } from "./machine.ts";
@@ -18,9 +19,8 @@ const isName = (name: string): boolean => {
   }
 };
 
-/** An address of the whole network: not of the link alone (fe80::), not of this machine. */
-export const isGlobal = (address: LinkAddress): boolean =>
-  address.scope !== "link" && address.scope !== "host";
+/** Scope of addresses of the whole network: not of the link alone (fe80::), not of this machine. */
+export const isGlobal = (scope: Scope): boolean => scope !== "link" && scope !== "host";
 
 /** Metric a route gets when none is asked for. */
 const defaultMetric = (destination: Cidr): number => (familyOf(destination) === 4 ? 0 : 1024);
@@ -53,7 +53,7 @@ function observedInterface(link: Link, addresses: readonly LinkAddress[]): Obser
       mtu: link.mtu,
       up: link.up,
       addresses: addresses
-        .filter((address) => address.index === link.index && isGlobal(address))
+        .filter((address) => address.index === link.index)
         .map(({ prefix }) => parseIpPrefix(prefix)),
     },
   ];
@@ -65,7 +65,7 @@ export function observe(
   requestId: string,
   links: readonly Link[],
 ): ObservedGuest {
-  const addresses = netlink.addresses();
+  const addresses = netlink.addresses(undefined, isGlobal);
   return {
     requestId,
     hostname: hostname(),

@@ -72,6 +72,10 @@ export interface AddressOptions {
 // struct ifaddrmsg: u8 family, u8 prefix length, u8 flags, u8 scope, u32 index.
 const ifaddrmsgSize = 8;
 
+/** Scope of an address that is not parsed yet: most that a machine has are its own alone, and need not be. */
+export const scopeOfAddress = (payload: Uint8Array): Scope =>
+  scopeName(new Reader(payload, "an address").u8(3));
+
 /** Parses the payload of RTM_NEWADDR or RTM_DELADDR. Throws `NETLINK_FAILED`. */
 export function parseAddress(payload: Uint8Array): LinkAddress {
   const reader = new Reader(payload, "an address");

@@ -7,8 +7,7 @@ export type Scope = keyof typeof numbers | number;
 export const scopeNumber = (scope: Scope): number =>
   typeof scope === "number" ? scope : numbers[scope];
 
-export function scopeName(value: number): Scope {
-  for (const name of Object.keys(numbers) as (keyof typeof numbers)[])
-    if (numbers[name] === value) return name;
-  return value;
-}
+const names = new Map<number, Scope>();
+for (const name of Object.keys(numbers) as (keyof typeof numbers)[]) names.set(numbers[name], name);
+
+export const scopeName = (value: number): Scope => names.get(value) ?? value;
