@@ -1,6 +1,5 @@
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
@@ -183,30 +182,6 @@ test.serial("and it starts again with the same address", async (t) => {
   t.is(addressOf(pod), "192.168.123.3");
   await rig.lab.host.ping("192.168.123.3", 2);
 });
-
-test.serial(
-  "after a restart of the host pods are failed, keep their addresses, and start again",
-  async (t) => {
-    const { pod } = await rig.client.pods.get({ idOrName: "two" });
-    await rig.daemon.stop();
-    // A restart of the host as the daemon sees it: the machine is gone, and the record is of another boot.
-    process.kill(pod?.vm?.pid ?? -1, "SIGKILL");
-    const db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"));
-    db.exec(
-      "UPDATE runs SET boot_id = 'another' WHERE pod_id IN (SELECT id FROM pods WHERE name = 'two')",
-    );
-    db.close();
-    await rig.restart("stop");
-    const after = await rig.client.pods.get({ idOrName: "two" });
-    t.is(after.pod?.state, PodState.FAILED);
-    t.is(after.pod?.reason, "host restarted");
-    t.is(after.pod?.failure?.code, "HOST_RESTARTED");
-    t.is(addressOf(after.pod), "192.168.123.3");
-    const started = await rig.client.pods.start({ idOrName: "two" });
-    t.is(started.pod?.state, PodState.RUNNING);
-    t.is(addressOf(started.pod), "192.168.123.3");
-  },
-);
 
 test.serial("a guest that powers off is stopped, not failed", async (t) => {
   const ended = new AbortController();
