@@ -242,11 +242,8 @@ test("a create asked for again after a restart is the one that was made", async 
   using node = openNode(config);
   t.is((await node.create({ requestId: "r1" })).id, id as never);
   t.deepEqual(node.calls, []);
-  await t.throwsAsync(
-    node.create({
-      requestId: "r1",
-      spec: { name: "other" },
-    }),
-    { code: "REQUEST_CONFLICT", message: /r1/ },
-  );
+  const other = node.create({ requestId: "r1", spec: { name: "other" } });
+  await t.throwsAsync(other, { code: "REQUEST_CONFLICT", message: /r1/ });
+  await node.pods.delete(id, { force: false });
+  await t.throwsAsync(node.create({ requestId: "r1" }), { code: "POD_NOT_FOUND" });
 });
