@@ -62,7 +62,6 @@ async function accompany(
   try {
     const guest = live.guest ?? (await reach(live, watch, ask, signal));
     const reason = await untilLost(guest, live, watch, signal);
-    // Whoever lets go of the pod may still want to ask the agent for its power-off.
     if (!signal.aborted) live.guest = undefined;
     return reason;
   } catch (thrown) {
@@ -85,13 +84,18 @@ async function reach(
     ttyPath: vm.socketPath("tty"),
     reattach: ask,
   });
+  // Whoever wants something of the agent meanwhile waits with us.
+  live.guest = guest;
   try {
     live.identity = await guest.ready(deadline(signal, host.timeouts.readyMs));
   } catch (thrown) {
-    await guest.close();
+    // Who has let go of the pod closes it, and may want to ask the agent for its power-off first.
+    if (!signal.aborted) {
+      live.guest = undefined;
+      await guest.close();
+    }
     throw thrown;
   }
-  live.guest = guest;
   records.well(plan, "the agent is back");
   const { epoch } = live.identity;
   // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
