@@ -49,7 +49,8 @@ export async function openDaemon(
   const db = opened.use(Database.openIn(config.stateDir));
   const network = opened.use(openNetwork(db, config));
   const driver = await openDriver(config, logOf("hypervisor"));
-  const fragments = [await ensureNetwork(db, config, network)];
+  const { bringsOwnNetwork } = driver.capabilities();
+  const fragments = bringsOwnNetwork ? [] : [await ensureNetwork(db, config, network)];
   for (const fragment of fragments) {
     const gap = networkGap(fragment);
     if (gap !== undefined) logOf("network").warn({ network: fragment.key }, gap);

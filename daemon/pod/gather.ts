@@ -29,7 +29,7 @@ export interface World {
   readonly db: Database;
   readonly config: Config;
   readonly addresses: Addresses;
-  readonly nicSlots: number;
+  readonly driver: Snapshot["driver"];
   randomBytes(count: number): Uint8Array;
 }
 
@@ -48,7 +48,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     defaultImage,
     files: fileSnapshots(spec, defaultImage),
     dns: dnsSnapshot(config.network),
-    nicSlots: world.nicSlots,
+    driver: world.driver,
   };
 }
 

@@ -21,15 +21,20 @@ export function tapName(podId: string, position: number): IfName {
   return parseIfName(`pn${podId}${position.toString(36)}`);
 }
 
-/** Decides addresses, MACs, names and slots of all interfaces. */
+/** Decides addresses, MACs, names and slots of all interfaces; there are none where the driver brings the network. */
 export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan[] {
-  if (spec.interfaces.length > snapshot.nicSlots) {
+  const { nicSlots, bringsOwnNetwork } = snapshot.driver;
+  if (bringsOwnNetwork) {
+    refuseChoices(spec);
+    return [];
+  }
+  if (spec.interfaces.length > nicSlots) {
     throw new PodnetError(
       "NIC_SLOTS_FULL",
-      `${spec.interfaces.length} interfaces are more than a machine's ${snapshot.nicSlots} slots`,
+      `${spec.interfaces.length} interfaces are more than a machine's ${nicSlots} slots`,
       {
         field: "interfaces",
-        hint: `Ask for at most ${snapshot.nicSlots} interfaces`,
+        hint: `Ask for at most ${nicSlots} interfaces`,
       },
     );
   }
@@ -60,6 +65,18 @@ export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan
         slot: position + 1,
       },
     };
+  });
+}
+
+/** With a network of the driver's own there is nothing to choose: what was asked for is refused rather than ignored. */
+function refuseChoices({ interfaces }: PodSpec): void {
+  const position = interfaces.findIndex(
+    ({ network: _, ...choices }, i) => i > 0 || Object.keys(choices).length > 0,
+  );
+  if (position < 0) return;
+  throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
+    field: `interfaces[${position}]`,
+    hint: "Leave the interfaces out",
   });
 }
 

@@ -108,7 +108,7 @@ export class Pods {
       config,
       db,
       addresses,
-      nicSlots: driver.capabilities().nicSlots,
+      driver: driver.capabilities(),
       randomBytes: (count) => host.randomBytes(count),
     });
     return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));

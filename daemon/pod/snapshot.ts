@@ -1,5 +1,6 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId } from "../../core/names.ts";
+import type { Capabilities } from "../../hypervisor/driver.ts";
 
 /** What the planner may know of the world, gathered beforehand. Plain data. */
 export interface Snapshot {
@@ -23,7 +24,8 @@ export interface Snapshot {
     readonly search: readonly string[];
     readonly options: readonly string[];
   };
-  readonly nicSlots: number;
+  /** What the driver can do. */
+  readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
 }
 
 export interface NetworkSnapshot {

@@ -27,11 +27,11 @@ const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows
  * NICs are plugged and waits for them, so that plugging and configuring overlap.
  */
 export function createSteps(plan: PodPlan): Flow {
+  const host = sequence({ kind: "tap.open" }, { kind: "port.attach" });
+  const machine = sequence({ kind: "vm.start" }, { kind: "guest.ready" });
   return sequence(
-    together(
-      sequence({ kind: "tap.open" }, { kind: "port.attach" }),
-      sequence({ kind: "vm.start" }, { kind: "guest.ready" }),
-    ),
+    // Without interfaces of ours — the driver brings the network — the host has no part.
+    plan.interfaces.length === 0 ? machine : together(host, machine),
     together(
       { kind: "guest.configure" },
       sequence(...plan.interfaces.map(({ position }): Step => ({ kind: "nic.plug", position }))),

@@ -9,6 +9,7 @@ import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
 import { planPod } from "../../daemon/pod/plan.ts";
+import { createSteps, undoSteps } from "../../daemon/pod/steps.ts";
 import { describePlan } from "../../daemon/pod/plan-text.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot } from "../../daemon/pod/snapshot.ts";
@@ -46,8 +47,11 @@ const snapshot: Snapshot = {
     search: ["example.org"],
     options: ["ndots:2"],
   },
-  nicSlots: 31,
+  driver: { nicSlots: 31, bringsOwnNetwork: false },
 };
+
+/** A driver like the ancestors' for hypervisors with a network of their own. */
+const ownNetwork: Partial<Snapshot> = { driver: { nicSlots: 0, bringsOwnNetwork: true } };
 
 const spec = (wire: object = {}): PodSpec =>
   validateSpec(create(CreatePodRequestSchema, { spec: wire }).spec, { network: network.name });
@@ -184,7 +188,14 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
     { macHolders: { "52:54:00:aa:bb:cc": "bbbbbbbbbbbb" } as never },
   ],
   ["MTU_OUT_OF_RANGE", "interfaces[0].mtu", { interfaces: [{ mtu: 1501 }] }, {}],
-  ["NIC_SLOTS_FULL", "interfaces", { interfaces: [{}, {}] }, { nicSlots: 1 }],
+  [
+    "NIC_SLOTS_FULL",
+    "interfaces",
+    { interfaces: [{}, {}] },
+    { driver: { nicSlots: 1, bringsOwnNetwork: false } },
+  ],
+  ["UNSUPPORTED", "interfaces[0]", { interfaces: [{ address: "192.168.123.5" }] }, ownNetwork],
+  ["UNSUPPORTED", "interfaces[1]", { interfaces: [{}, {}] }, ownNetwork],
   ["IMAGE_MISSING", "boot.kernel", { boot: { kernel: "/gone" } }, {}],
   ["IMAGE_UNREADABLE", "boot.initrd", { boot: { initrd: "/locked" } }, {}],
   ["IMAGE_MISSING", "boot.disks[0].path", { boot: { disks: [{ path: "/gone" }] } }, {}],
@@ -202,6 +213,17 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
     {},
   ],
 ];
+
+test("where the driver brings its own network there is no interface, tap or port, and the host has no part", (t) => {
+  const own = plan({}, ownNetwork);
+  t.deepEqual(own.interfaces, []);
+  t.deepEqual(own.ports.ports, []);
+  t.deepEqual(own.guest.routes, []);
+  const kinds = JSON.stringify([createSteps(own), undoSteps(own)]).match(
+    /"(?:tap|port|nic)\.\w+"/g,
+  );
+  t.deepEqual(kinds, ['"tap.close"'], "closing what is open is harmless");
+});
 
 for (const [code, field, wire, over] of refusals) {
   test(`refused: ${code} of ${field} in ${JSON.stringify(wire)}`, (t) => {

@@ -78,7 +78,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       start: () => act("start").then(() => vm),
       reap: () => act("reap"),
       describe: () => [],
-      capabilities: () => ({ nicSlots: 31 }),
+      capabilities: () => ({ nicSlots: 31, bringsOwnNetwork: false }),
     } as unknown as Driver,
     network: {
       ensure: () => act("ensure"),
