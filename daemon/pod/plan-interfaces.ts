@@ -70,9 +70,8 @@ export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan
 
 /** With a network of the driver's own there is nothing to choose: what was asked for is refused rather than ignored. */
 function refuseChoices({ interfaces }: PodSpec): void {
-  const position = interfaces.findIndex(
-    ({ network: _, ...choices }, i) => i > 0 || Object.keys(choices).length > 0,
-  );
+  // Every interface names its network; anything beside that is a choice.
+  const position = interfaces.findIndex((each, i) => i > 0 || Object.keys(each).length > 1);
   if (position < 0) return;
   throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
     field: `interfaces[${position}]`,
