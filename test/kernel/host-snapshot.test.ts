@@ -7,10 +7,13 @@ const snapshot = path.resolve(import.meta.dirname, "../../scripts/host-snapshot"
 
 /** What `diff` shows of two snapshots of a machine of its own, with a change in between. */
 async function seen(change: string): Promise<string> {
-  const script = `mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /tmp
+  // The snapshots go where no checkout is: below /tmp one may be.
+  const script = `mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /mnt
     ip link set dev lo up && ip link add name here type bridge && ip link set dev here up || exit 99
-    "$0" >/tmp/before; ${change} || exit 98; "$0" >/tmp/after
-    diff /tmp/before /tmp/after || true`;
+    "$0" >/mnt/before && [ -s /mnt/before ] || exit 97
+    ${change} || exit 98
+    "$0" >/mnt/after || exit 97
+    diff /mnt/before /mnt/after || true`;
   const argv = ["--net", "--mount", "sh", "-c", script, snapshot];
   return (await promisify(execFile)("unshare", argv)).stdout;
 }
