@@ -1,16 +1,20 @@
 import { create } from "@bufbuild/protobuf";
 import { assertNever } from "../../core/brand.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import {
   type ExecRequest,
+  type ExecResize,
   type ExecResponse,
   ExecResponseSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validateExec, validatePodRef } from "../../api/validate-exec.ts";
+import {
+  validateExec,
+  validatePodRef,
+  validateSignal,
+  validateSize,
+} from "../../api/validate-exec.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
 import type { ServiceParts } from "./context.ts";
-
-const SIGHUP = 1;
 
 /** Runs a program in a guest: requests become its input, its output the answers. */
 export async function* streamExec(
@@ -34,25 +38,17 @@ export async function* streamExec(
       hint: `podnetd tries to reach it; see why: podnet get ${live.plan.name}`,
     });
   }
-  const session = await live.guest.exec(wanted, signal);
+  const stop = new AbortController();
+  const session = await live.guest.exec(wanted, AbortSignal.any([signal, stop.signal]));
   yield create(ExecResponseSchema, {
     output: { case: "started", value: { podId: live.plan.podId } },
   });
-  let exited = false;
-  let inputFailure: unknown;
-  const pumped = pump(incoming, session).catch((thrown: unknown) => {
-    inputFailure = thrown;
-  });
+  // A program may wait in silence for the very input that fails: the failure has to end it.
+  pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
   try {
-    for await (const event of session.events) {
-      exited = event.kind === "exit";
-      yield eventView(event);
-      if (inputFailure !== undefined && !exited) throw inputFailure;
-    }
-  } finally {
-    // The caller has gone: so does what it started, as when a terminal is closed.
-    if (!exited) await session.signal(SIGHUP).catch(() => {});
-    void pumped;
+    for await (const event of session.events) yield eventView(event);
+  } catch (thrown) {
+    throw stop.signal.aborted ? stop.signal.reason : thrown;
   }
 }
 
@@ -70,25 +66,32 @@ async function pump(requests: AsyncIterator<ExecRequest>, session: ExecSession):
         await session.closeInput();
         break;
       case "resize":
-        await session.resize(input.value.rows, input.value.columns);
+        await unlessEnded(resize(session, input.value));
         break;
       case "signal":
-        await session.signal(checkedSignal(input.value.signal));
+        await unlessEnded(session.signal(validateSignal(input.value.signal)));
         break;
       default:
         throw new PodnetError("INVALID_ARGUMENT", "An exec can be started once only", {
           field: "start",
+          hint: "Begin another exec for another program",
         });
     }
   }
 }
 
-function checkedSignal(signal: number): number {
-  if (signal >= 1 && signal <= 64) return signal;
-  throw new PodnetError("INVALID_ARGUMENT", `There is no signal ${signal}`, {
-    field: "signal.signal",
-    hint: "Linux signals are numbered 1 to 64",
-  });
+function resize(session: ExecSession, size: ExecResize): Promise<void> {
+  const { rows, columns } = validateSize(size);
+  return session.resize(rows, columns);
+}
+
+/** A program that has ended cannot be told anything; its exit, which is on its way, says so. */
+async function unlessEnded(told: Promise<void>): Promise<void> {
+  try {
+    await told;
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
+  }
 }
 
 function eventView(event: ExecEvent): ExecResponse {
