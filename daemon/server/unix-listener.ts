@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, readFileSync, unlinkSync } from "node:fs";
+import { chmodSync, chownSync, lstatSync, readFileSync, unlinkSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { PodnetError } from "../../core/errors.ts";
 import { connectUnix, listenPath, type SocketPath } from "../../linux/unix-socket.ts";
@@ -55,12 +55,14 @@ export async function listenUnix(
   };
 }
 
+/** Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens on it. */
 async function removeDead(path: string): Promise<void> {
   try {
     using _alive = await connectUnix(path);
   } catch (thrown) {
     const errno = thrown instanceof PodnetError ? thrown.details["errno"] : undefined;
-    if (errno === "ECONNREFUSED") unlinkSync(path);
+    // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
+    if (errno === "ECONNREFUSED" && lstatSync(path).isSocket()) unlinkSync(path);
     return;
   }
   throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -216,6 +216,13 @@ test("the socket is for root and its group, goes with the server, and is replace
   t.true(existsSync(socket));
   await using again = await serve(undefined, socket);
   t.is(await curl(again.socket, "http://podnet/metrics"), "podnet_up 1\n");
+});
+
+test("a file that is no socket is left alone", async (t) => {
+  const file = join(folder(), "api.sock");
+  writeFileSync(file, "somebody's");
+  await t.throwsAsync(serve(undefined, file), { code: "PREFLIGHT_FAILED" });
+  t.is(readFileSync(file, "utf8"), "somebody's");
 });
 
 test("a path longer than a socket address takes is served all the same", async (t) => {
