@@ -58,9 +58,13 @@ export class Database implements Disposable {
     return statement;
   }
 
-  /** Runs a statement and returns how many rows it changed. */
+  /** Runs a statement and returns how many rows it changed. Throws `STATE_UNWRITABLE`. */
   run(sql: string, ...values: SQLInputValue[]): number {
-    return Number(this.#prepare(sql).run(...values).changes);
+    try {
+      return Number(this.#prepare(sql).run(...values).changes);
+    } catch (thrown) {
+      throw writeError(thrown);
+    }
   }
 
   get(sql: string, ...values: SQLInputValue[]): Row | undefined {
@@ -71,12 +75,12 @@ export class Database implements Disposable {
     return this.#prepare(sql).all(...values);
   }
 
-  /** Commits what `body` does, or nothing of it. A transaction within one joins it. */
+  /** Commits what `body` does, or nothing of it. A transaction within one joins it. Throws `STATE_UNWRITABLE`. */
   transaction<T>(body: () => T): T {
     if (this.#depth > 0) return body();
-    this.#connection.exec("BEGIN IMMEDIATE");
     this.#depth++;
     try {
+      this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
       this.#connection.exec("COMMIT");
       return result;

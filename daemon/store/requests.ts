@@ -31,6 +31,8 @@ export function insertRequest(
   request: Pick<RequestRow, "id" | "digest" | "podId">,
   nowMs: number,
 ): void {
+  // First: an id that has aged may be used for another request.
+  db.run("DELETE FROM requests WHERE created_ms < ?", nowMs - requestLimits.ageMs);
   db.run(
     "INSERT INTO requests (id, digest, pod_id, done, created_ms) VALUES (?, ?, ?, 0, ?)",
     request.id,
@@ -38,7 +40,6 @@ export function insertRequest(
     request.podId,
     nowMs,
   );
-  db.run("DELETE FROM requests WHERE created_ms < ?", nowMs - requestLimits.ageMs);
   const count = db.get("SELECT count(*) AS n FROM requests");
   if (count === undefined || integer(count, "n") <= requestLimits.count) return;
   // Some more than needed, so that this is not done again for each further request.

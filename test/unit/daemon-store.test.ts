@@ -97,6 +97,17 @@ test("a state directory that cannot be is refused with a hint", (t) => {
   t.true(isPodnetError(error) && error.hint !== undefined);
 });
 
+test("a store that cannot be written says so at every kind of write, and goes on when it can", (t) => {
+  using db = Database.openIn(directory());
+  db.get("PRAGMA query_only = ON");
+  const write = (): void => setMeta(db, "boot_id", "b");
+  t.throws(write, { code: "STATE_UNWRITABLE" });
+  t.throws(() => db.transaction(write), { code: "STATE_UNWRITABLE" });
+  db.get("PRAGMA query_only = OFF");
+  db.transaction(write);
+  t.is(getMeta(db, "boot_id"), "b");
+});
+
 const network = {
   name: "default" as never,
   bridge: "hyper0" as never,
@@ -148,6 +159,9 @@ test("requests are kept for a day and bounded in number", (t) => {
   finishRequest(db, "a", undefined);
   t.true(getRequest(db, "a", 2000)?.done);
   t.is(getRequest(db, "a", 1001 + requestLimits.ageMs), undefined);
+  insertRequest(db, { id: "a", digest: "e", podId: "q" as never }, 1001 + requestLimits.ageMs);
+  t.is(getRequest(db, "a", 1001 + requestLimits.ageMs)?.digest, "e");
+  db.run("DELETE FROM requests");
   db.transaction(() => {
     for (let i = 0; i < requestLimits.count + 10; i++) {
       insertRequest(db, { id: `r${i}`, digest: "d", podId: "p" as never }, 2000 + i);
