@@ -9,8 +9,8 @@ import {
 
 /** Which services answer; the empty name stands for the whole server. */
 export class ServingStatus {
-  #serving = new Map<string, boolean>();
-  #wake = new Set<() => void>();
+  readonly #serving = new Map<string, boolean>();
+  readonly #wake = new Set<() => void>();
 
   /** Says whether a service answers, and tells those who watch. */
   set(service: string, serving: boolean): void {
@@ -30,13 +30,15 @@ export class ServingStatus {
     while (!signal.aborted) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake.add(resolve);
-      signal.addEventListener("abort", () => resolve(), { once: true });
+      const onAbort = (): void => resolve();
+      signal.addEventListener("abort", onAbort, { once: true });
       try {
         const now = this.get(service);
         if (now !== sent) yield (sent = now);
         else await promise;
       } finally {
         this.#wake.delete(resolve);
+        signal.removeEventListener("abort", onAbort);
       }
     }
   }
