@@ -57,8 +57,8 @@ export class Nics {
       const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
       const device = asked === "device_add" && !refused;
       const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);
-      await undoPlug(qmp, nic, { device, netdev });
-      if (device && qmp.closed === undefined) held.state = "pending";
+      const stays = await undoPlug(qmp, nic, { device, netdev });
+      if (stays && qmp.closed === undefined) this.#awaitLeaving(held);
       else this.#free(held);
       throw toPodnetError(error).with({ step: "nic.plug", details: { nic: nic.nicId } });
     }
@@ -96,9 +96,9 @@ export class Nics {
         this.#free(held);
         return "unplugged";
       }
-      held.state = "pending";
+      this.#awaitLeaving(held);
     } catch (error) {
-      held.state = "pending";
+      this.#awaitLeaving(held);
       throw toPodnetError(error).with({ step: "nic.unplug", details: { nic: nicId } });
     }
     throwIfAborted(signal);
@@ -189,6 +189,12 @@ export class Nics {
     return held;
   }
 
+  /** Holds the slot until QEMU reports that the NIC has left, which it may have done already. */
+  #awaitLeaving(held: Held): void {
+    if (held.left) this.#free(held);
+    else held.state = "pending";
+  }
+
   #free(held: Held): void {
     if (this.#held.get(held.slot) === held) this.#held.delete(held.slot);
   }
@@ -198,17 +204,19 @@ function newHeld({ nicId, netdevId, slot }: Ids, state: Held["state"]): Held {
   return { nicId, netdevId, slot, state, left: false, leaving: Promise.withResolvers() };
 }
 
+/** Takes back what may be there; answers whether the device may still be, until the guest lets go of it. */
 async function undoPlug(
   qmp: QmpClient,
   nic: NicPlan,
   undo: { readonly device: boolean; readonly netdev: boolean },
-): Promise<void> {
-  const steps: Promise<unknown>[] = [];
-  if (undo.device) steps.push(qmp.execute("device_del", { id: nic.nicId }));
+): Promise<boolean> {
+  const stays = undo.device ? askToLeave(qmp, nic.nicId) : Promise.resolve(false);
+  const steps: Promise<unknown>[] = [stays];
   if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));
   // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails before.
   steps.push(qmp.execute("closefd", { fdname: nic.fdName }));
   await Promise.allSettled(steps);
+  return stays.catch(() => true);
 }
 
 /** Asks the guest to let go; false when there is no such device. */

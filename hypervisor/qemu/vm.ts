@@ -46,9 +46,10 @@ export class QemuVm implements RunningVm {
   readonly #timers: NodeJS.Timeout[] = [];
   /** Resolves when the process has ended. */
   readonly #gone = Promise.withResolvers<void>();
+  /** Aborted when the VM is let go of: it ends the connecting nobody else waits for. */
+  readonly #letGo = new AbortController();
   #over = false;
   #exit: VmEvent | undefined;
-  #detached = false;
   #qmp: QmpClient | undefined;
   #console: UnixConnection | undefined;
   #stopping: Promise<void> | undefined;
@@ -128,13 +129,17 @@ export class QemuVm implements RunningVm {
   }
 
   detach(): Promise<void> {
-    this.#detached = true;
+    this.#letGo.abort();
     for (const timer of this.#timers) clearInterval(timer);
     this.#qmp?.close();
     this.#console?.close();
     this.#ring.close();
     this.#listeners.clear();
     return Promise.resolve();
+  }
+
+  get #detached(): boolean {
+    return this.#letGo.signal.aborted;
   }
 
   #session(): QmpClient {
@@ -146,9 +151,10 @@ export class QemuVm implements RunningVm {
   async #connectConsole(withinMs: number, signal: AbortSignal): Promise<void> {
     const path = this.socketPath("console");
     const connection = await whenThere(() => connectUnix(path, signal), withinMs, signal);
+    if (this.#detached) return connection.close();
     this.#console = connection;
     drainConsole(connection, this.#ring, () =>
-      this.#again("console", () => this.#connectConsole(0, signalNever)),
+      this.#again("console", () => this.#connectConsole(0, this.#letGo.signal)),
     );
   }
 
@@ -204,8 +210,9 @@ export class QemuVm implements RunningVm {
     if (!this.#alive()) return this.#exited(reason.message);
     this.#options.log("warn", "The QMP session was lost", { reason: reason.message });
     this.#again("QMP", async () => {
-      await this.#connectQmp(0, signalNever);
-      await this.#nics.observe();
+      await this.#connectQmp(0, this.#letGo.signal);
+      // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a time.
+      await this.#nics.observe(this.#letGo.signal).catch(() => this.#qmp?.close());
     });
   }
 
@@ -263,6 +270,3 @@ export class QemuVm implements RunningVm {
     await removeRunDir(this.record.runDir);
   }
 }
-
-/** For connections nobody waits for. */
-const signalNever = new AbortController().signal;
