@@ -162,9 +162,10 @@ export class Pods {
   async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
     const { host, records } = this.#parts;
     const started = host.clock.monotonic();
-    this.#refuseClosing();
     const { id } = this.find(idOrName);
     return this.#locks.run(id, async () => {
+      // When it is its turn: a start that waited for another would outlast the end's grace.
+      this.#refuseClosing();
       const row = this.find(id);
       if (row.state === "running") return row;
       if (row.state !== "stopped" && row.state !== "failed") {
@@ -302,17 +303,17 @@ export class Pods {
   /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
   async close(graceMs: number): Promise<void> {
     this.refuse();
-    using limit = timer(graceMs, () => {
+    using _limit = timer(graceMs, () => {
       for (const stop of this.#bringingUp.values()) {
         stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));
       }
       // A guest that is configured again right now will be by the next podnetd.
       for (const live of this.#live.values()) unsubscribe(live);
     });
-    void limit;
     await this.#locks.idle();
+    // All of them before the first wait: nothing that happens to a machine from here on is to be written down.
+    for (const live of this.#live.values()) unsubscribe(live);
     for (const live of this.#live.values()) {
-      unsubscribe(live);
       await live.guest?.close();
       await live.vm?.detach();
     }

@@ -5,7 +5,7 @@ import { parsePodId, type PodId } from "../../core/names.ts";
 import type { RunningVm, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { PodRow } from "../store/pods.ts";
-import { adoptVm, type LivePod, livePod } from "./live-pod.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { supervise } from "./supervise.ts";
 import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -102,7 +102,13 @@ async function reattach(row: PodRow, recovery: Recovery): Promise<void> {
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
-  await host.network.ensure(await portsOf(live, vm, signal), signal);
+  try {
+    await host.network.ensure(await portsOf(live, vm, signal), signal);
+  } catch (thrown) {
+    unsubscribe(live);
+    await vm.detach();
+    throw thrown;
+  }
   recovery.attached(live);
   // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);

@@ -42,12 +42,16 @@ function configuration(settings: Readonly<Record<string, string>>): Config {
   }).config;
 }
 
+const never = new AbortController().signal;
+const progress = { started: () => {}, finished: () => {} };
+
 type Asked = MessageInitShape<typeof CreatePodRequestSchema>;
 
 interface Node extends PlayedHost, Disposable {
   readonly pods: Pods;
   readonly addresses: Addresses;
   readonly db: Database;
+  readonly journal: Journal;
   create(asked?: Asked): Promise<PodRow>;
   /** What is in the store for everybody else to read: what would be left after a loss of power. */
   stored(sql: string): readonly Record<string, unknown>[];
@@ -72,14 +76,14 @@ function openNode(config: Config): Node {
     poolStats: (each) => addresses.stats(each),
   });
   const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
-  const progress = { started: () => {}, finished: () => {} };
   return Object.assign(played, {
     pods,
     addresses,
     db,
+    journal,
     create: (asked: Asked = {}) =>
       pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
-        signal: new AbortController().signal,
+        signal: never,
         progress,
       }),
     stored: (sql: string) => {
@@ -246,4 +250,32 @@ test("a create asked for again after a restart is the one that was made", async 
   await t.throwsAsync(other, { code: "REQUEST_CONFLICT", message: /r1/ });
   await node.pods.delete(id, { force: false });
   await t.throwsAsync(node.create({ requestId: "r1" }), { code: "POD_NOT_FOUND" });
+});
+
+test("a machine that cannot be given its ports again is let go of, and its pod says why", async (t) => {
+  const config = configuration({});
+  {
+    using node = openNode(config);
+    const { id } = await node.create();
+    const { record } = await node.host.driver.start(node.pods.find(id).plan.vm, never);
+    new PodRecords({ ...node, clock: systemClock }).started(id, record);
+    await node.pods.close(0);
+  }
+  using node = openNode(config);
+  node.failing.add("ensure");
+  await node.pods.recover("b");
+  t.like(node.pods.list()[0], { state: "failed", failure: { code: "SYSCALL_FAILED" } });
+  t.deepEqual(node.calls, ["reattach", "ensure", "vm-detach"]);
+});
+
+test("a start that waits for another is refused when the daemon ends meanwhile", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  node.db.run("UPDATE pods SET state = 'failed'");
+  node.mute = true;
+  const start = () => node.pods.start(id, { signal: never, progress });
+  const both = Promise.allSettled([start(), start()]);
+  await node.pods.close(1);
+  const codes = (await both).map((each) => each.status === "rejected" && each.reason.code);
+  t.deepEqual(codes, ["CANCELLED", "CANCELLED"]);
 });

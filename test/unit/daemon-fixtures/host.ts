@@ -69,6 +69,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     socketPath: () => "/nowhere/x",
     plug: (nic: { nicId: string }) => act(`plug ${nic.nicId}`),
     stop: () => act("stop"),
+    nics: () => Promise.resolve(["nic0"]),
     detach: () => act("vm-detach"),
     onEvent: off,
     consoleTail: () => new Uint8Array(),
@@ -76,6 +77,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
   const host = {
     driver: {
       start: () => act("start").then(() => vm),
+      reattach: () => act("reattach").then(() => vm),
       reap: () => act("reap"),
       describe: () => [],
       capabilities: () => ({ nicSlots: 31, bringsOwnNetwork: false }),
