@@ -1,6 +1,6 @@
 import type { Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId } from "../../core/names.ts";
-import type { Database, Row } from "./database.ts";
+import type { Database } from "./database.ts";
 import { integer, text } from "./rows.ts";
 
 export interface InterfaceRow {
@@ -11,15 +11,6 @@ export interface InterfaceRow {
   readonly mac: Mac;
   readonly guestName: IfName;
 }
-
-const fromRow = (row: Row): InterfaceRow => ({
-  podId: text<PodId>(row, "pod_id"),
-  position: integer(row, "position"),
-  network: text<NetworkName>(row, "network"),
-  tap: text<IfName>(row, "tap"),
-  mac: text<Mac>(row, "mac"),
-  guestName: text<IfName>(row, "guest_name"),
-});
 
 export function insertInterface(db: Database, row: InterfaceRow): void {
   db.run(
@@ -32,10 +23,6 @@ export function insertInterface(db: Database, row: InterfaceRow): void {
     row.mac,
     row.guestName,
   );
-}
-
-export function listInterfaces(db: Database): InterfaceRow[] {
-  return db.all("SELECT * FROM interfaces ORDER BY pod_id, position").map(fromRow);
 }
 
 export function podByMac(db: Database, mac: Mac): PodId | undefined {

@@ -16,7 +16,3 @@ export function setMeta(db: Database, key: MetaKey, value: string): void {
     value,
   );
 }
-
-export function deleteMeta(db: Database, key: MetaKey): void {
-  db.run("DELETE FROM meta WHERE key = ?", key);
-}

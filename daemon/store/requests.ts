@@ -58,10 +58,6 @@ export function getRequest(db: Database, id: string, nowMs: number): RequestRow 
   return row === undefined ? undefined : fromRow(row);
 }
 
-export function finishRequest(db: Database, id: string, error: string | undefined): void {
-  db.run("UPDATE requests SET done = 1, error = ? WHERE id = ?", error ?? null, id);
-}
-
 /** Ends the requests for a pod that are still open, with the error they came to, if any. */
 export function finishRequestsOf(db: Database, podId: PodId, error: string | undefined): void {
   db.run(
