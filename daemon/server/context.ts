@@ -1,3 +1,4 @@
+import type { HandlerContext } from "@connectrpc/connect";
 import type { Pods } from "../pod/pods.ts";
 import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
@@ -10,6 +11,7 @@ import type { HostNetwork } from "../../network/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
 import type { PodRow } from "../store/pods.ts";
+import { peerKey } from "./peer.ts";
 import { podView } from "./views.ts";
 
 /** What the services serve. */
@@ -27,6 +29,11 @@ export interface ServiceParts {
   readonly startedMs: number;
   /** Ends the daemon; what is under way still gets its answer. */
   end(): void;
+}
+
+/** Who asked for what, for the log. */
+export function note({ log }: ServiceParts, context: HandlerContext, what: string): void {
+  log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
 
 /** A pod as the API shows it now. */

@@ -8,7 +8,7 @@ import { changesText } from "../../network/change.ts";
 import { networkGap } from "../network-fragment.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
-import type { ServiceParts } from "./context.ts";
+import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
 /** The node service: what this node is, how it fares, and the end of it. */
@@ -27,6 +27,7 @@ export function nodeService(
     },
     async down({ planOnly }, context) {
       if (planOnly) return { removed: downPlan(parts) };
+      note(parts, context, "down");
       const removed = await down(parts);
       // Not before: the end of the daemon would take this answer with it.
       context.values.get(answeredKey)(() => parts.end());

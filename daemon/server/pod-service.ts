@@ -6,10 +6,9 @@ import { validatePodRef } from "../../api/validate-exec.ts";
 import { describePlan } from "../pod/plan-text.ts";
 import type { Progress } from "../pod/run-steps.ts";
 import { stepTitle } from "../pod/steps.ts";
-import { type ServiceParts, viewPod } from "./context.ts";
+import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
-import { peerKey } from "./peer.ts";
 import { PushQueue } from "./queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { planView, spanView } from "./views.ts";
@@ -47,6 +46,7 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
     },
 
     async start({ idOrName }, context) {
+      note(parts, context, `start ${idOrName}`);
       const row = await pods.start(validatePodRef(idOrName), {
         signal: context.signal,
         progress: silent,
@@ -71,11 +71,6 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
       return { podId, ok, checks: [...checks] };
     },
   };
-}
-
-/** Who asked for what, for the log. */
-function note({ log }: ServiceParts, context: HandlerContext, what: string): void {
-  log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
 
 function plan(asked: CreateSpec, { pods, network, fragments, host }: ServiceParts) {
