@@ -21,7 +21,7 @@ interface Draft {
 /**
  * The gateway of each interface that carries a default route, by position. A gateway that is asked for wins; else
  * the first automatic interface of a family takes its network's. An interface with an address of its own asks for
- * its route itself. Throws `GATEWAY_CONFLICT`.
+ * its route itself. Throws `GATEWAY_CONFLICT`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
  */
 export function defaultGateways(spec: PodSpec, drafts: readonly Draft[]): Map<number, Ip> {
   const chosen = new Map<number, Ip>();
@@ -74,7 +74,7 @@ function checkGateway(gateway: Ip, address: IpPrefix, field: string): void {
     );
   }
   if (gateway === ipOf(address)) {
-    throw new PodnetError("GATEWAY_CONFLICT", `Gateway ${gateway} is the interface's own address`, {
+    throw new PodnetError("ADDRESS_INVALID", `Gateway ${gateway} is the interface's own address`, {
       field,
       hint: "Name another machine's address, such as the network's gateway",
     });

@@ -184,7 +184,7 @@ class Choice {
         `Network "${network.name}" (${network.cidr}) has no free address`,
         {
           field: `${field}.network`,
-          hint: "Delete pods, wait for the quarantine to end, or configure a larger network",
+          hint: "Delete pods, or configure a larger network",
         },
       );
     }

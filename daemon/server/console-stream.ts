@@ -15,7 +15,11 @@ export async function* streamConsole(
   signal: AbortSignal,
 ): AsyncGenerator<ConsoleResponse> {
   const { vm } = parts.pods.running(validatePodRef(idOrName));
-  if (vm === undefined) throw new PodnetError("WRONG_STATE", "The pod has no machine");
+  if (vm === undefined) {
+    throw new PodnetError("WRONG_STATE", "The pod has no machine", {
+      hint: `Start it: podnet start ${idOrName}`,
+    });
+  }
   const kept = vm.consoleTail();
   const tail = tailBytes === 0 ? kept : kept.subarray(Math.max(0, kept.length - tailBytes));
   if (noFollow) {
