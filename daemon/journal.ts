@@ -57,12 +57,13 @@ export class Journal {
     this.#readers.add(tell);
     signal.addEventListener("abort", stop, { once: true });
     try {
+      // Read in the same turn as the reader was added: nothing falls between them, nothing comes twice.
       yield* this.#stored(after);
       while (!signal.aborted) {
         if (lost) throw eventsLost();
         const next = queue.shift();
         if (next !== undefined) {
-          if (next.cursor > after) yield next;
+          yield next;
           continue;
         }
         const { promise, resolve } = Promise.withResolvers<void>();

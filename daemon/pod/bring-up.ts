@@ -1,12 +1,11 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
-import { lastWords } from "./last-words.ts";
 import type { Host } from "./host.ts";
-import type { LivePod } from "./live-pod.ts";
+import { lastWords } from "./last-words.ts";
+import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { attach, type Progress, runFlow } from "./run-steps.ts";
 import type { Span } from "./span.ts";
 import { createSteps } from "./steps.ts";
 import { undoPod } from "./undo.ts";
-import { unsubscribe } from "./live-pod.ts";
 
 /** How bringing a pod up ended. */
 export type BringUp =
