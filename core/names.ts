@@ -11,6 +11,7 @@ export type PodName = Brand<string, "PodName">;
 export type NetworkName = Brand<string, "NetworkName">;
 
 const dnsLabel = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+const hostLabel = /^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 // Every printable ASCII character the kernel takes but quotes and backslash, which rule files cannot carry.
 const ifName = /^[A-Za-z0-9_.@+=-]{1,15}$/;
 const podId = /^[a-z2-7]{12}$/;
@@ -56,7 +57,8 @@ export function parseNetworkName(text: string, field = "network"): NetworkName {
 
 /** A hostname for the guest: DNS labels joined by dots, at most 63 characters (hyperd's limit). */
 export function parseHostname(text: string, field = "hostname"): string {
-  if (text.length > 63 || !text.split(".").every((label) => dnsLabel.test(label.toLowerCase()))) {
+  // Capitals are spelt out, not lowered: U+212A, the Kelvin sign, becomes an ASCII k in lower case.
+  if (text.length > 63 || !text.split(".").every((label) => hostLabel.test(label))) {
     throw new PodnetError("INVALID_ARGUMENT", `Hostname "${printable(text)}" is not usable`, {
       field,
       hint: "Use DNS labels (a-z, 0-9, -) joined by dots, at most 63 characters in all",

@@ -65,7 +65,14 @@ test("pod ids, names and hostnames", (t) => {
     t.throws(() => parsePodName(name), { instanceOf: PodnetError }, name);
   }
   t.is(parseHostname("Web-1.example"), "Web-1.example");
-  for (const name of ["", ".", "a..b", `${"a".repeat(40)}.${"b".repeat(40)}`, "a b"]) {
+  for (const name of [
+    "",
+    ".",
+    "a..b",
+    `${"a".repeat(40)}.${"b".repeat(40)}`,
+    "a b",
+    "\u212aelvin",
+  ]) {
     t.throws(() => parseHostname(name), { instanceOf: PodnetError }, name);
   }
 });
