@@ -196,8 +196,10 @@ export class AddressPool {
   peek(count: number, now: number = this.#clock.now()): Ip[] {
     this.#settle(now);
     const found: Offset[] = [];
+    // At the limit of leases `acquire` turns to what rests, though others are free.
+    const fresh = Math.min(count, this.maxLeases - this.#ledger.recordCount);
     let next = this.#ledger.nextFree();
-    while (found.length < count && next !== undefined && next !== found[0]) {
+    while (found.length < fresh && next !== undefined && next !== found[0]) {
       found.push(next);
       next = this.#ledger.nextFree(next);
     }

@@ -32,3 +32,19 @@ test("a peek names what the next acquires hand out, and takes nothing", (t) => {
     }),
   );
 });
+
+test("a peek at the limit of leases names what rests, though others are free", (t) => {
+  const clock = { now: () => 0, monotonic: () => 0 };
+  const pool = new AddressPool({ network: "10.0.0.0/28" as Cidr, clock, maxLeases: 3 });
+  const [first, second] = [pool.acquire(owner), pool.acquire(owner)];
+  pool.release(second);
+  pool.release(first);
+  const peeked = pool.peek(10);
+  t.deepEqual(peeked, ["10.0.0.3", second, first] as never);
+  t.deepEqual(
+    peeked,
+    peeked.map(() => pool.acquire(owner)),
+  );
+  t.deepEqual(pool.peek(1), []);
+  t.throws(() => pool.acquire(owner), { code: "POOL_EXHAUSTED" });
+});
