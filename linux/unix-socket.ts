@@ -28,7 +28,7 @@ export interface UnixConnection extends Disposable {
   /**
    * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything written before.
    * Nothing may be written to `socket` until it has returned. `fd` stays the caller's to close.
-   * Throws `SYSCALL_FAILED`, `CANCELLED`.
+   * Throws `SYSCALL_FAILED`; `CANCELLED` when `signal` aborts: of a line that had begun, the rest is still written.
    */
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void>;
   close(): void;
@@ -95,27 +95,26 @@ class OpenConnection implements UnixConnection {
     for (;;) {
       throwIfCancelled(signal, what);
       // writableLength counts what libuv still holds: a raw sendmsg must not land in the middle of a queued write.
-      if (this.socket.writableLength > 0) await this.#write(new Uint8Array(0), what);
+      if (this.socket.writableLength > 0) await this.#write(new Uint8Array(0), what, signal);
       if (this.socket.destroyed) throw syscallError("sendmsg", 32, what);
       if (this.socket.writableLength > 0) continue;
       const sent = sendRights(this.fd, line, fd);
       if (sent >= 0) {
-        if (sent < line.length) await this.#write(line.subarray(sent), what);
+        if (sent < line.length) await this.#write(line.subarray(sent), what, signal);
         return;
       }
       if (errnoName(-sent) !== "EAGAIN") throw syscallError("sendmsg", -sent, what);
-      await writable(this.fd, signal);
+      await writable(this.fd, what, signal);
     }
   }
 
-  #write(bytes: Uint8Array, what: string): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.socket.write(bytes, (error) => {
-        if (error === null || error === undefined) resolve();
-        else
-          reject(new PodnetError("SYSCALL_FAILED", `${what}: ${error.message}`, { cause: error }));
-      });
+  async #write(bytes: Uint8Array, what: string, signal: AbortSignal | undefined): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.socket.write(bytes, (error) => {
+      if (error === null || error === undefined) resolve();
+      else reject(new PodnetError("SYSCALL_FAILED", `${what}: ${error.message}`, { cause: error }));
     });
+    await unlessCancelled(promise, what, signal);
   }
 
   close(): void {
@@ -127,19 +126,33 @@ class OpenConnection implements UnixConnection {
   }
 }
 
-/** Resolves when `fd` takes bytes again, or when the signal aborts. */
-async function writable(fd: number, signal: AbortSignal | undefined): Promise<void> {
+/** Resolves when `fd` takes bytes again. Throws `SYSCALL_FAILED`, `CANCELLED`. */
+async function writable(fd: number, what: string, signal: AbortSignal | undefined): Promise<void> {
+  using opened = new DisposableStack();
   // libuv allows one watcher per descriptor, and the net.Socket is it.
-  const copy = checked(fcntl(fd, F_DUPFD_CLOEXEC, 3), "fcntl", "Cannot watch a socket");
+  const copy = opened.adopt(checked(fcntl(fd, F_DUPFD_CLOEXEC, 3), "fcntl", what), closeSync);
   const { promise, resolve } = Promise.withResolvers<void>();
   const poll = pollFd(copy, "writable", resolve);
-  signal?.addEventListener("abort", () => resolve(), { once: true });
+  opened.defer(() => poll.close());
+  await unlessCancelled(promise, what, signal);
+}
+
+/** Waits for something, but not past the signal. Throws `CANCELLED`. */
+async function unlessCancelled(
+  done: Promise<void>,
+  what: string,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const { promise: aborted, resolve } = Promise.withResolvers<void>();
+  const onAbort = (): void => resolve();
+  signal?.addEventListener("abort", onAbort);
   try {
-    if (!signal?.aborted) await promise;
+    if (signal?.aborted === true) resolve();
+    await Promise.race([done, aborted]);
   } finally {
-    poll.close();
-    closeSync(copy);
+    signal?.removeEventListener("abort", onAbort);
   }
+  throwIfCancelled(signal, what);
 }
 
 /** Who is at the other end of a unix socket, as it was when it connected (or began to listen). */

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { once } from "node:events";
+import { getEventListeners, once } from "node:events";
 import {
   closeSync,
   mkdirSync,
@@ -211,13 +211,38 @@ test("waits for a peer that does not read, and stops when told", async (t) => {
   };
   // More than the socket holds, so only the signal ends it.
   await t.throwsAsync(fill(1000, AbortSignal.timeout(100)), { code: "CANCELLED" });
-  const rest = fill(sent + 50, AbortSignal.timeout(30_000));
+  const patience = AbortSignal.timeout(30_000);
+  const rest = fill(sent + 50, patience);
   let received = 0;
   peer.on("data", (data: Buffer) => (received += data.length));
   await rest;
+  t.is(getEventListeners(patience, "abort").length, 0);
   connection.socket.end();
   await once(peer, "end");
   t.is(received, sent * line.length);
+  peer.destroy();
+});
+
+test("waits for what is queued before a descriptor, and stops when told", async (t) => {
+  const path = join(deepDirectory(t), "a.sock");
+  const server = await listen(t, path);
+  const accepted = once(server, "connection") as Promise<[Socket]>;
+  using connection = await connectUnix(path);
+  const [peer] = await accepted;
+  const fd = openSync("/dev/null", "r");
+  t.teardown(() => closeSync(fd));
+  const queued = Buffer.alloc(4 << 20);
+  connection.socket.write(queued);
+  const waiting: AbortController = new AbortController();
+  const sending = connection.sendWithFd(Buffer.from("getfd\n"), fd, waiting.signal);
+  waiting.abort();
+  await t.throwsAsync(sending, { code: "CANCELLED" });
+  t.is(getEventListeners(waiting.signal, "abort").length, 0);
+  let received = 0;
+  peer.on("data", (data: Buffer) => (received += data.length));
+  connection.socket.end();
+  await once(peer, "end");
+  t.is(received, queued.length, "what was cancelled is not sent");
   peer.destroy();
 });
 
