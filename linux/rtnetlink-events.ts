@@ -39,9 +39,9 @@ class EventWatch implements RtnetlinkWatch {
   readonly #poll: Poll;
   readonly #listener: (event: RtnetlinkEvent) => void;
   readonly #onResync: () => void;
+  readonly #opened: DisposableStack;
   #losses = 0;
   #lossPending = false;
-  #closed = false;
 
   constructor(
     options: WatchOptions,
@@ -50,12 +50,16 @@ class EventWatch implements RtnetlinkWatch {
   ) {
     this.#listener = listener;
     this.#onResync = onResync;
-    this.#socket = new NetlinkSocket({
+    using opened = new DisposableStack();
+    const socket = new NetlinkSocket({
       groups: options.groups.map((group) => eventGroups[group]),
       ...(options.receiveBuffer === undefined ? {} : { receiveBuffer: options.receiveBuffer }),
     });
-    this.#poll = pollFd(this.#socket.fd, "readable", () => this.#read());
-    this.#poll.unref();
+    this.#socket = opened.adopt(socket, () => socket.close());
+    const poll = pollFd(socket.fd, "readable", () => this.#read());
+    this.#poll = opened.adopt(poll, () => poll.close());
+    poll.unref();
+    this.#opened = opened.move();
   }
 
   get losses(): number {
@@ -63,14 +67,15 @@ class EventWatch implements RtnetlinkWatch {
   }
 
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    this.#poll.close();
-    this.#socket.close();
+    this.#opened.dispose();
   }
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  get #closed(): boolean {
+    return this.#opened.disposed;
   }
 
   #read(): void {
@@ -84,7 +89,7 @@ class EventWatch implements RtnetlinkWatch {
       else this.#deliver(part);
     }
     // The queue may be empty by now, and then nothing would wake us for the resync.
-    if (this.#lossPending) setImmediate(() => this.#read());
+    if (this.#lossPending && !this.#closed) setImmediate(() => this.#read());
   }
 
   /** After an overrun the kernel goes on dropping until the queue has been emptied, so the resync waits for that. */

@@ -34,7 +34,7 @@ interface Pending {
  * answer is read right after it, on the same thread, and no two exchanges ever mix. Slow requests are sent on another
  * thread; one is under way at a time.
  */
-export class RtnetlinkExchange {
+export class RtnetlinkExchange implements Disposable {
   readonly #socket = new NetlinkSocket();
   #seq = 0;
   #slow: Promise<unknown> = Promise.resolve();
@@ -76,6 +76,10 @@ export class RtnetlinkExchange {
   close(): void {
     this.#closed = true;
     if (this.#slowCount === 0) this.#socket.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
   }
 
   #checkOpen(): void {

@@ -37,9 +37,19 @@ const dumpPatienceMs = 5000;
  * and others may overtake them: await what something else depends on.
  */
 export class Rtnetlink implements Disposable {
-  readonly #fast = new RtnetlinkExchange();
-  readonly #slow = new RtnetlinkExchange();
-  readonly #beside = new RtnetlinkExchange();
+  readonly #fast: RtnetlinkExchange;
+  readonly #slow: RtnetlinkExchange;
+  readonly #beside: RtnetlinkExchange;
+  readonly #sockets: DisposableStack;
+
+  constructor() {
+    using opened = new DisposableStack();
+    this.#fast = opened.use(new RtnetlinkExchange());
+    this.#slow = opened.use(new RtnetlinkExchange());
+    this.#beside = opened.use(new RtnetlinkExchange());
+    // From here on close() ends them; had one failed to open, the others would be closed by now.
+    this.#sockets = opened.move();
+  }
 
   static open(): Rtnetlink {
     return new Rtnetlink();
@@ -47,9 +57,7 @@ export class Rtnetlink implements Disposable {
 
   /** Closes the sockets; slow requests under way are finished first. A second call does nothing. */
   close(): void {
-    this.#fast.close();
-    this.#slow.close();
-    this.#beside.close();
+    this.#sockets.dispose();
   }
 
   [Symbol.dispose](): void {
@@ -102,6 +110,11 @@ export class Rtnetlink implements Disposable {
   /** Changes settings a link has as a port of its bridge. */
   changeBridgePort(which: link.LinkRef, settings: BridgePortSettings): Promise<void> {
     return this.run(link.changeBridgePort(which, settings));
+  }
+
+  /** Takes a link off its bridge; false when there is no such link. */
+  leaveBridge(which: link.LinkRef): Promise<boolean> {
+    return this.#remove(link.changeLink(which, { master: 0 }));
   }
 
   addAltName(which: link.LinkRef, name: string): Promise<void> {

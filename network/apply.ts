@@ -136,8 +136,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   },
 
   async "detach-port"({ link }, { netlink }) {
-    const port = await netlink.link(link);
-    if (port !== undefined) await netlink.changeLink(port.index, { master: 0 });
+    await netlink.leaveBridge(link);
   },
 
   async "forget-neighbour"({ link, ip }, { netlink }) {
@@ -174,7 +173,7 @@ function writeOptional(key: string, value: string): void {
  * is in it.
  */
 async function deleteLinks(names: readonly IfName[], netlink: Rtnetlink): Promise<void> {
-  const doomed: number[] = [];
+  let doomed: number[] = [];
   for (const name of names) {
     const link = await netlink.link(name);
     // A name may have gone to somebody else since it was looked at.
@@ -182,11 +181,12 @@ async function deleteLinks(names: readonly IfName[], netlink: Rtnetlink): Promis
   }
   if (doomed.length > 1) {
     const group = mark.graveyardGroup;
-    await netlink.batch(doomed.map((index) => changeLink(index, { group })));
-    const buried = await netlink.links({ group });
-    if (buried.every((link) => doomed.includes(link.index))) {
+    // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked after below.
+    await netlink.tryBatch(doomed.map((index) => changeLink(index, { group })));
+    const buried = (await netlink.links({ group })).map((link) => link.index);
+    if (buried.every((index) => doomed.includes(index))) {
       await netlink.deleteGroup(group);
-      return;
+      doomed = doomed.filter((index) => !buried.includes(index));
     }
   }
   for (const index of doomed) await netlink.deleteLink(index);

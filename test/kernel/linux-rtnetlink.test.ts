@@ -94,6 +94,7 @@ test.serial("calls at the same time get each its own answer", async (t) => {
   t.like(results[5], [{ name: "hyper0" }]);
   t.is(results[9], undefined);
   t.is(results[10], false);
+  t.false(await net.leaveBridge("none"));
   t.is((await net.links({ group: 99 })).length, 994);
   t.is((await net.link("hyper0"))?.alias, "podnet:x");
 });
@@ -153,6 +154,24 @@ test.serial("sockets do not pile up", async (t) => {
   }
   await new Promise(setImmediate);
   t.is(readdirSync("/proc/self/fd").length, before);
+});
+
+test.serial("what cannot be opened leaves nothing open", async (t) => {
+  // Another process, whose few descriptors this can use up.
+  const script = `
+    import { closeSync, openSync } from "node:fs";
+    import { Rtnetlink } from "./linux/rtnetlink-socket.ts";
+    const room = () => {
+      const open = [];
+      try { for (;;) open.push(openSync("/dev/null", "r")); } catch {}
+      return open;
+    };
+    const held = room();
+    held.splice(0, 2).forEach((fd) => closeSync(fd));
+    try { Rtnetlink.open(); } catch (error) { console.log(error.details.errno, room().length); }`;
+  const argv = ["prlimit", "--nofile=64:64", process.execPath, "--input-type=module"] as const;
+  const { stdout } = await run([...argv, "-e", script]);
+  t.is(stdout, "EMFILE 2\n");
 });
 
 // Links that are down change without an event, hence `up: true` below.
@@ -287,4 +306,19 @@ test.serial("a closed watch tells nothing more, even from within its listener", 
   await net.changeLink("hyper0", { alias: "y" });
   await new Promise(setImmediate);
   t.is(told.length, 1);
+});
+
+test.serial("a watch closed between a loss and its resync comes to rest", async (t) => {
+  let resyncs = 0;
+  const watch = watchRtnetlink(
+    { groups: ["link"], receiveBuffer: 16_384 },
+    () => watch.close(),
+    () => resyncs++,
+  );
+  await net.addBridge({ name: "hyper0", up: true });
+  for (let i = 0; i < 600; i++) await net.changeLink("hyper0", { alias: `turn ${i}` });
+  while (watch.losses === 0) await new Promise(setImmediate);
+  for (let i = 0; i < 3; i++) await new Promise(setImmediate);
+  t.false(process.getActiveResourcesInfo().includes("Immediate"));
+  t.is(resyncs, 0);
 });

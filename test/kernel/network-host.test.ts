@@ -6,6 +6,7 @@ import { run } from "../../linux/command.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
+import { applyChange } from "../../network/apply.ts";
 import { changesText } from "../../network/change.ts";
 import { bridgeMac } from "../../network/diff-network.ts";
 import {
@@ -13,7 +14,8 @@ import {
   type HostNetworkOptions,
   openHostNetwork,
 } from "../../network/ensure.ts";
-import type { Remembered } from "../../network/memory.ts";
+import { Memory, type Remembered } from "../../network/memory.ts";
+import { podMark } from "../../network/ownership.ts";
 import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { difference, foreignState, ip, networkFragment, podFragment } from "../lab/network.ts";
@@ -608,3 +610,26 @@ async function withoutIptables(body: () => Promise<void>): Promise<void> {
     for (const program of programs) await run(["umount", program]);
   }
 }
+
+test.serial("A tap that goes while links are ended holds up none of the others", async (t) => {
+  await using host = await open();
+  await host.ensure(networkFragment(), signal);
+  const alias = podMark("abcdefghijkl", 0);
+  const names = ["tap2", "tap3", "tap4"] as IfName[];
+  await using taps = new AsyncDisposableStack();
+  const [first] = names.map((name) => taps.use(openTap(name)));
+  for (const name of names) await ip(`link set dev ${name} group 73 alias ${alias}`);
+  // Ends a tap when all of them have been looked at, as a QEMU that exits just then does.
+  class Late extends Rtnetlink {
+    override async tryBatch(...args: Parameters<Rtnetlink["tryBatch"]>): Promise<never> {
+      await first?.close();
+      return (await super.tryBatch(...args)) as never;
+    }
+  }
+  using netlink = new Late();
+  const memory = new Memory("here");
+  await applyChange({ kind: "delete-links", links: names }, { netlink, memory }, signal);
+  const gone = { kind: "detach-port", link: names[0] as IfName } as const;
+  await applyChange(gone, { netlink, memory }, signal);
+  for (const name of names) t.is(await linkOf(name), undefined);
+});
