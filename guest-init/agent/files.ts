@@ -43,12 +43,17 @@ export function readText(path: string): string | undefined {
   }
 }
 
-/** Writes to an open file until all is written. */
-function writeAll(fd: number, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length; ) {
-    const count = sys.write(fd, bytes.subarray(at));
-    if (count === undefined) throw new SysError("write", eagain);
-    at += count;
+/** Writes to an open file until all is written, and closes it. */
+function writeAndClose(fd: number, bytes: Uint8Array): void {
+  try {
+    for (let at = 0; at < bytes.length; ) {
+      const count = sys.write(fd, bytes.subarray(at));
+      // A device may also take nothing without an error, as a virtio port whose queue is full.
+      if (count === undefined || count === 0) throw new SysError("write", eagain);
+      at += count;
+    }
+  } finally {
+    sys.close(fd);
   }
 }
 
@@ -60,35 +65,22 @@ export function writeInto(path: string, text: string): void {
 /** Makes a file with this content, or overwrites the one that is there. */
 export function writeFile(path: string, content: Uint8Array): void {
   const { write, create, truncate, nonBlock } = openFlag;
-  const fd = sys.open(path, write | create | truncate | nonBlock);
-  try {
-    writeAll(fd, content);
-  } finally {
-    sys.close(fd);
-  }
+  writeAndClose(sys.open(path, write | create | truncate | nonBlock), content);
 }
 
 /** Replaces a file whole: readers see the old content or the new one, nothing between. */
 export function replaceFile(path: string, content: Uint8Array, mode = 0o644): void {
+  const { write, create, truncate } = openFlag;
   const next = `${path}.podnet-new`;
-  const fd = sys.open(next, openFlag.write | openFlag.create | openFlag.truncate, mode);
+  const fd = sys.open(next, write | create | truncate, mode);
   try {
-    writeAll(fd, content);
-  } finally {
-    sys.close(fd);
-  }
-  try {
+    writeAndClose(fd, content);
     sys.rename(next, path);
   } catch (thrown) {
     sys.unlink(next);
     // A file that is mounted upon, as /etc/resolv.conf in a container, can only be written in place.
     if (!failedWith(thrown, "EBUSY", "EXDEV")) throw thrown;
-    const file = sys.open(path, openFlag.write | openFlag.truncate);
-    try {
-      writeAll(file, content);
-    } finally {
-      sys.close(file);
-    }
+    writeAndClose(sys.open(path, write | truncate), content);
   }
 }
 

@@ -156,6 +156,23 @@ test.serial("STARTPOD: hostname and DNS files; what cannot be done is refused", 
   t.is(await read("/etc/resolv.conf"), resolver);
 });
 
+test.serial(
+  "a disk that is full: refused, the old file stays, and no half of the new one",
+  async (t) => {
+    const shell = (script: string) => host.run(["sh", "-c", script]);
+    const prepared = await shell(
+      "mkdir -p /tmp/hyper && mount -t tmpfs -o size=8k tmpfs /tmp/hyper && echo old > /tmp/hyper/hostname && head -c 4096 /dev/zero > /tmp/hyper/full",
+    );
+    t.like(prepared.event, { status: 0 }, prepared.stderr.toString());
+    t.like(await host.ask(command.startPod, { hostname: "pod-two" }), isError);
+    t.is(
+      (await shell("cd /tmp/hyper && cat hostname && ls")).stdout.toString(),
+      "old\nfull\nhostname\n",
+    );
+    t.like((await shell("umount /tmp/hyper")).event, { status: 0 });
+  },
+);
+
 test.serial("HELLO agrees on a version and echoes the nonce", async (t) => {
   const hello = async (): Promise<{ epoch: string }> =>
     JSON.parse(
