@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { PodnetError } from "../../core/errors.ts";
 import { run } from "../../linux/command.ts";
@@ -48,10 +48,13 @@ export async function extractVmlinux(bzImage: string, to: string): Promise<void>
 
 async function unpackWith(tool: "lz4" | "xz", packed: Buffer, to: string): Promise<void> {
   const source = `${to}.${tool}`;
-  writeFileSync(source, packed);
-  // lz4 wants names; xz writes to standard output alone. Neither output passes through here.
-  await run(["sh", "-c", `${tool} -dc -- "$1" > "$2"`, "unpack", source, to], {
-    timeoutMs: 120_000,
-  });
-  await run(["rm", "-f", source]);
+  try {
+    writeFileSync(source, packed);
+    // lz4 wants names; xz writes to standard output alone. Neither output passes through here.
+    await run(["sh", "-c", `${tool} -dc -- "$1" > "$2"`, "unpack", source, to], {
+      timeoutMs: 120_000,
+    });
+  } finally {
+    rmSync(source, { force: true });
+  }
 }
