@@ -97,7 +97,7 @@ export interface RunningVm {
    * a `nic-removed` event or the VM's end. Absent means `unplugged`.
    */
   unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending">;
-  /** NICs QEMU has now, by id (query-pci or qom), for reattach and verification. */
+  /** Ids of the NICs the VM has now, for reattach and verification. */
   nics(signal: AbortSignal): Promise<readonly string[]>;
   pause(signal: AbortSignal): Promise<void>;
   resume(signal: AbortSignal): Promise<void>;

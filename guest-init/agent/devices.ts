@@ -6,7 +6,7 @@ const sockRaw = 3;
 const netlinkKobjectUevent = 15;
 
 /** struct sockaddr_nl. */
-export function netlinkAddress(groups: number): Uint8Array {
+function netlinkAddress(groups: number): Uint8Array {
   const address = new Uint8Array(12);
   const view = new DataView(address.buffer);
   view.setUint16(0, afNetlink, true);

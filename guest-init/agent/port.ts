@@ -1,3 +1,4 @@
+import { joinBytes } from "../protocol/bytes.ts";
 import type { Loop, Watch } from "./loop.ts";
 import { SysError, openFlag, pollEvent, sys } from "./sys.ts";
 
@@ -124,12 +125,7 @@ export class Port {
       length += part.length;
       count++;
     }
-    const joined = new Uint8Array(length);
-    let at = 0;
-    for (const part of this.#out.splice(0, count)) {
-      joined.set(part, at);
-      at += part.length;
-    }
+    const joined = joinBytes(this.#out.splice(0, count));
     this.#out.unshift(joined);
     return joined;
   }

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { PodnetError, isPodnetError } from "../../core/errors.ts";
+import { noBytes } from "../protocol/bytes.ts";
 import { agentContainer, command } from "../protocol/codes.ts";
 import {
   type ProcessEvent,
@@ -110,7 +111,7 @@ export class Processes {
           this.#never,
           `signal ${number}`,
         ),
-      ping: () => this.#call(command.ping, new Uint8Array(0), signal, "PING"),
+      ping: () => this.#call(command.ping, noBytes, signal, "PING"),
       gone: () => this.#sessions.delete(id),
     });
     this.#sessions.set(id, session);

@@ -8,7 +8,7 @@ import { malformed } from "../protocol/fields.ts";
  */
 export type FlowMode = "identifying" | "next" | "free";
 
-export const chunkSize = { identifying: 512, next: 512, free: 64 * 1024 } as const;
+const chunkSize = { identifying: 512, next: 512, free: 64 * 1024 } as const;
 
 /** Queue of frames and account of NEXT. Pure: it says what to write, and is told what came. */
 export class Flow {

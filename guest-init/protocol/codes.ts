@@ -41,8 +41,7 @@ export const command = {
   ...extensionCodes,
 } as const;
 
-export type CommandName = keyof typeof command;
-export type CommandCode = (typeof command)[CommandName];
+type CommandName = keyof typeof command;
 
 const names = new Map<number, CommandName>(
   Object.entries(command).map(([name, code]) => [code, name as CommandName]),

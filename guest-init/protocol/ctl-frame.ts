@@ -3,7 +3,7 @@ import { noBytes, readU32, u32Bytes, writeU32 } from "./bytes.ts";
 import { command } from "./codes.ts";
 
 /** Control frame: u32BE code, u32BE total length with these 8 bytes, payload (hyperstart, API 4244). */
-export const ctlHeaderSize = 8;
+const ctlHeaderSize = 8;
 /** Limits of a whole control frame, bytes: what is accepted unless configured, and what may be configured. */
 export const ctlLimit = { default: 1024 * 1024, max: 10 * 1024 * 1024 } as const;
 

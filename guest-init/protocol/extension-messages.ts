@@ -119,7 +119,7 @@ function unique(values: readonly string[], key: string): void {
 }
 
 /** Longest wait for an interface, milliseconds. */
-export const configureWaitMax = 60_000;
+const configureWaitMax = 60_000;
 
 export const encodeGuestConfig = (config: GuestConfig): Uint8Array => encodeJson(config);
 /** Payload of CONFIGURE. Throws `AGENT_PROTOCOL` with the key at fault. */

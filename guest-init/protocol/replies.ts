@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
-import { joinBytes, readU32, u32Bytes } from "./bytes.ts";
+import { joinBytes, noBytes, readU32, u32Bytes } from "./bytes.ts";
 import { apiVersion } from "./codes.ts";
 import { Fields, asString, encodeJson, given, malformed } from "./fields.ts";
 
@@ -40,7 +40,7 @@ export const encodeFailure = (failure: Failure): Uint8Array =>
 
 /** ERROR to any other command: text ended by NUL, as KILLCONTAINER's; empty for none. */
 export const encodeErrorText = (text: string): Uint8Array =>
-  text === "" ? new Uint8Array(0) : joinBytes([encodeUtf8(text), new Uint8Array(1)]);
+  text === "" ? noBytes : joinBytes([encodeUtf8(text), new Uint8Array(1)]);
 
 /** Longest reason kept from a guest, characters. */
 const reasonLimit = 400;

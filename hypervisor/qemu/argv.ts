@@ -28,7 +28,7 @@ export const maxDisks = 16;
  * Kernel words every guest gets. `noreplace-smp` and `cryptomgr.notests` save a quarter of the boot under software
  * emulation (Debian's 6.1 kernel). After a panic the guest restarts and its agent says READY once more.
  */
-export const baseCmdline = "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests";
+const baseCmdline = "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests";
 
 /**
  * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is named relative to

@@ -1,4 +1,4 @@
-/* What sys.c and spawn.c see of the JavaScript engine: arguments in, one number out. */
+/* What sys.c and process.c see of the JavaScript engine: arguments in, one number out. */
 #ifndef PODNET_ENGINE_H
 #define PODNET_ENGINE_H
 

@@ -127,8 +127,8 @@ CALL(setClock) {
 
 /* --- descriptors ---------------------------------------------------------------------------------- */
 
-/* Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump of Linux 6.1), each padded to
-   four bytes as the messages in it are. */
+/* Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump of Linux 6.1),
+   each padded to four bytes as the messages in it are. */
 static double receive_all(int fd, struct bytes into) {
   uint32_t used = 0;
   while (into.length - used >= 32768) {
