@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
+import { type ResolverWords, renderResolver } from "../protocol/resolver.ts";
 import { makeDirectories, readText, replaceFile } from "./files.ts";
-import { renderResolver } from "./resolver.ts";
 import { openFlag, sys } from "./sys.ts";
 
 /** Where hyperstart keeps files of the pod for its containers. */
@@ -17,12 +17,6 @@ export function setHostname(name: string): void {
 }
 
 export const hostname = (): string => (readText("/proc/sys/kernel/hostname") ?? "").trimEnd();
-
-export interface ResolverWords {
-  readonly servers: readonly string[];
-  readonly search: readonly string[];
-  readonly options: readonly string[];
-}
 
 /** Writes /etc/resolv.conf, and hyperstart's copy. */
 export function setResolver(dns: ResolverWords): void {

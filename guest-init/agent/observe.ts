@@ -5,10 +5,10 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { Scope } from "../../linux/rtnetlink/scope.ts";
 import type { GuestRoute, ObservedGuest, ObservedInterface } from "../protocol/configure.ts";
+import { parseResolver } from "../protocol/resolver.ts";
 import { readText } from "./files.ts";
 import { hostname, residentKib } from "./machine.ts";
 import type { Netlink } from "./netlink.ts";
-import { parseResolver } from "./resolver.ts";
 import { sys } from "./sys.ts";
 
 const isName = (name: string): boolean => {

@@ -1,17 +1,17 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type Ip, isIp, parseIp } from "../../core/address.ts";
 import { PodnetError, isPodnetError } from "../../core/errors.ts";
 import { decodeUtf8 } from "../../core/utf8.ts";
+import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import type {
   GuestConfig,
-  GuestDns,
   GuestRoute,
   ObservedGuest,
   ObservedInterface,
 } from "../protocol/configure.ts";
 import { encodeInterfaceSetup, encodeRouteSetup } from "../protocol/network-messages.ts";
 import { emptyStartPod, encodeStartPod } from "../protocol/pod-messages.ts";
+import { parseResolver } from "../protocol/resolver.ts";
 import { hyperstartInput } from "../protocol/tty-frame.ts";
 import { abortError } from "./aborting.ts";
 import type { Dialect, DialectContext } from "./dialect.ts";
@@ -119,7 +119,7 @@ export class HyperstartDialect implements Dialect {
           details: { waited_ms: config.waitMs },
         });
       // READY from the host makes it look at its PCI buses again.
-      if (!asked) await this.#call(command.ready, new Uint8Array(0), "to rescan PCI", signal);
+      if (!asked) await this.#call(command.ready, noBytes, "to rescan PCI", signal);
       await delay(lookMs, undefined, { signal }).catch(() => {
         throw abortError(signal, "Waiting for an interface");
       });
@@ -143,7 +143,7 @@ export class HyperstartDialect implements Dialect {
     return {
       requestId,
       hostname: hostname.trim().slice(0, 255),
-      dns: parseResolvConf(resolv),
+      dns: parseResolver(resolv),
       interfaces,
       routes,
       clockMs: Number(/^\d{1,12}$/.exec(seconds.trim())?.[0] ?? 0) * 1000,
@@ -179,19 +179,4 @@ export class HyperstartDialect implements Dialect {
     const deadlineMs = this.#context.limits.commandMs;
     await this.#context.control.call(code, payload, { deadlineMs, signal, what });
   }
-}
-
-/** resolv.conf as far as it is understood. */
-export function parseResolvConf(text: string): GuestDns {
-  const servers: Ip[] = [];
-  const search: string[] = [];
-  const options: string[] = [];
-  for (const line of text.split("\n")) {
-    const [key, ...words] = line.trim().split(/\s+/);
-    if (key === "nameserver" && words[0] !== undefined && isIp(words[0]))
-      servers.push(parseIp(words[0]));
-    if (key === "search") search.push(...words);
-    if (key === "options") options.push(...words);
-  }
-  return { servers, search, options };
 }

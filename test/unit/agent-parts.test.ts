@@ -6,7 +6,7 @@ import { guestRoutes } from "../../guest-init/agent/observe.ts";
 import { parseOptions } from "../../guest-init/agent/options.ts";
 import { environment } from "../../guest-init/agent/processes.ts";
 import { failurePayload } from "../../guest-init/agent/reply.ts";
-import { parseResolver, renderResolver } from "../../guest-init/agent/resolver.ts";
+import { parseResolver, renderResolver } from "../../guest-init/protocol/resolver.ts";
 import { SysError } from "../../guest-init/agent/sys.ts";
 import { identify } from "../../guest-init/agent/users.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -84,7 +84,9 @@ test("resolv.conf survives being written and read", (t) => {
   );
   t.deepEqual(parseResolver(renderResolver(dns)) as unknown, dns);
   t.deepEqual(
-    parseResolver("# x\nnameserver fe80::1%eth0\ndomain d\n\tsearch\te f \n") as unknown,
+    parseResolver(
+      "# x\nnameserver fe80::1%eth0\nnameserver x\ndomain d\n\tsearch\te f \n",
+    ) as unknown,
     {
       servers: [],
       search: ["e", "f"],

@@ -1,6 +1,5 @@
 import test from "ava";
 import { Flow } from "../../guest-init/channel/flow.ts";
-import { parseResolvConf } from "../../guest-init/channel/hyperstart.ts";
 import {
   checkForHyperstart,
   interfaceStep,
@@ -63,17 +62,6 @@ test("text no guest should print yields nothing and throws nothing", (t) => {
   t.deepEqual(
     parseIpAddr("1: a: <UP> mtu 1\n link/ether nonsense\n inet 999.1.1.1/8 scope global"),
     [],
-  );
-});
-
-test("resolv.conf", (t) => {
-  t.deepEqual(
-    parseResolvConf("nameserver 8.8.8.8\nnameserver x\nsearch a b\noptions ndots:2\n#\n"),
-    {
-      servers: ["8.8.8.8" as never],
-      search: ["a", "b"],
-      options: ["ndots:2"],
-    },
   );
 });
 

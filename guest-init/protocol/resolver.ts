@@ -1,12 +1,15 @@
 import { isIp, parseIp } from "../../core/address.ts";
-import type { GuestDns } from "../protocol/configure.ts";
+import type { GuestDns } from "./configure.ts";
 
-/** resolv.conf (resolv.conf(5)). Words come checked: none holds white space. */
-export function renderResolver(dns: {
+/** What resolv.conf says, as it stands there. */
+export interface ResolverWords {
   readonly servers: readonly string[];
   readonly search: readonly string[];
   readonly options: readonly string[];
-}): string {
+}
+
+/** resolv.conf (resolv.conf(5)). Words come checked: none holds white space. */
+export function renderResolver(dns: ResolverWords): string {
   const lines = dns.servers.map((server) => `nameserver ${server}`);
   if (dns.search.length > 0) lines.push(`search ${dns.search.join(" ")}`);
   if (dns.options.length > 0) lines.push(`options ${dns.options.join(" ")}`);
@@ -16,7 +19,7 @@ export function renderResolver(dns: {
 /** Reads resolv.conf back; what is not understood, such as a server with a zone, is left out. */
 export function parseResolver(text: string): GuestDns {
   const servers: string[] = [];
-  let search: string[] = [];
+  let search: readonly string[] = [];
   const options: string[] = [];
   for (const line of text.split("\n")) {
     const [keyword, ...words] = line.trim().split(/\s+/);
