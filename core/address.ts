@@ -19,13 +19,21 @@ export type Mac = Brand<string, "Mac">;
 /** Bits in an address of the family. */
 export const familyBits = (family: Family): 32 | 128 => (family === 4 ? 32 : 128);
 
-const invalid = (text: string, wanted: string, field: string | undefined): PodnetError =>
+const hints = {
+  "an IP address": "Write an address such as 192.168.123.2 or fd00::2, without zone or port",
+  "an address with its prefix length":
+    "Write an address and a length, such as 192.168.123.2/24 or fd00::2/64",
+  "a network": "Write an address and a length, such as 192.168.123.0/24 or fd00::/64",
+} as const;
+
+const invalid = (
+  text: string,
+  wanted: keyof typeof hints,
+  field: string | undefined,
+): PodnetError =>
   new PodnetError("ADDRESS_INVALID", `"${printable(text)}" is not ${wanted}`, {
     ...(field === undefined ? {} : { field }),
-    hint:
-      wanted.includes("prefix") || wanted.includes("network")
-        ? "Write an address and a length, such as 192.168.123.0/24 or fd00::/64"
-        : "Write an address such as 192.168.123.2 or fd00::2, without zone or port",
+    hint: hints[wanted],
   });
 
 /** Strict dotted decimal, as inet_pton: four parts, no leading zeros. Undefined when it is not that. */

@@ -77,10 +77,14 @@ export function podIdFromBytes(random: Uint8Array): PodId {
   return id as PodId;
 }
 
-/** Text as it may stand in a message or log line: control characters escaped, at most 80 characters. */
+/**
+ * Text of others as it may stand between quotes in a message, a log line or a terminal: what steers, hides or turns
+ * what is around it comes out as `\u001b`; at most 80 characters.
+ */
 export function printable(text: string): string {
   const escaped = text.replace(
-    /[\u0000-\u001f"\\\u007f-\u009f\u2028\u2029]/g,
+    // Quotes, C0 and C1 controls, line separators, what has no width, and Bidi_Control (Unicode 15).
+    /["\\\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
   return escaped.length > 80 ? `${escaped.slice(0, 79)}…` : escaped;

@@ -81,7 +81,7 @@ export function decodeUtf8(bytes: Uint8Array): string {
     }
     points.push(valid ? point : 0xfffd);
     i += used;
-    if (points.length >= 4096) flush();
+    if (points.length >= textChunk) flush();
   }
   flush();
   return chunks.join("");

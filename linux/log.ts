@@ -94,16 +94,3 @@ function serializeError(error: unknown): unknown {
     ...(cause === undefined ? {} : { cause: serializeError(cause) }),
   };
 }
-
-/**
- * Text a guest wrote, fit for a log or a terminal: control characters, escape sequences and text-direction marks come
- * out as `\u001b`, and at most `limit` characters of it.
- */
-export function escapeGuestText(text: string, limit = 1024): string {
-  const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
-  return cut.replace(
-    // C0 and C1 controls, and what turns or hides text (Unicode 15, Bidi_Control, line and paragraph separators).
-    /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
-}

@@ -79,6 +79,8 @@ test("pod ids, names and hostnames", (t) => {
 
 test("text from outside cannot break out of a message", (t) => {
   t.is(printable('a"b\nc'), "a\\u0022b\\u000ac");
+  t.is(printable("\u001b[2J\u009b\u202eb\u2066"), "\\u001b[2J\\u009b\\u202eb\\u2066");
+  t.is(printable("Grüße, мир, 世界"), "Grüße, мир, 世界");
   t.is(printable("x".repeat(100)).length, 80);
 });
 

@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../core/errors.ts";
-import { escapeGuestText, type Log, type LogOptions, openLog } from "../../linux/log.ts";
+import { type Log, type LogOptions, openLog } from "../../linux/log.ts";
 
 function capture(options: Partial<LogOptions> = {}): {
   log: Log;
@@ -59,13 +59,4 @@ test("an error is written with code, hint, details and its causes", (t) => {
     details: { a: 1 },
     cause: { code: "SYSCALL_FAILED", cause: { type: "Error", message: "root" } },
   });
-});
-
-test("what a guest wrote cannot steer a terminal or forge a line", (t) => {
-  t.is(
-    escapeGuestText('a\n{"level":"info"}\u001b[2J\u009b\u202eb'),
-    'a\\u000a{"level":"info"}\\u001b[2J\\u009b\\u202eb',
-  );
-  t.is(escapeGuestText("Grüße, мир, 世界"), "Grüße, мир, 世界");
-  t.is(escapeGuestText("x".repeat(2000), 10), `${"x".repeat(10)}…`);
 });
