@@ -6,7 +6,7 @@ export class MonotoneTime {
 
   /** Our time for the clock's `now`. */
   at(now: number): number {
-    if (!Number.isFinite(now)) throw new RangeError(`${now} is no time`);
+    checkTime(now);
     if (now + this.#skew < this.#latest) this.#skew = this.#latest - now;
     this.#latest = now + this.#skew;
     return this.#latest;
@@ -14,6 +14,7 @@ export class MonotoneTime {
 
   /** Takes over a moment noted on the clock, perhaps before a restart. */
   adopt(moment: number): number {
+    checkTime(moment);
     const ours = moment + this.#skew;
     this.#latest = Math.max(this.#latest, ours);
     return ours;
@@ -23,4 +24,9 @@ export class MonotoneTime {
   onClock(ours: number): number {
     return ours - this.#skew;
   }
+}
+
+/** One that is endless would stop time for good. */
+function checkTime(moment: number): void {
+  if (!Number.isFinite(moment)) throw new RangeError(`${moment} is no time`);
 }

@@ -17,7 +17,7 @@ import type { Occupancy, Offset } from "./occupancy.ts";
 import { SparseSet } from "./sparse.ts";
 
 /** Shortest and longest prefix a pool can have. A /31 or /32 has no room for network, broadcast and a pod. */
-export const poolLengths = {
+const poolLengths = {
   4: { shortest: 8, longest: 30 },
   6: { shortest: 8, longest: 126 },
 } as const;

@@ -217,6 +217,15 @@ test.serial("a clock set back neither ends nor prolongs a quarantine", (t) => {
   t.throws(() => pool.stats(Number.NaN), { instanceOf: RangeError });
 });
 
+test.serial("a moment that is none is refused, and time goes on", (t) => {
+  const pool = open("10.0.0.0/29");
+  const ip = parseIp("10.0.0.2");
+  for (const moment of [Number.POSITIVE_INFINITY, Number.NaN])
+    t.throws(() => pool.quarantine(ip, moment), { instanceOf: RangeError });
+  pool.quarantine(ip, clock.now());
+  t.is(pool.stats(clock.now() + 60_000).quarantined, 0n);
+});
+
 test.serial("a quarantine survives a restart during which the clock was set back", (t) => {
   const pool = open("10.0.0.0/24");
   pool.release(pool.acquire(a));
