@@ -1,4 +1,4 @@
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, statSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { ExecaError, execa } from "execa";
 import { PodnetError } from "../core/errors.ts";
@@ -25,14 +25,15 @@ export interface CommandResult {
 // A service's PATH may lack the system directories, where ip and iptables live.
 const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/** Absolute path of a program on PATH or in the system's own directories; undefined when it is not installed. */
+/** Path of a program on PATH or in the system's own directories; undefined when it is not installed. */
 export function findProgram(name: string): string | undefined {
   const path = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
   for (const directory of [...path, ...systemDirectories]) {
     const candidate = join(directory, name);
     try {
       accessSync(candidate, constants.X_OK);
-      return candidate;
+      // A directory is "executable" too.
+      if (statSync(candidate).isFile()) return candidate;
     } catch {}
   }
   return undefined;

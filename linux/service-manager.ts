@@ -25,6 +25,7 @@ export function tellServiceManager(address: string, state: "READY=1" | "STOPPING
       `${what}: it is neither a path nor an abstract name`,
       {
         field: "NOTIFY_SOCKET",
+        hint: "Write an absolute path, or @ and a name, of at most 108 bytes",
       },
     );
   if (address.startsWith("@")) name[0] = 0;

@@ -10,7 +10,9 @@ import { fileError } from "./syscall-error.ts";
 function sysctlPath(key: string): string {
   const path = key.includes("/") ? key : key.replaceAll(".", "/");
   if (!/^[a-z0-9_]+(?:\/[A-Za-z0-9_.@+=-]+)+$/.test(path) || /(?:^|\/)\.\.?(?:\/|$)/.test(path))
-    throw new PodnetError("INVALID_ARGUMENT", `Sysctl key "${printable(key)}" is not usable`);
+    throw new PodnetError("INVALID_ARGUMENT", `Sysctl key "${printable(key)}" is not usable`, {
+      hint: "Write it as sysctl(8) does: with dots, or with slashes where a part holds a dot",
+    });
   return `/proc/sys/${path}`;
 }
 

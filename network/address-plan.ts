@@ -1,7 +1,5 @@
 import {
   type Cidr,
-  contains,
-  familyBits,
   familyOf,
   type Ip,
   type IpPrefix,
@@ -82,15 +80,4 @@ export function planAddresses(text: string, field = "cidr"): AddressPlan {
     gateway: withLength(ipFromBigInt(family, gateway), length),
     reserved: reserved.map((value) => ipFromBigInt(family, value)),
   };
-}
-
-/** Whether the address can be a pod's: in the subnet and not reserved. */
-export function usableByPods(plan: AddressPlan, ip: Ip): boolean {
-  return contains(plan.network, ip) && !plan.reserved.includes(ip);
-}
-
-/** How many addresses the subnet has for pods. */
-export function podCapacity(plan: AddressPlan): bigint {
-  const hostBits = familyBits(familyOf(plan.network)) - lengthOf(plan.network);
-  return (1n << BigInt(hostBits)) - BigInt(plan.reserved.length);
 }

@@ -71,6 +71,7 @@ export function throwFailures(failures: readonly PodnetError[]): void {
   throw new PodnetError(first.code, first.message, {
     ...(first.hint === undefined ? {} : { hint: first.hint }),
     ...(first.field === undefined ? {} : { field: first.field }),
+    ...(first.step === undefined ? {} : { step: first.step }),
     details: { ...first.details, failures: failures.length },
     cause,
   });

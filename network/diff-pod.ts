@@ -84,6 +84,7 @@ const taken = (port: PortDesired, alias: string): PodnetError =>
     "NAME_IN_USE",
     `Link "${port.tap}" exists and is "${alias}", not "${port.alias}"`,
     {
+      hint: "Delete or rename that link, and try again",
       details: { tap: port.tap, alias },
     },
   );

@@ -26,11 +26,6 @@ export const bind = libc.func("int bind(int, const void *, uint32_t)") as KoffiF
   (fd: number, address: Bytes, length: number) => number
 >;
 
-/** `int getsockname(int fd, struct sockaddr *, socklen_t *)` */
-export const getsockname = libc.func("int getsockname(int, void *, void *)") as KoffiFunc<
-  (fd: number, address: Bytes, length: Bytes) => number
->;
-
 /** `int getsockopt(int fd, int level, int name, void *value, socklen_t *)` */
 export const getsockopt = libc.func("int getsockopt(int, int, int, void *, void *)") as KoffiFunc<
   (fd: number, level: number, name: number, value: Bytes, length: Bytes) => number

@@ -2,7 +2,6 @@
 export const RTM_NEWLINK = 16;
 export const RTM_DELLINK = 17;
 export const RTM_GETLINK = 18;
-export const RTM_SETLINK = 19;
 export const RTM_NEWADDR = 20;
 export const RTM_DELADDR = 21;
 export const RTM_GETADDR = 22;
@@ -16,7 +15,6 @@ export const RTM_NEWLINKPROP = 108;
 export const RTM_DELLINKPROP = 109;
 
 /** Address families: include/linux/socket.h. */
-export const AF_UNSPEC = 0;
 export const AF_INET = 2;
 export const AF_BRIDGE = 7;
 export const AF_INET6 = 10;

@@ -11,7 +11,6 @@ export const IFLA_IFALIAS = 20;
 export const IFLA_GROUP = 27;
 export const IFLA_NET_NS_FD = 28;
 export const IFLA_EXT_MASK = 29;
-export const IFLA_CARRIER = 33;
 export const IFLA_LINK_NETNSID = 37;
 export const IFLA_MIN_MTU = 50;
 export const IFLA_MAX_MTU = 51;

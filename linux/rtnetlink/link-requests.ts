@@ -187,7 +187,9 @@ export const deleteLink = (link: LinkRef): Request => ({
 /** Ends every link of a group at once. `ENODEV` when it is empty. Group 0 is where links are born, hence refused. */
 export function deleteGroup(group: number): Request {
   if (!Number.isInteger(group) || group <= 0 || group > 0xffffffff)
-    throw new PodnetError("INVALID_ARGUMENT", `Link group ${group} cannot be deleted`);
+    throw new PodnetError("INVALID_ARGUMENT", `Link group ${group} cannot be deleted`, {
+      hint: "Use a group from 1 to 4294967295",
+    });
   return {
     type: RTM_DELLINK,
     flags: 0,

@@ -4,10 +4,8 @@ import { malformed, Reader } from "./reader.ts";
 export const NLMSG_NOOP = 1;
 export const NLMSG_ERROR = 2;
 export const NLMSG_DONE = 3;
-export const NLMSG_OVERRUN = 4;
 
 export const NLM_F_REQUEST = 0x01;
-export const NLM_F_MULTI = 0x02;
 export const NLM_F_ACK = 0x04;
 export const NLM_F_DUMP_INTR = 0x10;
 export const NLM_F_DUMP = 0x300;

@@ -1,6 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { joinWords, type SavedRule } from "./save-format.ts";
+import { joinWords } from "./save-format.ts";
 
 export type TableName = "filter" | "nat";
 export const tableNames: readonly TableName[] = ["filter", "nat"];
@@ -55,9 +55,6 @@ const canonicalWord = (word: string): string =>
 /** `filter -A FORWARD -i hyper0 …`, as people and golden tests read it. */
 export const ruleText = (rule: Rule): string =>
   `${rule.table} -A ${rule.chain} ${joinWords(rule.args)}`;
-
-export const sameRule = (observed: SavedRule, wanted: Rule): boolean =>
-  observed.chain === wanted.chain && ruleKey(observed.args) === ruleKey(wanted.args);
 
 const builtIn =
   "PREROUTING INPUT FORWARD OUTPUT POSTROUTING ACCEPT DROP QUEUE RETURN REJECT DNAT SNAT MASQUERADE REDIRECT".split(

@@ -63,7 +63,7 @@ function parseRule(line: string): SavedRule | undefined {
  * Lines, where a line break inside quotes is part of the line: a comment may hold one, and what follows it must not
  * pass for a rule. Comments of the file itself (`# Completed on …`) are left out.
  */
-export function logicalLines(output: string): string[] {
+function logicalLines(output: string): string[] {
   const lines: string[] = [];
   let line = "";
   let quoted = false;

@@ -60,4 +60,5 @@ test("programs are found in the system directories too", (t) => {
   t.regex(findProgram("sh") ?? "", /\/sh$/);
   t.regex(findProgram("ip") ?? "", /\/ip$/);
   t.is(findProgram("no-such-program-here"), undefined);
+  t.is(findProgram("."), undefined, "a directory is no program");
 });
