@@ -76,6 +76,8 @@ export async function openDaemon(
     log: logOf("pod"),
     metrics,
   });
+  // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
+  opened.defer(() => pods.close(0));
   await pods.recover(bootId());
   await sweep(network, records, config);
   setMeta(db, "boot_id", bootId());

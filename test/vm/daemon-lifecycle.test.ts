@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
@@ -118,6 +119,23 @@ test.serial("a network is not moved from under its pods", async (t) => {
   await rig.restart("stop");
   await rig.lab.host.ping("192.168.123.2", 1);
 });
+
+test.serial(
+  "a start that fails once it has taken pods over ends, and lets go of them",
+  async (t) => {
+    await rig.daemon.stop();
+    const program = join(import.meta.dirname, "../../bin/podnetd");
+    const { configFile } = rig.daemon;
+    const started = rig.lab.host.spawn(
+      [program, "--config", configFile, "--socket", "/nowhere/podnet.sock"],
+      { stdio: "ignore" },
+    );
+    const [code] = (await once(started, "exit")) as [number];
+    t.is(code, 6);
+    await rig.restart("stop");
+    await rig.lab.host.ping("192.168.123.2", 1);
+  },
+);
 
 test.serial("a guest that reboots is configured again, and reached again", async (t) => {
   const ended = new AbortController();
