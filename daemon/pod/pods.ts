@@ -13,7 +13,7 @@ import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
-import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodRecords, RequestKey } from "./records.ts";
@@ -265,7 +265,16 @@ export class Pods {
       // An aborted create has left nothing.
       if (row === undefined) return { id, name, existed: true };
       const live = this.#live.get(id) ?? livePod(row.plan, records.run(id));
-      records.state(row.plan, "deleting");
+      try {
+        records.state(row.plan, "deleting");
+      } catch (thrown) {
+        // Nothing has begun: what runs runs on, and is followed as before.
+        if (live.vm !== undefined) {
+          adoptVm(live, live.vm);
+          supervise(live, this.#supervision);
+        }
+        throw thrown;
+      }
       unsubscribe(live);
       this.#live.delete(id);
       const failures = await undoPod(live, host, { graceful: !options.force });

@@ -279,3 +279,20 @@ test("a start that waits for another is refused when the daemon ends meanwhile",
   const codes = (await both).map((each) => each.status === "rejected" && each.reason.code);
   t.deepEqual(codes, ["CANCELLED", "CANCELLED"]);
 });
+
+test("a pod whose delete cannot be written down runs on, and is followed as before", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  node.db.get("PRAGMA query_only = ON");
+  await t.throwsAsync(node.pods.delete(id, { force: false }), { code: "STATE_UNWRITABLE" });
+  node.db.get("PRAGMA query_only = OFF");
+  t.is(node.pods.find(id).state, "running");
+  const { promise: configured, resolve } = Promise.withResolvers<void>();
+  node.onCall = (call) => {
+    if (call === "configure") resolve();
+  };
+  await new Promise((turn) => setImmediate(turn));
+  node.readyAgain();
+  await configured;
+  await node.pods.close(1000);
+});
