@@ -83,9 +83,11 @@ export function podIdFromBytes(random: Uint8Array): PodId {
  */
 export function printable(text: string): string {
   const escaped = text.replace(
-    // Quotes, C0 and C1 controls, line separators, what has no width, and Bidi_Control (Unicode 15).
-    /["\\\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+    // Quotes, C0 and C1 controls, line separators, what has no width, Bidi_Control (Unicode 15), and lone surrogates,
+    // which are what \ud800-\udfff matches with the flag u.
+    /["\\\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]/gu,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-  return escaped.length > 80 ? `${escaped.slice(0, 79)}…` : escaped;
+  // A pair is not cut in two: gRPC cannot send half of one (encodeURIComponent throws).
+  return escaped.length > 80 ? `${escaped.slice(0, 79).replace(/[\ud800-\udbff]$/, "")}…` : escaped;
 }

@@ -82,6 +82,13 @@ test("text from outside cannot break out of a message", (t) => {
   t.is(printable("\u001b[2J\u009b\u202eb\u2066"), "\\u001b[2J\\u009b\\u202eb\\u2066");
   t.is(printable("Grüße, мир, 世界"), "Grüße, мир, 世界");
   t.is(printable("x".repeat(100)).length, 80);
+  // Half a pair would make gRPC's percent-encoding of the message fail (encodeURIComponent).
+  t.is(printable(`${"x".repeat(78)}😀x`), `${"x".repeat(78)}…`);
+  fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 100 }), fc.nat(0x7ff), (text, half) => {
+      t.true(printable(`${text}${String.fromCharCode(0xd800 + half)}`).isWellFormed());
+    }),
+  );
 });
 
 test("an error keeps its code, context and cause; the innermost context wins", (t) => {
