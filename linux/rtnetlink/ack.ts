@@ -10,6 +10,7 @@ import {
   NLMSG_ERROR,
   type NetlinkMessage,
 } from "./message.ts";
+import { optional } from "./optional.ts";
 import { malformed, Reader } from "./reader.ts";
 
 // include/uapi/linux/netlink.h, enum nlmsgerr_attrs (Linux 6.1)
@@ -68,14 +69,6 @@ function verdict(error: number, flags: number, rest: Uint8Array): Ack {
 function optionalText(attributes: Attributes): { text?: string } {
   const value = attributes.get(NLMSGERR_ATTR_MSG);
   return value === undefined ? {} : { text: textOf(value) };
-}
-
-/** A property that is there only when it has a value. */
-export function optional<Name extends string, Value>(
-  name: Name,
-  value: Value | undefined,
-): { readonly [Key in Name]?: Value } {
-  return value === undefined ? {} : ({ [name]: value } as { [Key in Name]?: Value });
 }
 
 const hints: Readonly<Record<string, string>> = {

@@ -6,7 +6,7 @@ import {
   lengthOf,
   withLength,
 } from "../../core/address.ts";
-import { optional } from "./ack.ts";
+import { optional } from "./optional.ts";
 import { parseAttributes } from "./attributes.ts";
 import { RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR } from "./constants.ts";
 import { familyFilter, familyNumber } from "./family.ts";

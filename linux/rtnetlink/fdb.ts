@@ -1,5 +1,5 @@
 import { type Ip, ipToBytes, type Mac, macToBytes } from "../../core/address.ts";
-import { optional } from "./ack.ts";
+import { optional } from "./optional.ts";
 import { parseAttributes } from "./attributes.ts";
 import { AF_BRIDGE, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH } from "./constants.ts";
 import {

@@ -1,5 +1,5 @@
 import { familyOf, type Ip, ipToBytes } from "../../core/address.ts";
-import { optional } from "./ack.ts";
+import { optional } from "./optional.ts";
 import type { Attributes } from "./attributes.ts";
 import type { Writer } from "./writer.ts";
 

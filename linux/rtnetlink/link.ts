@@ -1,5 +1,5 @@
 import type { Mac } from "../../core/address.ts";
-import { optional } from "./ack.ts";
+import { optional } from "./optional.ts";
 import { type Attributes, parseAttributes, textOf } from "./attributes.ts";
 import { type BridgePort, readBridgePort } from "./bridge-port.ts";
 import { AF_BRIDGE } from "./constants.ts";

@@ -1,5 +1,5 @@
 import { type Cidr, type Family, type Ip, ipFromBytes } from "../../core/address.ts";
-import { optional } from "./ack.ts";
+import { optional } from "./optional.ts";
 import { type Attributes, parseAttributes } from "./attributes.ts";
 import { AF_INET, AF_INET6 } from "./constants.ts";
 import { malformed, Reader } from "./reader.ts";
