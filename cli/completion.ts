@@ -1,28 +1,28 @@
 import { Argument, type Command } from "commander";
 import type { Context } from "./context.ts";
 
-/** Commands that take pods by name. */
-const takesPods = new Set(["get", "start", "delete", "rm", "watch", "exec", "console", "verify"]);
-
 interface Words {
   readonly name: string;
   readonly options: readonly string[];
+  readonly takesPods: boolean;
 }
 
 function wordsOf(program: Command): Words[] {
   return program.commands.flatMap((command) => {
     const options = command.options.flatMap(({ long }) => (long === undefined ? [] : [long]));
+    const takesPods = command.registeredArguments.some((each) => /^pods?$/.test(each.name()));
     return [command.name(), ...command.aliases()].map((name) => ({
       name,
       options: [...options, "--help"],
+      takesPods,
     }));
   });
 }
 
 /** bash and, through its bashcompinit, zsh. Pods' names come from the daemon at the moment of asking. */
 function bash(words: readonly Words[]): string {
-  const cases = words.map(({ name, options }) => {
-    const pods = takesPods.has(name) ? " $(_podnet_pods)" : "";
+  const cases = words.map(({ name, options, takesPods }) => {
+    const pods = takesPods ? " $(_podnet_pods)" : "";
     return `    ${name}) words="${options.join(" ")}${pods}" ;;`;
   });
   return `_podnet_pods() { podnet list 2>/dev/null | awk 'NR > 1 { print $1 }'; }
@@ -39,13 +39,13 @@ complete -o default -F _podnet podnet
 }
 
 function fish(words: readonly Words[]): string {
-  const lines = words.flatMap(({ name, options }) => [
+  const lines = words.flatMap(({ name, options, takesPods }) => [
     `complete -c podnet -n __fish_use_subcommand -a ${name}`,
     ...options.map(
       (option) =>
         `complete -c podnet -n "__fish_seen_subcommand_from ${name}" -l ${option.replace(/^--/, "")}`,
     ),
-    ...(takesPods.has(name)
+    ...(takesPods
       ? [`complete -c podnet -n "__fish_seen_subcommand_from ${name}" -a "(__podnet_pods)"`]
       : []),
   ]);
