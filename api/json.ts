@@ -70,7 +70,9 @@ export function readJson<Desc extends DescMessage>(
   json: JsonValue,
 ): MessageShape<Desc> {
   if (!isObject(json)) {
-    throw new PodnetError("INVALID_ARGUMENT", `Wanted an object with the fields of ${desc.name}`);
+    throw new PodnetError("INVALID_ARGUMENT", `Wanted an object with the fields of ${desc.name}`, {
+      hint: `Fields are ${desc.fields.map(({ name }) => name).join(", ") || "none: write {}"}`,
+    });
   }
   checkFields(desc, json, "");
   try {
@@ -101,6 +103,7 @@ export function parseJsonText(text: string): JsonValue {
     return JSON.parse(text) as JsonValue;
   } catch (cause) {
     throw new PodnetError("INVALID_ARGUMENT", `Not JSON: ${printable((cause as Error).message)}`, {
+      hint: "Send one JSON object, with names and texts in double quotes",
       cause,
     });
   }
@@ -124,7 +127,10 @@ export function strictJson(input: DescMessage): Partial<JsonReadOptions & JsonWr
         } catch (thrown) {
           throw toConnectError(
             thrown instanceof TypeError
-              ? new PodnetError("INVALID_ARGUMENT", "The request is not UTF-8", { cause: thrown })
+              ? new PodnetError("INVALID_ARGUMENT", "The request is not UTF-8", {
+                  hint: "Encode the JSON text as UTF-8",
+                  cause: thrown,
+                })
               : thrown,
           );
         }
