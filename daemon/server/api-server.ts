@@ -47,13 +47,10 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   const http1 = createHttp1(handler);
   const http2 = createHttp2({}, handler);
   const sockets = new Set<Socket>();
-  const sessions = new Set<ServerHttp2Session>();
   let arriving: Peer = { kind: "unknown" };
   // Emitted while the connection is handed over below, which is the one moment both ends of it are known.
   http2.on("session", (session: ServerHttp2Session) => {
     peers.set(session, arriving);
-    sessions.add(session);
-    session.once("close", () => sessions.delete(session));
   });
 
   const accept = (socket: Socket): void => {
@@ -83,8 +80,8 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
           hint: "Try again when it runs again",
         }),
       );
-      // Both let answers under way be sent, and end what is idle.
-      for (const session of sessions) session.close();
+      // Both let answers under way be sent, and end what is idle; neither listens itself.
+      http2.close();
       http1.close();
       await drained(sockets, graceMs);
       for (const socket of sockets) socket.destroy();
