@@ -103,7 +103,7 @@ export class Processes {
     this.#streams().reading(!Array.from(this.#byPid.values()).some((session) => session.clogged));
   }
 
-  /** The host takes output again. */
+  /** There is room for output again. */
   resume(): void {
     for (const session of this.#byPid.values()) session.resume();
   }

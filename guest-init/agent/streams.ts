@@ -9,7 +9,7 @@ const chunk = 16384;
 export interface StreamHandlers {
   /** Data for a stream; empty at its end. Answers false when there is no such stream. */
   input(stream: bigint, data: Uint8Array): boolean;
-  /** The host takes output again. */
+  /** There is room for output again: the host has taken it, or is gone. */
   drained(): void;
 }
 
@@ -28,6 +28,8 @@ export class Streams {
       readable: () => this.#read(),
       lost: () => {
         this.#decoder = new TtyDecoder();
+        // What waited for the host is void, so there is room: processes that waited for it must not wait for ever.
+        this.#handlers.drained();
       },
       drained: () => this.#handlers.drained(),
     });

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { readFileSync, readdirSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
@@ -165,6 +165,28 @@ test.serial("a host that does not read makes the process wait, not the agent gro
   t.like(await host.ask(command.ping), { code: command.ack });
   host.tty.resume();
   t.is((await end).stdout.length, 3_000_000);
+});
+
+test.serial("a process that waits for a host goes on when that host is gone", async (t) => {
+  const id = "waits";
+  const spec = { id, terminal: false, stdio: 7001, stderr: 7002, workdir: "/" };
+  const args = shell("echo $$ > /run/waits; exec head -c 3000000 /dev/zero");
+  host.tty.pause();
+  await host.ack(command.execCmd, { container: "hyperstart", process: { ...spec, args } });
+  const written = (): string => {
+    if (!existsSync("/run/waits")) return "";
+    const pid = readFileSync("/run/waits", "utf8").trim();
+    return /wchar: (\d+)/.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1] ?? "";
+  };
+  // Each PING is a round of the agent's loop: one that passes over the output has no room for it.
+  for (let seen = "", rounds = 0; rounds < 50; rounds++) {
+    await host.ack(command.ping);
+    if (written() === "" || written() !== seen) rounds = 0;
+    seen = written();
+  }
+  const end = host.ended(id);
+  await host.ttyAgain();
+  t.like(await end, { status: 0 });
 });
 
 test.serial("a thousand processes leave neither descriptors nor memory behind", async (t) => {

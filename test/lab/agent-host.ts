@@ -52,7 +52,7 @@ export interface Finished {
 /** The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to choose. */
 export class AgentPeer {
   control: Socket;
-  readonly tty: Socket;
+  tty: Socket;
   readonly frames = new Inbox<CtlFrame>();
   readonly #streams = new Map<bigint, Buffer[]>();
   readonly #ended = new Map<bigint, Inbox<undefined>>();
@@ -82,8 +82,12 @@ export class AgentPeer {
 
   #receive(): void {
     this.hear(this.control);
+    this.hearTty(this.tty);
+  }
+
+  protected hearTty(socket: Socket): void {
     const tty = new TtyDecoder();
-    this.tty.on("data", (data) => {
+    socket.on("data", (data) => {
       for (const item of tty.push(data)) {
         if (item.kind !== "frame") continue;
         this.largestFrame = Math.max(this.largestFrame, item.data.length + 12);
@@ -169,9 +173,14 @@ export class AgentPeer {
     id = `p${stdio}`,
   ): Promise<Finished> {
     await this.#endOfStream(stdio).take();
-    const event = await this.#endOf(id).take();
+    const event = await this.ended(id);
     const text = (stream: bigint): Buffer => Buffer.concat(this.#streams.get(stream) ?? []);
     return { stdout: text(stdio), stderr: text(stderr), event };
+  }
+
+  /** Waits for the event of a process's end alone: its stream may have been another host's. */
+  ended(id: string): Promise<ProcessEvent> {
+    return this.#endOf(id).take();
   }
 
   async run(args: readonly string[], more: object = {}, input?: Uint8Array): Promise<Finished> {
@@ -242,6 +251,15 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
     this.control = control;
     this.hear(control);
     await this.ready();
+  }
+
+  /** Hangs up the tty channel and takes the agent's next connection. */
+  async ttyAgain(): Promise<void> {
+    const connection = once(this.#servers[1] as Server, "connection");
+    this.tty.destroy();
+    const [tty] = (await connection) as [Socket];
+    this.tty = tty;
+    this.hearTty(tty);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
