@@ -129,6 +129,22 @@ test.serial("WRITEFILE and READFILE carry any bytes", async (t) => {
     t.like(await host.ask(command.readFile, wrong), isError);
 });
 
+test.serial(
+  "a path too long for the kernel is refused, not cut to that of another file",
+  async (t) => {
+    // 4,095 bytes, the most the kernel takes.
+    const file = `/tmp/${"./".repeat(2044)}ab`;
+    await host.ack(
+      command.writeFile,
+      Buffer.from(JSON.stringify({ container: "hyperstart", file })),
+    );
+    const longer = { container: "hyperstart", file: `${file}cd` };
+    t.like(await host.ask(command.readFile, longer), isError);
+    t.like(await host.ask(command.readFile, { ...longer, file: `${file}c` }), isError);
+    t.like(await host.ask(command.writeFile, Buffer.from(JSON.stringify(longer))), isError);
+  },
+);
+
 test.serial("STARTPOD: hostname and DNS files; what cannot be done is refused", async (t) => {
   const pod = {
     hostname: "pod-one",

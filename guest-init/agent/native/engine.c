@@ -60,7 +60,8 @@ int arg_int(struct call *call, uint32_t index) {
 }
 
 const char *arg_text(struct call *call, uint32_t index) {
-  static char texts[6][PATH_MAX];
+  /* PATH_MAX counts the NUL: a path cut to so many bytes is refused (ENAMETOOLONG), not taken for another one. */
+  static char texts[6][PATH_MAX + 1];
   char *text = texts[index % 6];
   text[0] = 0;
   uint32_t value = arg(call, index);
@@ -68,7 +69,7 @@ const char *arg_text(struct call *call, uint32_t index) {
   uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, value, scratch);
   if (!chars) return text;
   uint32_t length = word(scratch);
-  if (length >= PATH_MAX) length = PATH_MAX - 1;
+  if (length > PATH_MAX) length = PATH_MAX;
   memcpy(text, at(chars), length);
   text[length] = 0;
   Z_quickjsZ_qjs_free_cstring(&engine, chars);

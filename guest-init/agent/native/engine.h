@@ -19,7 +19,7 @@ struct bytes {
 /* A number; 0 when absent. */
 double arg_number(struct call *call, uint32_t index);
 int arg_int(struct call *call, uint32_t index);
-/* Text as UTF-8 with a terminating NUL, cut at PATH_MAX; "" when absent. */
+/* Text as UTF-8 with a terminating NUL; "" when absent. What is too long for a path stays too long for one. */
 const char *arg_text(struct call *call, uint32_t index);
 /* The memory of a typed array, in place: what is written there is what JavaScript sees. */
 struct bytes arg_bytes(struct call *call, uint32_t index);
