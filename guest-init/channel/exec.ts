@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { PodnetError, isPodnetError } from "../../core/errors.ts";
+import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { agentContainer, command } from "../protocol/codes.ts";
 import {
@@ -8,7 +8,7 @@ import {
   encodeSignalProcess,
   encodeWinSize,
 } from "../protocol/process-messages.ts";
-import { abortError, abortable } from "./aborting.ts";
+import { abortError, abortable } from "../../core/aborting.ts";
 import type { CallOptions, Control } from "./control.ts";
 import { type InputStyle, ProcessSession } from "./exec-session.ts";
 import type { ExecRequest, ExecSession } from "./guest.ts";
@@ -67,9 +67,7 @@ export class Processes {
         });
       return session;
     } catch (error) {
-      session.abandon(error as PodnetError, {
-        kill: !(error instanceof PodnetError && error.code === "AGENT_REFUSED"),
-      });
+      session.abandon(toPodnetError(error), { kill: !isPodnetError(error, "AGENT_REFUSED") });
       throw error;
     }
   }
