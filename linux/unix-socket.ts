@@ -1,6 +1,7 @@
 import { closeSync } from "node:fs";
 import { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
+import { abortable, throwIfAborted } from "../core/aborting.ts";
 import { PodnetError } from "../core/errors.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { connect, fcntl, getsockopt, lastErrno, socket } from "./ffi/libc.ts";
@@ -40,7 +41,8 @@ export interface UnixConnection extends Disposable {
  */
 export async function connectUnix(path: string, signal?: AbortSignal): Promise<UnixConnection> {
   const what = `Cannot connect to "${path}"`;
-  throwIfCancelled(signal, what);
+  const doing = `Connecting to "${path}"`;
+  throwIfAborted(signal, doing);
   using short = listenPath(path);
   const fd = checked(
     socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
@@ -48,7 +50,11 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
     what,
   );
   try {
-    await connectFd(fd, short.path, what, signal);
+    while (!tryConnect(fd, short.path, what)) {
+      // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
+      await delay(5);
+      throwIfAborted(signal, doing);
+    }
   } catch (error) {
     closeSync(fd);
     throw error;
@@ -56,30 +62,19 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
   return new OpenConnection(fd);
 }
 
-async function connectFd(
-  fd: number,
-  path: string,
-  what: string,
-  signal: AbortSignal | undefined,
-): Promise<void> {
+/** False when the listener's backlog is full. */
+function tryConnect(fd: number, path: string, what: string): boolean {
   // struct sockaddr_un { u16 family; char path[108]; }
   const address = new Uint8Array(110);
   address[0] = AF_UNIX;
   address.set(encodeUtf8(path), 2);
-  for (;;) {
-    if (connect(fd, address, address.length) === 0) return;
-    const errno = lastErrno();
-    if (errnoName(errno) !== "EAGAIN") throw syscallError("connect", errno, what);
-    // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
-    await delay(5);
-    throwIfCancelled(signal, what);
-  }
+  if (connect(fd, address, address.length) === 0) return true;
+  const errno = lastErrno();
+  if (errnoName(errno) === "EAGAIN") return false;
+  throw syscallError("connect", errno, what);
 }
 
-function throwIfCancelled(signal: AbortSignal | undefined, what: string): void {
-  if (signal?.aborted)
-    throw new PodnetError("CANCELLED", `${what}: the caller gave up`, { cause: signal.reason });
-}
+const handingOver = "Handing over a descriptor";
 
 class OpenConnection implements UnixConnection {
   readonly socket: Socket;
@@ -93,7 +88,7 @@ class OpenConnection implements UnixConnection {
   async sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
     const what = "Cannot hand over a descriptor";
     for (;;) {
-      throwIfCancelled(signal, what);
+      throwIfAborted(signal, handingOver);
       // writableLength counts what libuv still holds: a raw sendmsg must not land in the middle of a queued write.
       if (this.socket.writableLength > 0) await this.#write(new Uint8Array(0), what, signal);
       if (this.socket.destroyed) throw syscallError("sendmsg", 32, what);
@@ -114,7 +109,7 @@ class OpenConnection implements UnixConnection {
       if (error === null || error === undefined) resolve();
       else reject(new PodnetError("SYSCALL_FAILED", `${what}: ${error.message}`, { cause: error }));
     });
-    await unlessCancelled(promise, what, signal);
+    await (signal === undefined ? promise : abortable(promise, signal, handingOver));
   }
 
   close(): void {
@@ -134,25 +129,7 @@ async function writable(fd: number, what: string, signal: AbortSignal | undefine
   const { promise, resolve } = Promise.withResolvers<void>();
   const poll = pollFd(copy, "writable", resolve);
   opened.defer(() => poll.close());
-  await unlessCancelled(promise, what, signal);
-}
-
-/** Waits for something, but not past the signal. Throws `CANCELLED`. */
-async function unlessCancelled(
-  done: Promise<void>,
-  what: string,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const { promise: aborted, resolve } = Promise.withResolvers<void>();
-  const onAbort = (): void => resolve();
-  signal?.addEventListener("abort", onAbort);
-  try {
-    if (signal?.aborted === true) resolve();
-    await Promise.race([done, aborted]);
-  } finally {
-    signal?.removeEventListener("abort", onAbort);
-  }
-  throwIfCancelled(signal, what);
+  await (signal === undefined ? promise : abortable(promise, signal, handingOver));
 }
 
 /** Who is at the other end of a unix socket, as it was when it connected (or began to listen). */

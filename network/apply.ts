@@ -1,3 +1,4 @@
+import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { changeLink } from "../linux/rtnetlink/link-requests.ts";
@@ -11,7 +12,6 @@ import type { Memory } from "./memory.ts";
 import { observePorts, readOptional, requireLink } from "./observe.ts";
 import { parseOwner } from "./ownership.ts";
 import { bridgeFull } from "./port-limit.ts";
-import { throwIfAborted } from "./queue.ts";
 
 /** What appliers work with. */
 export interface Kernel {
@@ -50,7 +50,7 @@ export async function applyAll(
 ): Promise<void> {
   const failures: PodnetError[] = [];
   for (const change of changes) {
-    throwIfAborted(signal);
+    throwIfAborted(signal, "A change of the host's network");
     try {
       await applyChange(change, kernel, signal);
       options.done.push(change);

@@ -1,11 +1,4 @@
-import { isPodnetError, PodnetError } from "../core/errors.ts";
-
-/** Throws what the signal was aborted with, as `CANCELLED` unless it is an error of ours already. */
-export function throwIfAborted(signal: AbortSignal): void {
-  if (!signal.aborted) return;
-  if (isPodnetError(signal.reason)) throw signal.reason;
-  throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
-}
+import { throwIfAborted } from "../core/aborting.ts";
 
 /**
  * Runs tasks one after the other, in the order they were handed in. A task that fails does not hold up the next; one
@@ -16,7 +9,7 @@ export class SerialQueue {
 
   run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const result = this.#tail.then(() => {
-      throwIfAborted(signal);
+      throwIfAborted(signal, "A change of the host's network");
       return task();
     });
     this.#tail = result.catch(() => {});

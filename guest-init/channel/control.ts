@@ -6,7 +6,7 @@ import { CtlDecoder, type CtlItem, encodeCtlFrame } from "../protocol/ctl-frame.
 import { malformed } from "../protocol/fields.ts";
 import { type ProcessEvent, parseProcessEvent } from "../protocol/process-messages.ts";
 import { parseNext, refusal } from "../protocol/replies.ts";
-import { abortError } from "./aborting.ts";
+import { abortError } from "../../core/aborting.ts";
 import { Flow, type FlowMode } from "./flow.ts";
 import type { ChannelLimits } from "./limits.ts";
 import { Link } from "./link.ts";

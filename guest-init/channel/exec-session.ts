@@ -1,6 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { noBytes } from "../protocol/bytes.ts";
-import { abortError } from "./aborting.ts";
+import { abortError } from "../../core/aborting.ts";
 import { ExecQueue } from "./exec-queue.ts";
 import type { ExecEvent, ExecSession } from "./guest.ts";
 import type { ChannelLimits } from "./limits.ts";

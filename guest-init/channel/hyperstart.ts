@@ -13,7 +13,7 @@ import { encodeInterfaceSetup, encodeRouteSetup } from "../protocol/network-mess
 import { emptyStartPod, encodeStartPod } from "../protocol/pod-messages.ts";
 import { parseResolver } from "../protocol/resolver.ts";
 import { hyperstartInput } from "../protocol/tty-frame.ts";
-import { abortError } from "./aborting.ts";
+import { abortError } from "../../core/aborting.ts";
 import type { Dialect, DialectContext } from "./dialect.ts";
 import { runForText } from "./exec.ts";
 import {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { type UnixConnection, connectUnix } from "../../linux/unix-socket.ts";
-import { abortError } from "./aborting.ts";
+import { abortError } from "../../core/aborting.ts";
 
 /**
  * Connects to a socket that QEMU is about to make: while the path is missing or nobody listens, it

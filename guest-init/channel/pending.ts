@@ -1,6 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { commandName } from "../protocol/codes.ts";
-import { abortError } from "./aborting.ts";
+import { abortError } from "../../core/aborting.ts";
 
 export interface Reply {
   readonly kind: "ack" | "error";

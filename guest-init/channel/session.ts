@@ -4,7 +4,7 @@ import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import { malformed } from "../protocol/fields.ts";
 import { type GuestConfig, type ObservedGuest, extensionVersion } from "../protocol/configure.ts";
-import { abortable } from "./aborting.ts";
+import { abortable } from "../../core/aborting.ts";
 import { Control, type ControlCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
 import { Processes } from "./exec.ts";

@@ -63,6 +63,8 @@ test("Tasks run one at a time in their order, past failures; an aborted one is n
   await t.throwsAsync(b, { message: "b failed" });
   t.true(isPodnetError(await t.throwsAsync(c), "CANCELLED"));
   t.is(await d, "d");
+  const late = AbortSignal.abort(new DOMException("late", "TimeoutError"));
+  await t.throwsAsync(queue.run(task("e"), late), { code: "DEADLINE_EXCEEDED" });
   await queue.idle();
   t.deepEqual(log, ["+a", "-a", "+b", "-b", "+d", "-d"]);
 });

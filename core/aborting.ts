@@ -1,6 +1,6 @@
-import { PodnetError } from "../../core/errors.ts";
+import { PodnetError } from "./errors.ts";
 
-/** Why a signal was aborted: its own `PodnetError`, or `CANCELLED`. */
+/** Why a signal was aborted: its own `PodnetError`, `DEADLINE_EXCEEDED` for `AbortSignal.timeout`, else `CANCELLED`. */
 export function abortError(signal: AbortSignal, what: string): PodnetError {
   const reason: unknown = signal.reason;
   if (reason instanceof PodnetError) return reason;
@@ -10,6 +10,11 @@ export function abortError(signal: AbortSignal, what: string): PodnetError {
     timedOut ? `${what} took too long` : `${what} was cancelled`,
     { cause: reason },
   );
+}
+
+/** Throws `abortError` if the signal is aborted. */
+export function throwIfAborted(signal: AbortSignal | undefined, what: string): void {
+  if (signal?.aborted === true) throw abortError(signal, what);
 }
 
 /** The promise's outcome, or `abortError` as soon as the signal aborts; the promise itself goes on. */
