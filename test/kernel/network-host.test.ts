@@ -1,8 +1,9 @@
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
 import type { IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
+import { unshare } from "../../linux/ffi/libc.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
@@ -561,7 +562,7 @@ test.serial("Taking away goes on past what fails, and reports all of it", async 
   await host.ensure(podFragment(2), signal);
   await run(["iptables-nft", "-t", "nat", "-A", "HYPER", "-p", "tcp", "-j", "ACCEPT"]);
   await run(["iptables-nft", "-A", "HYPER", "-p", "tcp", "-j", "ACCEPT"]);
-  await withoutIptables(async () => {
+  await withoutIptables(t, async () => {
     const error = await t.throwsAsync(host.down(signal));
     t.true(isPodnetError(error, "FIREWALL_FAILED"));
     t.is(await linkOf("hyper0"), undefined, "the link has gone all the same");
@@ -600,9 +601,16 @@ test.serial(
   },
 );
 
-/** Makes every iptables program unusable for a while: in this sandbox, by an empty directory mounted over them. */
-async function withoutIptables(body: () => Promise<void>): Promise<void> {
+// include/uapi/linux/sched.h
+const CLONE_NEWNS = 0x20000;
+
+/**
+ * Makes every iptables program unusable for a while, by a device mounted over them: in a mount namespace of this
+ * process's own, since other test files run in the same sandbox at the same time.
+ */
+async function withoutIptables(t: ExecutionContext, body: () => Promise<void>): Promise<void> {
   const programs = ["/usr/sbin/xtables-nft-multi", "/usr/sbin/xtables-legacy-multi"];
+  t.is(unshare(CLONE_NEWNS), 0);
   for (const program of programs) await run(["mount", "--bind", "/dev/null", program]);
   try {
     await body();
