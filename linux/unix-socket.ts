@@ -29,7 +29,8 @@ export interface UnixConnection extends Disposable {
   /**
    * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything written before.
    * Nothing may be written to `socket` until it has returned. `fd` stays the caller's to close.
-   * Throws `SYSCALL_FAILED`; `CANCELLED` when `signal` aborts: of a line that had begun, the rest is still written.
+   * Throws `SYSCALL_FAILED`; `CANCELLED` or `DEADLINE_EXCEEDED` when `signal` aborts: of a line that had begun, the rest
+   * is still written.
    */
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void>;
   close(): void;
@@ -37,7 +38,7 @@ export interface UnixConnection extends Disposable {
 
 /**
  * Connects to a listening unix socket; `path` may be of any length.
- * Throws `SYSCALL_FAILED` (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`.
+ * Throws `SYSCALL_FAILED` (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`, `DEADLINE_EXCEEDED`.
  */
 export async function connectUnix(path: string, signal?: AbortSignal): Promise<UnixConnection> {
   const what = `Cannot connect to "${path}"`;
@@ -121,7 +122,7 @@ class OpenConnection implements UnixConnection {
   }
 }
 
-/** Resolves when `fd` takes bytes again. Throws `SYSCALL_FAILED`, `CANCELLED`. */
+/** Resolves when `fd` takes bytes again. Throws `SYSCALL_FAILED`, `CANCELLED`, `DEADLINE_EXCEEDED`. */
 async function writable(fd: number, what: string, signal: AbortSignal | undefined): Promise<void> {
   using opened = new DisposableStack();
   // libuv allows one watcher per descriptor, and the net.Socket is it.
