@@ -139,7 +139,7 @@ export class Rtnetlink implements Disposable {
   addresses(filter: address.AddressFilter = {}): Promise<readonly address.LinkAddress[]> {
     return this.#dump(address.getAddresses(filter), (payload) => {
       const found = address.parseAddress(payload);
-      return filter.index === undefined || found.index === filter.index ? found : undefined;
+      return filter.index === undefined || found?.index === filter.index ? found : undefined;
     });
   }
 

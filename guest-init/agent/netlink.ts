@@ -130,6 +130,7 @@ export class Netlink {
     return this.request(getAddresses(index === undefined ? {} : { index }))
       .filter(({ payload }) => wanted(scopeOfAddress(payload)))
       .map(({ payload }) => parseAddress(payload))
+      .filter((address) => address !== undefined)
       .filter((address) => index === undefined || address.index === index);
   }
 

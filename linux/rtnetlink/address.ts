@@ -8,7 +8,7 @@ import {
 } from "../../core/address.ts";
 import { optional } from "./optional.ts";
 import { parseAttributes } from "./attributes.ts";
-import { RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR } from "./constants.ts";
+import { AF_INET, AF_INET6, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR } from "./constants.ts";
 import { familyFilter, familyNumber } from "./family.ts";
 import { NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
 import { malformed, Reader } from "./reader.ts";
@@ -76,9 +76,14 @@ const ifaddrmsgSize = 8;
 export const scopeOfAddress = (payload: Uint8Array): Scope =>
   scopeName(new Reader(payload, "an address").u8(3));
 
-/** Parses the payload of RTM_NEWADDR or RTM_DELADDR. Throws `NETLINK_FAILED`. */
-export function parseAddress(payload: Uint8Array): LinkAddress {
+/**
+ * Parses the payload of RTM_NEWADDR or RTM_DELADDR; undefined for families other than IP (a list may hold Phonet's or
+ * MCTP's addresses, too). Throws `NETLINK_FAILED`.
+ */
+export function parseAddress(payload: Uint8Array): LinkAddress | undefined {
   const reader = new Reader(payload, "an address");
+  const family = reader.u8(0);
+  if (family !== AF_INET && family !== AF_INET6) return undefined;
   const attributes = parseAttributes(reader.rest(ifaddrmsgSize));
   const address = attributes.ip(IFA_ADDRESS);
   // Without IFA_LOCAL (IPv6) IFA_ADDRESS is the address; with both, IFA_ADDRESS is the peer's.

@@ -35,8 +35,10 @@ export function parseEvent(message: NetlinkMessage): RtnetlinkEvent | undefined 
       return { kind, gone: type === RTM_DELLINK, link: parseLink(payload) };
     }
     case RTM_NEWADDR:
-    case RTM_DELADDR:
-      return { kind: "address", gone: type === RTM_DELADDR, address: parseAddress(payload) };
+    case RTM_DELADDR: {
+      const address = parseAddress(payload);
+      return address && { kind: "address", gone: type === RTM_DELADDR, address };
+    }
     case RTM_NEWROUTE:
     case RTM_DELROUTE: {
       const route = parseRoute(payload);

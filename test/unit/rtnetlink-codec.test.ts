@@ -214,6 +214,13 @@ test("a point-to-point address has a peer, and wide flags win over narrow ones",
   );
 });
 
+test("an address of another family than IP is passed over, in lists and events", (t) => {
+  // AF_PHONET: one byte of address.
+  const payload = new Writer().u8(35).u8(0).u8(0).u8(0).u32(3).attribute(2, hex("10")).finish();
+  t.is(parseAddress(payload), undefined);
+  t.is(parseEvent({ type: 20, flags: 0, seq: 0, portId: 0, payload }), undefined);
+});
+
 test("routes: default, by the other family's gateway, with several ways", (t) => {
   const header = (family: number, length: number): Writer =>
     new Writer().u8(family).u8(length).u8(0).u8(0).u8(254).u8(73).u8(0).u8(1).u32(0);
