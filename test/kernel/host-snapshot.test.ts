@@ -7,12 +7,13 @@ const snapshot = path.resolve(import.meta.dirname, "../../scripts/host-snapshot"
 
 /** What `diff` shows of two snapshots of a machine of its own, with a change in between. */
 async function seen(change: string): Promise<string> {
-  // The snapshots go where no checkout is: below /tmp one may be.
-  const script = `mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /mnt
+  // The script and its snapshots go to /mnt: /tmp is hidden, for other tests use it, and a checkout may be below it.
+  const script = `mount -n -t tmpfs tmpfs /mnt && cp "$0" /mnt/snapshot &&
+    mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /tmp &&
     ip link set dev lo up && ip link add name here type bridge && ip link set dev here up || exit 99
-    "$0" >/mnt/before && [ -s /mnt/before ] || exit 97
+    /mnt/snapshot >/mnt/before && [ -s /mnt/before ] || exit 97
     ${change} || exit 98
-    "$0" >/mnt/after || exit 97
+    /mnt/snapshot >/mnt/after || exit 97
     diff /mnt/before /mnt/after || true`;
   const argv = ["--net", "--mount", "sh", "-c", script, snapshot];
   return (await promisify(execFile)("unshare", argv)).stdout;
@@ -41,6 +42,7 @@ const changes: readonly (readonly [what: string, change: string, sign: RegExp])[
   ),
   ["forwarding", "sysctl -qw net.ipv4.ip_forward=1", /> ipv4\/ip_forward 1/],
   ["a file in /run", "touch /run/more", /> more f/],
+  ["a file of ours in /tmp", "mkdir /tmp/podnet-more", /> podnet-more d/],
   ["a file's rights in /run", "chmod 700 /run", /> +d 700/],
 ];
 
