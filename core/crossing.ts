@@ -1,0 +1,77 @@
+/**
+ * Every call that leaves this process passes through here, so that a test can stop it before or after: the failpoints
+ * of the crash tests are these crossings, and there is no other list of them. Pure, and nothing but a branch unless
+ * somebody watches.
+ */
+
+/** What is on the other side. */
+export type Border =
+  /** A message to the kernel's rtnetlink. */
+  | "netlink"
+  /** A system call on a device: taps. */
+  | "ioctl"
+  /** A command run to its end: iptables. */
+  | "command"
+  /** A transaction of the state database. */
+  | "commit"
+  /** A file made, changed or removed; a setting below /proc/sys. */
+  | "file"
+  /** A process started that outlives the call: QEMU. */
+  | "spawn"
+  /** A signal to a process. */
+  | "signal"
+  /** A socket opened, bound or connected. */
+  | "socket"
+  /** A QMP command. */
+  | "qmp"
+  /** A frame to the guest's agent. */
+  | "channel";
+
+export type Side = "before" | "after";
+
+/** One call that leaves the process: `what` names it, the same in every run (no ids, pids or random names). */
+export interface Crossing {
+  readonly border: Border;
+  readonly what: string;
+}
+
+/** Told of every crossing; may throw to make it fail, wait, or never return. */
+export interface CrossingWatch {
+  /** At a synchronous call. */
+  at(crossing: Crossing, side: Side): void;
+  /** At an asynchronous one. */
+  atAsync(crossing: Crossing, side: Side): Promise<void>;
+}
+
+let watch: CrossingWatch | undefined;
+
+/** Sets who watches; undefined ends it. For tests and `PODNET_FAILPOINTS`, never for anything a user relies on. */
+export function watchCrossings(watcher: CrossingWatch | undefined): void {
+  watch = watcher;
+}
+
+/** Makes a synchronous call that leaves the process. */
+export function cross<T>(border: Border, what: string, call: () => T): T {
+  if (watch === undefined) return call();
+  const crossing = { border, what };
+  watch.at(crossing, "before");
+  const result = call();
+  watch.at(crossing, "after");
+  return result;
+}
+
+/** Makes an asynchronous call that leaves the process. */
+export function crossAsync<T>(border: Border, what: string, call: () => Promise<T>): Promise<T> {
+  return watch === undefined ? call() : crossWatched(watch, { border, what }, call);
+}
+
+async function crossWatched<T>(
+  watcher: CrossingWatch,
+  crossing: Crossing,
+  call: () => Promise<T>,
+): Promise<T> {
+  await watcher.atAsync(crossing, "before");
+  const result = await call();
+  await watcher.atAsync(crossing, "after");
+  return result;
+}
