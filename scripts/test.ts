@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { globSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import readline from "node:readline";
 
@@ -18,6 +18,8 @@ interface Stage {
   /** Test files at a time: two where each boots VMs, so that booting ones do not starve each other. */
   readonly concurrency: number;
   readonly timeoutSeconds: number;
+  /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
+  readonly closes?: true;
 }
 
 /** One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught exception` … */
@@ -25,6 +27,8 @@ const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|excep
 
 /** A stage gets this many times its budget before it is taken for hung. */
 const hangFactor = 4;
+/** Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before they count as hung. */
+const fullMinutes = 120;
 
 /** Quick ones first. */
 const stages: readonly Stage[] = [
@@ -45,9 +49,18 @@ const stages: readonly Stage[] = [
   {
     name: "fuzz",
     files: "test/fuzz/**/*.test.ts",
-    budgetMinutes: 2,
+    budgetMinutes: 1,
     concurrency: 2,
     timeoutSeconds: 180,
+    closes: true,
+  },
+  {
+    name: "sim",
+    files: "test/{sim,model}/**/*.test.ts",
+    budgetMinutes: 1,
+    concurrency: 2,
+    timeoutSeconds: 180,
+    closes: true,
   },
   {
     name: "kernel",
@@ -62,6 +75,22 @@ const stages: readonly Stage[] = [
     budgetMinutes: 4,
     concurrency: 1,
     timeoutSeconds: 240,
+  },
+  {
+    name: "crash",
+    files: "test/crash/**/*.test.ts",
+    budgetMinutes: 2.5,
+    concurrency: 1,
+    timeoutSeconds: 300,
+    closes: true,
+  },
+  {
+    name: "soak",
+    files: "test/soak/**/*.test.ts",
+    budgetMinutes: 0.5,
+    concurrency: 1,
+    timeoutSeconds: 120,
+    closes: true,
   },
   {
     name: "docs",
@@ -86,7 +115,11 @@ interface Count {
 async function runStage(stage: Stage, files: readonly string[], full: boolean): Promise<Count> {
   const child = spawn(
     path.join(top, "scripts/ava"),
-    [`--concurrency=${stage.concurrency}`, `--timeout=${stage.timeoutSeconds}s`, ...files],
+    [
+      `--concurrency=${stage.concurrency}`,
+      `--timeout=${full ? fullMinutes * 60 : stage.timeoutSeconds}s`,
+      ...files,
+    ],
     {
       cwd: top,
       stdio: ["ignore", "pipe", "inherit"],
@@ -95,14 +128,12 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
   // A stage that hangs is ended, and fails; what it started ends with the sandbox.
-  const limit = setTimeout(
-    () => {
-      console.log(`  ✘ ${stage.name}: ended after ${hangFactor} times its budget`);
-      child.kill("SIGKILL");
-      child.stdout.destroy();
-    },
-    stage.budgetMinutes * hangFactor * 60_000,
-  );
+  const limitMinutes = full ? fullMinutes : stage.budgetMinutes * hangFactor;
+  const limit = setTimeout(() => {
+    console.log(`  ✘ ${stage.name}: ended after ${limitMinutes} minutes`);
+    child.kill("SIGKILL");
+    child.stdout.destroy();
+  }, limitMinutes * 60_000);
   const count: Count = { passed: 0, failed: 0, skipped: 0 };
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
@@ -136,6 +167,21 @@ if (unknown.length > 0 || words.some((word) => word.startsWith("-") && word !== 
   process.exit(2);
 }
 
+/** The closing line of a stage; a stage that should have written one and has not has failed. */
+function closingOf({ name, closes }: Stage, count: Count): string | undefined {
+  if (closes === undefined) return undefined;
+  try {
+    return readFileSync(path.join(summaries, name), "utf8").trim();
+  } catch {
+    console.log(`  ✘ ${name}: its tests wrote no closing line`);
+    count.failed++;
+    return undefined;
+  }
+}
+
+const summaries = path.join(top, "build/summary");
+rmSync(summaries, { recursive: true, force: true });
+mkdirSync(summaries, { recursive: true });
 const total: Count = { passed: 0, failed: 0, skipped: 0 };
 for (const stage of stages) {
   if (wanted.length > 0 && !wanted.includes(stage.name)) continue;
@@ -144,11 +190,13 @@ for (const stage of stages) {
   const begin = performance.now();
   console.log(`\n${stage.name}: ${files.length} files`);
   const count = await runStage(stage, files, full);
+  const closing = closingOf(stage, count);
   const seconds = (performance.now() - begin) / 1000;
   const over = seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
   console.log(
     `${stage.name}: ${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped in ${seconds.toFixed(1)} s (budget ${stage.budgetMinutes * 60} s${over})`,
   );
+  if (closing !== undefined) console.log(closing);
   total.passed += count.passed;
   total.failed += count.failed;
   total.skipped += count.skipped;
