@@ -47,6 +47,13 @@ const stages: readonly Stage[] = [
     timeoutSeconds: 60,
   },
   {
+    name: "planted",
+    files: "test/planted/**/*.test.ts",
+    budgetMinutes: 0.5,
+    concurrency: 1,
+    timeoutSeconds: 150,
+  },
+  {
     name: "fuzz",
     files: "test/fuzz/**/*.test.ts",
     budgetMinutes: 1,
