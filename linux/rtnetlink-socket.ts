@@ -125,6 +125,11 @@ export class Rtnetlink implements Disposable {
     return this.#remove(link.deleteAltName(which, name));
   }
 
+  /** Moves links into a group, all with one message; those that have gone meanwhile hold up none of the others. */
+  async setGroup(indexes: readonly number[], group: number): Promise<void> {
+    await this.tryBatch(indexes.map((index) => link.changeLink(index, { group })));
+  }
+
   deleteLink(which: link.LinkRef): Promise<boolean> {
     return this.#remove(link.deleteLink(which));
   }

@@ -1,21 +1,18 @@
 import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import { changeLink } from "../linux/rtnetlink/link-requests.ts";
-import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
-import { writeSysctl } from "../linux/sysctl.ts";
 import type { Change, ChangeKind, ChangeOf } from "./change.ts";
 import { mark } from "./desired.ts";
 import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
 import { commitTable } from "./iptables/firewall.ts";
+import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
 import { observePorts, readOptional, requireLink } from "./observe.ts";
 import { parseOwner } from "./ownership.ts";
 import { bridgeFull } from "./port-limit.ts";
 
 /** What appliers work with. */
-export interface Kernel {
-  readonly netlink: Rtnetlink;
+export interface Kernel extends HostKernel {
   readonly memory: Memory;
 }
 
@@ -78,7 +75,7 @@ export function throwFailures(failures: readonly PodnetError[]): void {
 }
 
 const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
-  async "create-bridge"(change, { netlink }) {
+  async "create-bridge"(change, { netlink, sysctl }) {
     const { name, mac, mtu, alias } = change;
     // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
     // and setting what is set already is no change: hence one less at first.
@@ -86,7 +83,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     const { index } = await netlink.addBridge(born);
     await netlink.changeLink(index, { mtu });
     // A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6.
-    writeOptional(acceptRaKey(name), "0");
+    writeOptional(sysctl, acceptRaKey(name), "0");
   },
 
   async "set-link"({ name, set }, { netlink }) {
@@ -114,7 +111,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     await netlink.addAddress(index, prefix, { noDad: true });
   },
 
-  async "attach-port"({ link, bridge, isolated }, { netlink }) {
+  async "attach-port"({ link, bridge, isolated }, { netlink, sysctl }) {
     const { index } = await requireLink(netlink, link);
     const master = await requireLink(netlink, bridge);
     try {
@@ -127,7 +124,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (isolated) await netlink.changeBridgePort(index, { isolated });
     // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
     // that is nobody's. What the bridge forwards is not concerned.
-    writeOptional(`net/ipv6/conf/${link}/addr_gen_mode`, "1");
+    writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     await netlink.changeLink(index, { up: true });
   },
 
@@ -147,25 +144,25 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
 
-  async "set-sysctl"({ key, from, to }, { memory }) {
+  async "set-sysctl"({ key, from, to }, { sysctl, memory }) {
     // Restoring is setting it back to what is remembered.
     if (key === ipForwardKey && to === "1") memory.rememberForward(from);
-    writeSysctl(key, to);
+    sysctl.write(key, to);
     if (key === ipForwardKey && to !== "1") memory.forgetForward();
   },
 
-  async firewall(change, { memory }, signal) {
+  async firewall(change, { firewall, memory }, signal) {
     const { variant, table, chain } = change;
     if (change.makesChain) memory.rememberChain(variant, table, chain);
-    await commitTable(variant, change, signal);
+    await commitTable(firewall, variant, change, signal);
     for (const line of change.lines)
       if (line.startsWith("-X ")) memory.forgetChain(variant, table, line.slice(3));
   },
 };
 
 /** Sets what a kernel without IPv6 lacks. */
-function writeOptional(key: string, value: string): void {
-  if (readOptional(key) !== undefined) writeSysctl(key, value);
+function writeOptional(sysctl: HostSysctl, key: string, value: string): void {
+  if (readOptional(sysctl, key) !== undefined) sysctl.write(key, value);
 }
 
 /**
@@ -173,7 +170,7 @@ function writeOptional(key: string, value: string): void {
  * one. So several are moved into the graveyard group, which one message ends, if a listing proves that nothing else
  * is in it.
  */
-async function deleteLinks(names: readonly IfName[], netlink: Rtnetlink): Promise<void> {
+async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Promise<void> {
   let doomed: number[] = [];
   for (const name of names) {
     const link = await netlink.link(name);
@@ -183,7 +180,7 @@ async function deleteLinks(names: readonly IfName[], netlink: Rtnetlink): Promis
   if (doomed.length > 1) {
     const group = mark.graveyardGroup;
     // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked after below.
-    await netlink.tryBatch(doomed.map((index) => changeLink(index, { group })));
+    await netlink.setGroup(doomed, group);
     const buried = (await netlink.links({ group })).map((link) => link.index);
     if (buried.every((index) => doomed.includes(index))) {
       await netlink.deleteGroup(group);

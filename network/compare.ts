@@ -1,5 +1,4 @@
 import type { IfName } from "../core/names.ts";
-import { readSysctl } from "../linux/sysctl.ts";
 import type { Kernel } from "./apply.ts";
 import type { Change } from "./change.ts";
 import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
@@ -57,7 +56,7 @@ async function compareNetwork(
     );
     return [...(await rules(signal)), ...changes];
   }
-  const firewall = await observeFirewall(signal, context.configured);
+  const firewall = await observeFirewall(view.firewall, signal, context.configured);
   // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
   return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
 }
@@ -100,7 +99,7 @@ export function compareDown(view: View): Comparison[] {
     const { ipForward, raised } = view.memory.value;
     const lowered = raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
     if (ipForward === undefined) return lowered;
-    const from = readSysctl(ipForwardKey);
+    const from = view.sysctl.read(ipForwardKey);
     return [...lowered, { kind: "set-sysctl", key: ipForwardKey, from, to: ipForward }];
   };
   return [...compareKnown(view, nothingKnown), restorations];
@@ -116,13 +115,13 @@ export interface HostFacts {
 
 export async function observeFacts(view: View, signal: AbortSignal): Promise<HostFacts> {
   const context = firewallContext(view);
-  const bridgeNf = readOptional("net.bridge.bridge-nf-call-iptables");
+  const bridgeNf = readOptional(view.sysctl, "net.bridge.bridge-nf-call-iptables");
   return {
     firewall:
       context === undefined
         ? "off"
-        : variantInUse(await observeFirewall(signal, context.configured), context),
-    ipForward: readSysctl(ipForwardKey) === "1",
+        : variantInUse(await observeFirewall(view.firewall, signal, context.configured), context),
+    ipForward: view.sysctl.read(ipForwardKey) === "1",
     bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
   };
 }
@@ -131,7 +130,7 @@ function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Compari
   return async (signal) => {
     const context = removalContext(view);
     if (context === undefined) return [];
-    const firewall = await observeFirewall(signal, context.configured);
+    const firewall = await observeFirewall(view.firewall, signal, context.configured);
     return diffFirewallRemoval(view.chain, firewall, context, doomed);
   };
 }

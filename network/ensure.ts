@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { applyAll, throwFailures } from "./apply.ts";
 import { type Change, changesText } from "./change.ts";
 import {
@@ -19,7 +18,8 @@ import {
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey } from "./desired.ts";
 import type { Variant } from "./iptables/variant.ts";
-import { hostIdentity, Memory, type Remembered } from "./memory.ts";
+import { type HostKernel, openHostKernel } from "./kernel.ts";
+import { Memory, type Remembered } from "./memory.ts";
 import { observeLink, observePorts } from "./observe.ts";
 import { SerialQueue } from "./queue.ts";
 import type { Known } from "./sweep.ts";
@@ -35,6 +35,8 @@ export interface HostNetworkOptions {
   readonly remember?: (value: Remembered) => void;
   /** What bridges' MACs are derived from; the machine's id unless given. */
   readonly hostSeed?: string;
+  /** What is looked at and changed; the real one unless given. */
+  readonly kernel?: HostKernel;
 }
 
 /** The host's network as podnet sees it: the one way the kernel is changed. Changes are made one call at a time. */
@@ -85,9 +87,9 @@ class OpenHostNetwork implements HostNetwork {
   readonly #queue = new SerialQueue();
 
   constructor(options: HostNetworkOptions) {
-    const { iptables, chain, hostSeed = machineId() } = options;
-    const memory = new Memory(hostIdentity(), options.remembered, options.remember);
-    this.#view = { iptables, chain, hostSeed, memory, netlink: Rtnetlink.open() };
+    const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
+    const memory = new Memory(kernel.identity, options.remembered, options.remember);
+    this.#view = { ...kernel, iptables, chain, hostSeed, memory };
   }
 
   get remembered(): Remembered {

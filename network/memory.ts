@@ -1,6 +1,4 @@
-import { readlinkSync } from "node:fs";
 import type { IfName } from "../core/names.ts";
-import { bootId } from "../linux/proc.ts";
 import type { TableName } from "./iptables/rule.ts";
 import { type Variant, variants } from "./iptables/variant.ts";
 
@@ -20,9 +18,6 @@ export interface Remembered {
   /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
   readonly pinned?: readonly number[];
 }
-
-/** Identifies this boot of this network namespace. */
-export const hostIdentity = (): string => `${bootId()} ${readlinkSync("/proc/self/ns/net")}`;
 
 /** Holds what is to be remembered and hands every change of it to the daemon's store. */
 export class Memory {

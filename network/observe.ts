@@ -1,10 +1,9 @@
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Link } from "../linux/rtnetlink/link.ts";
-import type { Rtnetlink } from "../linux/rtnetlink-socket.ts";
-import { readSysctl } from "../linux/sysctl.ts";
 import type { NetworkFragment, PodFragment } from "./desired.ts";
 import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
 import type { ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
 
@@ -23,12 +22,12 @@ const observedLink = (link: Link): ObservedLink => ({
 });
 
 /** All links of the host. */
-export async function observeLinks(netlink: Rtnetlink): Promise<ObservedLink[]> {
+export async function observeLinks(netlink: HostNetlink): Promise<ObservedLink[]> {
   return (await netlink.links()).map(observedLink);
 }
 
 export async function observeLink(
-  netlink: Rtnetlink,
+  netlink: HostNetlink,
   name: IfName,
 ): Promise<ObservedLink | undefined> {
   const link = await netlink.link(name);
@@ -36,12 +35,12 @@ export async function observeLink(
 }
 
 /** How many ports a bridge has. */
-export async function observePorts(netlink: Rtnetlink, bridgeIndex: number): Promise<number> {
+export async function observePorts(netlink: HostNetlink, bridgeIndex: number): Promise<number> {
   return (await netlink.links({ master: bridgeIndex })).length;
 }
 
 export async function observeNetwork(
-  { netlink, memory }: { readonly netlink: Rtnetlink; readonly memory: Memory },
+  { netlink, sysctl, memory }: HostKernel & { readonly memory: Memory },
   fragment: NetworkFragment,
 ): Promise<ObservedNetwork> {
   const links = await observeLinks(netlink);
@@ -51,14 +50,17 @@ export async function observeNetwork(
     bridge,
     addresses: addresses.map(({ index, prefix }) => ({ link: index, prefix })),
     linkNames: new Map(links.map((link) => [link.index, link.name])),
-    ipForward: readSysctl(ipForwardKey),
-    acceptRa: bridge === undefined ? undefined : readOptional(acceptRaKey(fragment.bridge)),
+    ipForward: sysctl.read(ipForwardKey),
+    acceptRa: bridge === undefined ? undefined : readOptional(sysctl, acceptRaKey(fragment.bridge)),
     pinned: bridge !== undefined && memory.hasPinned(bridge.index),
   };
 }
 
 /** Reads only the links that are spoken of: what it costs does not grow with the host. */
-export async function observePod(netlink: Rtnetlink, fragment: PodFragment): Promise<ObservedPod> {
+export async function observePod(
+  netlink: HostNetlink,
+  fragment: PodFragment,
+): Promise<ObservedPod> {
   const links = new Map<IfName, ObservedLink>();
   const names = new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]));
   for (const name of names) {
@@ -69,9 +71,9 @@ export async function observePod(netlink: Rtnetlink, fragment: PodFragment): Pro
 }
 
 /** A kernel setting that some kernels lack. */
-export function readOptional(key: string): string | undefined {
+export function readOptional(sysctl: HostSysctl, key: string): string | undefined {
   try {
-    return readSysctl(key);
+    return sysctl.read(key);
   } catch (error) {
     if (isPodnetError(error) && error.details["errno"] === "ENOENT") return undefined;
     throw error;
@@ -79,7 +81,7 @@ export function readOptional(key: string): string | undefined {
 }
 
 /** A link that has to be there. Throws `NETLINK_FAILED`. */
-export async function requireLink(netlink: Rtnetlink, name: IfName): Promise<Link> {
+export async function requireLink(netlink: HostNetlink, name: IfName): Promise<Link> {
   const link = await netlink.link(name);
   if (link !== undefined) return link;
   throw new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {

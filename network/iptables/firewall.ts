@@ -1,7 +1,6 @@
-import { readFileSync, realpathSync } from "node:fs";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { findProgram, run } from "../../linux/command.ts";
 import { restoreText, type TableEdit } from "./diff.ts";
+import type { IptablesPrograms } from "./programs.ts";
 import { parseSave, type SavedTables } from "./save-format.ts";
 import type { Variant } from "./variant.ts";
 
@@ -13,25 +12,23 @@ export interface ObservedFirewall {
   readonly incompatible: readonly string[];
 }
 
-/** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
-const lockWaitSeconds = 10;
-
 /**
  * Reads all tables of both variants. Throws `FIREWALL_FAILED`, also when legacy's are not for us to read, unless
  * `configured` says that they do not matter.
  */
 export async function observeFirewall(
+  programs: IptablesPrograms,
   signal: AbortSignal,
   configured: "auto" | Variant = "auto",
 ): Promise<ObservedFirewall> {
   const [nft, legacy] = await Promise.all([
-    save("nft", signal),
-    saveLegacy(signal, configured === "nft"),
+    save(programs, "nft", signal),
+    saveLegacy(programs, signal, configured === "nft"),
   ]);
   const incompatible = [...nft.matchAll(/^# Table [`'](\w+)' is incompatible/gm)];
   return {
     saved: { nft: parseSave(nft), legacy: parseSave(legacy) },
-    systemDefault: systemDefault(),
+    systemDefault: programs.systemDefault(),
     incompatible: incompatible.map(([, table]) => table as string),
   };
 }
@@ -41,23 +38,26 @@ export async function observeFirewall(
  * Throws `FIREWALL_FAILED` with what iptables said.
  */
 export async function commitTable(
+  programs: IptablesPrograms,
   variant: Variant,
   edit: TableEdit,
   signal: AbortSignal,
 ): Promise<void> {
-  const argv = [`iptables-${variant}-restore`, "--noflush", `--wait=${lockWaitSeconds}`] as const;
   try {
-    await run(argv, { stdin: restoreText(edit), signal });
+    await programs.restore(variant, restoreText(edit), signal);
   } catch (error) {
     throw firewallError(error, `Cannot change table "${edit.table}" of iptables-${variant}`);
   }
 }
 
-// The legacy kernel part makes a table as soon as somebody asks for it; only those that exist are read.
-async function saveLegacy(signal: AbortSignal, dispensable: boolean): Promise<string> {
+async function saveLegacy(
+  programs: IptablesPrograms,
+  signal: AbortSignal,
+  dispensable: boolean,
+): Promise<string> {
   let tables = "";
   try {
-    tables = readFileSync("/proc/self/net/ip_tables_names", "latin1");
+    tables = programs.legacyTables();
   } catch (cause) {
     // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's (mode 0440).
     if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable) {
@@ -68,21 +68,19 @@ async function saveLegacy(signal: AbortSignal, dispensable: boolean): Promise<st
       });
     }
   }
-  return tables.trim() === "" ? "" : save("legacy", signal);
+  return tables.trim() === "" ? "" : save(programs, "legacy", signal);
 }
 
-async function save(variant: Variant, signal: AbortSignal): Promise<string> {
+async function save(
+  programs: IptablesPrograms,
+  variant: Variant,
+  signal: AbortSignal,
+): Promise<string> {
   try {
-    return (await run([`iptables-${variant}-save`], { signal })).stdout;
+    return await programs.save(variant, signal);
   } catch (error) {
     throw firewallError(error, `Cannot read the rules of iptables-${variant}`);
   }
-}
-
-/** Debian's alternatives: /usr/sbin/iptables leads to xtables-nft-multi or xtables-legacy-multi. */
-function systemDefault(): Variant {
-  const program = findProgram("iptables");
-  return program !== undefined && realpathSync(program).includes("legacy") ? "legacy" : "nft";
 }
 
 function firewallError(error: unknown, message: string): PodnetError {

@@ -8,7 +8,9 @@ import type { NetworkFragment } from "../../network/desired.ts";
 import { diffFirewallRemoval, diffNetworkFirewall } from "../../network/diff-firewall.ts";
 import { commitTable, observeFirewall } from "../../network/iptables/firewall.ts";
 import { type Variant, variants } from "../../network/iptables/variant.ts";
-import { hostIdentity, Memory } from "../../network/memory.ts";
+import { iptables } from "../../network/iptables/programs.ts";
+import { hostIdentity } from "../../network/kernel.ts";
+import { Memory } from "../../network/memory.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const { signal } = new AbortController();
@@ -31,7 +33,7 @@ async function commit(changes: readonly Change[], memory: Memory): Promise<void>
   for (const change of changes) {
     if (change.kind !== "firewall") continue;
     if (change.makesChain) memory.rememberChain(change.variant, change.table, change.chain);
-    await commitTable(change.variant, change, signal);
+    await commitTable(iptables, change.variant, change, signal);
   }
 }
 
@@ -40,7 +42,7 @@ async function ensure(
   configured: "auto" | Variant,
   memory = memoryOf(),
 ): Promise<readonly Change[]> {
-  const changes = diffNetworkFirewall(fragment, await observeFirewall(signal), {
+  const changes = diffNetworkFirewall(fragment, await observeFirewall(iptables, signal), {
     configured,
     memory,
   });
@@ -49,7 +51,7 @@ async function ensure(
 }
 
 async function takeAway(memory = memoryOf(), key?: string): Promise<void> {
-  const observed = await observeFirewall(signal);
+  const observed = await observeFirewall(iptables, signal);
   const doomed = (owner: { readonly kind: string; readonly key: string }): boolean =>
     owner.kind === "network" && (key === undefined || owner.key === key);
   const context = { configured: "auto", memory } as const;
@@ -209,7 +211,7 @@ test.serial("The variant that others use is used", async (t) => {
 
 test.serial("Looking makes no tables", async (t) => {
   await ownNetns();
-  const { saved } = await observeFirewall(signal);
+  const { saved } = await observeFirewall(iptables, signal);
   t.is(saved.nft.size + saved.legacy.size, 0);
   t.is(await dump("nft"), "");
   t.is((await run(["cat", "/proc/net/ip_tables_names"])).stdout, "");
@@ -223,7 +225,7 @@ test.serial("A refused commit changes nothing and says what iptables said", asyn
       makesChain: false,
       lines: ["-I FORWARD 1 -i a -j ACCEPT", "-I FORWARD 9 -i b -j ACCEPT"],
     } as const;
-    const error = await t.throwsAsync(() => commitTable(variant, edit, signal));
+    const error = await t.throwsAsync(() => commitTable(iptables, variant, edit, signal));
     t.true(isPodnetError(error, "FIREWALL_FAILED"));
     if (isPodnetError(error)) t.truthy(error.details["stderr"]);
     t.false((await dump(variant)).includes("-i a"));

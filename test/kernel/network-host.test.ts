@@ -15,6 +15,7 @@ import {
   type HostNetworkOptions,
   openHostNetwork,
 } from "../../network/ensure.ts";
+import { iptables } from "../../network/iptables/programs.ts";
 import { Memory, type Remembered } from "../../network/memory.ts";
 import { podMark } from "../../network/ownership.ts";
 import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
@@ -629,15 +630,22 @@ test.serial("A tap that goes while links are ended holds up none of the others",
   for (const name of names) await ip(`link set dev ${name} group 73 alias ${alias}`);
   // Ends a tap when all of them have been looked at, as a QEMU that exits just then does.
   class Late extends Rtnetlink {
-    override async tryBatch(...args: Parameters<Rtnetlink["tryBatch"]>): Promise<never> {
+    override async setGroup(indexes: readonly number[], group: number): Promise<void> {
       await first?.close();
-      return (await super.tryBatch(...args)) as never;
+      await super.setGroup(indexes, group);
     }
   }
   using netlink = new Late();
-  const memory = new Memory("here");
-  await applyChange({ kind: "delete-links", links: names }, { netlink, memory }, signal);
+  const sysctl = { read: readSysctl, write: writeSysctl };
+  const kernel = {
+    netlink,
+    firewall: iptables,
+    sysctl,
+    identity: "here",
+    memory: new Memory("here"),
+  };
+  await applyChange({ kind: "delete-links", links: names }, kernel, signal);
   const gone = { kind: "detach-port", link: names[0] as IfName } as const;
-  await applyChange(gone, { netlink, memory }, signal);
+  await applyChange(gone, kernel, signal);
   for (const name of names) t.is(await linkOf(name), undefined);
 });

@@ -1,0 +1,48 @@
+import { readlinkSync } from "node:fs";
+import { bootId } from "../linux/proc.ts";
+import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
+import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
+import { iptables, type IptablesPrograms } from "./iptables/programs.ts";
+
+/** What of rtnetlink the host's network needs. */
+export type HostNetlink = Pick<
+  Rtnetlink,
+  | "links"
+  | "link"
+  | "addBridge"
+  | "changeLink"
+  | "changeBridgePort"
+  | "leaveBridge"
+  | "setGroup"
+  | "deleteLink"
+  | "deleteGroup"
+  | "addresses"
+  | "addAddress"
+  | "deleteNeighbour"
+  | "close"
+>;
+
+/** Settings below /proc/sys. Both throw `SYSCALL_FAILED` with the errno's name. */
+export interface HostSysctl {
+  read(key: string): string;
+  write(key: string, value: string): void;
+}
+
+/** All of the kernel that this room sees and changes: the simulation (test/sim) gives another. */
+export interface HostKernel {
+  readonly netlink: HostNetlink;
+  readonly firewall: IptablesPrograms;
+  readonly sysctl: HostSysctl;
+  /** Identifies this boot of this network namespace: what is remembered under another is void. */
+  readonly identity: string;
+}
+
+/** The kernel itself, in the calling thread's network namespace. */
+export const openHostKernel = (): HostKernel => ({
+  netlink: Rtnetlink.open(),
+  firewall: iptables,
+  sysctl: { read: readSysctl, write: writeSysctl },
+  identity: hostIdentity(),
+});
+
+export const hostIdentity = (): string => `${bootId()} ${readlinkSync("/proc/self/ns/net")}`;
