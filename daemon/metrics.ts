@@ -18,7 +18,6 @@ export class Metrics {
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry });
     this.#steps = new Histogram({
       name: "podnet_step_duration_seconds",
       help: "Duration of each step of bringing a pod up",
@@ -34,6 +33,11 @@ export class Metrics {
     });
     this.#registry.registerMetric(podsGauge(sources));
     this.#registry.registerMetric(addressesGauge(sources));
+  }
+
+  /** Counts this process's memory, descriptors and event loop as well; once a process. */
+  includeProcess(): void {
+    collectDefaultMetrics({ register: this.#registry });
   }
 
   step(span: Span): void {
