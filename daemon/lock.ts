@@ -2,6 +2,7 @@ import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { cross, crossAsync } from "../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../core/errors.ts";
 
 /** What a daemon holds while it runs; the kernel lets go of it when the process ends, however it ends. */
@@ -20,11 +21,17 @@ const alreadyRunning = (what: string, hint: string, cause: unknown): PodnetError
 export function lockState(stateDir: string): Lock {
   let database: DatabaseSync | undefined;
   try {
-    mkdirSync(stateDir, { recursive: true, mode: 0o700 });
-    database = new DatabaseSync(join(stateDir, "lock.db"), { timeout: 0 });
-    database.exec("BEGIN EXCLUSIVE");
+    cross("file", "make state directory", () =>
+      mkdirSync(stateDir, { recursive: true, mode: 0o700 }),
+    );
+    const opened = new DatabaseSync(join(stateDir, "lock.db"), { timeout: 0, open: false });
+    database = opened;
+    cross("file", "lock state directory", () => {
+      opened.open();
+      opened.exec("BEGIN EXCLUSIVE");
+    });
   } catch (cause) {
-    database?.close();
+    if (database?.isOpen) database.close();
     if (/locked|busy/i.test(toPodnetError(cause).message)) {
       throw alreadyRunning(
         `uses the state directory "${stateDir}"`,
@@ -39,7 +46,7 @@ export function lockState(stateDir: string): Lock {
   }
   const held = database;
   const release = (): void => {
-    if (held.isOpen) held.close();
+    if (held.isOpen) cross("file", "unlock state directory", () => held.close());
   };
   return { release, [Symbol.dispose]: release };
 }
@@ -51,10 +58,13 @@ export function lockState(stateDir: string): Lock {
  */
 export async function lockNetns(bridge: string): Promise<Lock> {
   const server = createServer((socket) => socket.destroy());
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen("\0podnet/daemon", resolve);
-  }).catch((cause: unknown) => {
+  const claim = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      server.once("error", reject);
+      server.listen("\0podnet/daemon", resolve);
+    });
+  await crossAsync("socket", "claim network namespace", claim).catch((cause: unknown) => {
+    server.close();
     throw alreadyRunning(
       "looks after this network namespace",
       `Two daemons would remove each other's ports of "${bridge}": stop the other one, or run this one in a network namespace of its own`,

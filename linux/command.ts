@@ -1,6 +1,7 @@
 import { accessSync, constants, statSync } from "node:fs";
-import { delimiter, join } from "node:path";
+import { basename, delimiter, join } from "node:path";
 import { ExecaError, execa } from "execa";
+import { crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 
@@ -59,15 +60,17 @@ export async function run(
     });
   }
   const timeoutMs = options.timeoutMs ?? 30_000;
-  const result = await execa(program, args, {
-    input: options.stdin ?? "",
-    env: { ...options.env, LC_ALL: "C" },
-    timeout: timeoutMs,
-    forceKillAfterDelay: 500,
-    stripFinalNewline: false,
-    reject: false,
-    ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
-  });
+  const result = await crossAsync("command", basename(program), async () =>
+    execa(program, args, {
+      input: options.stdin ?? "",
+      env: { ...options.env, LC_ALL: "C" },
+      timeout: timeoutMs,
+      forceKillAfterDelay: 500,
+      stripFinalNewline: false,
+      reject: false,
+      ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
+    }),
+  );
   const { stdout, stderr, exitCode } = result;
   if (exitCode !== undefined && !result.timedOut && !result.isCanceled && !result.isMaxBuffer) {
     if ((options.okCodes ?? [0]).includes(exitCode)) return { stdout, stderr, exitCode };

@@ -1,4 +1,5 @@
 import { closeSync } from "node:fs";
+import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { bind, lastErrno, recv, send, setsockopt, socket } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
@@ -46,7 +47,7 @@ export class NetlinkSocket {
       what,
     );
     try {
-      this.#setUp(options, what);
+      cross("socket", "open rtnetlink", () => this.#setUp(options, what));
     } catch (error) {
       closeSync(this.fd);
       throw error;

@@ -1,3 +1,4 @@
+import { cross, crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { type Ack, parseAck } from "./rtnetlink/ack.ts";
@@ -49,9 +50,11 @@ export class RtnetlinkExchange implements Disposable {
   /** Sends requests in one datagram and gives their answers in the same order. */
   exchange(requests: readonly Request[]): readonly Answer[] {
     this.#checkOpen();
-    const { bytes, pending } = this.#encode(requests);
-    this.#socket.send(bytes);
-    return this.#collect(pending);
+    return cross("netlink", crossingName(requests), () => {
+      const { bytes, pending } = this.#encode(requests);
+      this.#socket.send(bytes);
+      return this.#collect(pending);
+    });
   }
 
   /** The same without holding up this thread while the kernel works. Only one of the two may use an instance. */
@@ -60,9 +63,11 @@ export class RtnetlinkExchange implements Disposable {
     this.#slowCount++;
     const turn = this.#slow.then(async () => {
       try {
-        const { bytes, pending } = this.#encode(requests);
-        await this.#socket.sendAsync(bytes);
-        return this.#collect(pending);
+        return await crossAsync("netlink", crossingName(requests), async () => {
+          const { bytes, pending } = this.#encode(requests);
+          await this.#socket.sendAsync(bytes);
+          return this.#collect(pending);
+        });
       } finally {
         this.#slowCount--;
         if (this.#closed && this.#slowCount === 0) this.#socket.close();
@@ -124,6 +129,18 @@ export class RtnetlinkExchange implements Disposable {
       interrupted,
     }));
   }
+}
+
+/** What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers: `set mtu of link`. */
+function crossingName(requests: readonly Request[]): string {
+  const names = requests.map(({ what }) =>
+    what
+      .replaceAll(/"[^"]*"/g, "")
+      .split(/[\s,]+/)
+      .filter((word) => /^[A-Za-z]+$/.test(word) && word !== "Cannot")
+      .join(" "),
+  );
+  return [...new Set(names)].join(" + ");
 }
 
 /** Takes in one message; true when it was the last for its request. */

@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
+import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { fileError } from "./syscall-error.ts";
@@ -31,9 +32,12 @@ export function readSysctl(key: string): string {
 
 /** Sets a kernel setting. Throws `SYSCALL_FAILED`. */
 export function writeSysctl(key: string, value: string): void {
+  const path = sysctlPath(key);
+  // Of a link's own settings without the link's name.
+  const what = `set ${path.slice("/proc/sys/".length).replace(/\/conf\/[^/]+\//, "/conf/*/")}`;
   try {
     // r+ and not w: a missing key must be an error, never a new file.
-    writeFileSync(sysctlPath(key), value, { encoding: "latin1", flag: "r+" });
+    cross("file", what, () => writeFileSync(path, value, { encoding: "latin1", flag: "r+" }));
   } catch (error) {
     throw fileError(error, `Cannot set sysctl "${key}" to "${printable(value)}"`);
   }

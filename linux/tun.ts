@@ -1,4 +1,5 @@
 import { close, closeSync, openSync } from "node:fs";
+import { cross, crossAsync } from "../core/crossing.ts";
 import type { IfName } from "../core/names.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { ioctlNumber, ioctlPointer } from "./ffi/libc.ts";
@@ -35,9 +36,14 @@ export function openTap(name: IfName, options: { readonly ownerUid?: number } = 
     request.set(encodeUtf8(name));
     const flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_TUN_EXCL;
     new DataView(request.buffer).setUint16(16, flags, true);
-    checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what);
-    if (options.ownerUid !== undefined)
-      checked(ioctlNumber(fd, TUNSETOWNER, options.ownerUid), "TUNSETOWNER", what);
+    cross("ioctl", "make tap", () =>
+      checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what),
+    );
+    const { ownerUid } = options;
+    if (ownerUid !== undefined)
+      cross("ioctl", "own tap", () =>
+        checked(ioctlNumber(fd, TUNSETOWNER, ownerUid), "TUNSETOWNER", what),
+      );
   } catch (error) {
     closeSync(fd);
     throw error;
@@ -67,13 +73,17 @@ class OpenTap implements Tap {
 
   close(): Promise<void> {
     // The last close waits 17-20 ms for the kernel (RCU), hence on libuv's pool and not on the main thread.
-    this.#closing ??= new Promise((resolve, reject) => {
+    this.#closing ??= crossAsync("ioctl", "close tap", () => this.#close());
+    return this.#closing;
+  }
+
+  #close(): Promise<void> {
+    return new Promise((resolve, reject) => {
       close(this.fd, (error) => {
         if (error === null || error === undefined) resolve();
         else reject(fileError(error, `Cannot close tap "${this.name}"`));
       });
     });
-    return this.#closing;
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,9 @@
 import { closeSync } from "node:fs";
 import { Socket } from "node:net";
+import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { abortable, throwIfAborted } from "../core/aborting.ts";
+import { cross, crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { connect, fcntl, getsockopt, lastErrno, socket } from "./ffi/libc.ts";
@@ -19,6 +21,7 @@ const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_SOCKET = 1;
 const SO_PEERCRED = 17;
+const SO_PEERGROUPS = 59;
 const F_DUPFD_CLOEXEC = 1030;
 
 /** A connected stream socket that can also hand over descriptors. */
@@ -51,7 +54,8 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
     what,
   );
   try {
-    while (!tryConnect(fd, short.path, what)) {
+    const crossing = `connect ${basename(path)}`;
+    while (!cross("socket", crossing, () => tryConnect(fd, short.path, what))) {
       // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
       await delay(5);
       throwIfAborted(signal, doing);
@@ -86,7 +90,11 @@ class OpenConnection implements UnixConnection {
     this.socket = new Socket({ fd, readable: true, writable: true });
   }
 
-  async sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
+  sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
+    return crossAsync("socket", "send descriptor", () => this.#sendWithFd(line, fd, signal));
+  }
+
+  async #sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
     const what = "Cannot hand over a descriptor";
     for (;;) {
       throwIfAborted(signal, handingOver);
@@ -156,6 +164,27 @@ export function peerCredentials(socketFd: number): PeerCredentials {
     uid: view.getUint32(4, true),
     gid: view.getUint32(8, true),
   };
+}
+
+/**
+ * The supplementary groups of the process at the other end, as they were when it connected: SO_PEERGROUPS (Linux 4.13).
+ * /proc/PID/status would tell of whoever has the pid by now. Throws `SYSCALL_FAILED`.
+ */
+export function peerGroups(socketFd: number): readonly number[] {
+  // NGROUPS_MAX is 65,536 (limits.h), four bytes each; nearly everybody has a handful.
+  for (let room = 64; ; room *= 32) {
+    const value = new Uint8Array(4 * room);
+    const length = new Uint8Array(4);
+    const lengthView = new DataView(length.buffer);
+    lengthView.setUint32(0, value.length, true);
+    const status = getsockopt(socketFd, SOL_SOCKET, SO_PEERGROUPS, value, length);
+    if (status !== 0 && errnoName(lastErrno()) === "ERANGE" && room < 65_536) continue;
+    checked(status, "getsockopt", "Cannot tell the groups of who is connected");
+    const view = new DataView(value.buffer);
+    return Array.from({ length: lengthView.getUint32(0, true) / 4 }, (_, i) =>
+      view.getUint32(4 * i, true),
+    );
+  }
 }
 
 /**

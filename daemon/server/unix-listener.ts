@@ -1,6 +1,9 @@
-import { chmodSync, chownSync, lstatSync, readFileSync, unlinkSync } from "node:fs";
+import { chmodSync, chownSync, lstatSync, unlinkSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
+import { cross, crossAsync } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { groupId } from "../../linux/accounts.ts";
 import { connectUnix, listenPath, type SocketPath } from "../../linux/unix-socket.ts";
 
 export interface UnixListenerOptions {
@@ -27,15 +30,12 @@ export async function listenUnix(
   await removeDead(path);
   const short: SocketPath = listenPath(path);
   const server = createServer({ pauseOnConnect: false }, onConnection);
-  // Never, not even for a moment, open to everybody: bind(2) makes the file with the mask of this moment.
-  const before = process.umask(0o177);
   try {
-    await new Promise<void>((resolve, reject) => {
-      server.once("error", reject);
-      server.listen(short.path, resolve);
-    });
-    if (options.group !== undefined) chownSync(path, -1, groupId(options.group));
-    chmodSync(path, 0o660);
+    await crossAsync("socket", "listen for the API", () => listenClosed(server, short.path));
+    const { group } = options;
+    if (group !== undefined)
+      cross("file", "give API socket to its group", () => chownSync(path, -1, groupId(group)));
+    cross("file", "open API socket to its group", () => chmodSync(path, 0o660));
   } catch (cause) {
     server.close();
     short.close();
@@ -44,15 +44,27 @@ export async function listenUnix(
       hint: "Check that its directory is there and writable, or set another socket",
       cause,
     });
-  } finally {
-    process.umask(before);
   }
   return {
     server,
     close: () => {
-      server.close(() => short.close());
+      cross("socket", "end the API", () => server.close(() => short.close()));
     },
   };
+}
+
+/** Listens with a socket file for its owner alone. */
+async function listenClosed(server: Server, path: string): Promise<void> {
+  // Never, not even for a moment, open to everybody: bind(2) makes the file with the mask of this moment.
+  const before = process.umask(0o177);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(path, resolve);
+    });
+  } finally {
+    process.umask(before);
+  }
 }
 
 /** Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens on it. */
@@ -62,7 +74,8 @@ async function removeDead(path: string): Promise<void> {
   } catch (thrown) {
     const errno = thrown instanceof PodnetError ? thrown.details["errno"] : undefined;
     // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
-    if (errno === "ECONNREFUSED" && lstatSync(path).isSocket()) unlinkSync(path);
+    if (errno === "ECONNREFUSED" && lstatSync(path).isSocket())
+      cross("file", "remove dead API socket", () => unlinkSync(path));
     return;
   }
   throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {
@@ -70,16 +83,11 @@ async function removeDead(path: string): Promise<void> {
   });
 }
 
-function groupId(group: string): number {
-  if (/^\d+$/.test(group)) return Number(group);
-  const line = readFileSync("/etc/group", "utf8")
-    .split("\n")
-    .find((each) => each.startsWith(`${group}:`));
-  if (line === undefined) {
-    throw new PodnetError("CONFIG_INVALID", `There is no group "${group}"`, {
-      field: "socket_group",
-      hint: `Make it (groupadd --system ${group}) or name another one`,
-    });
-  }
-  return Number(line.split(":")[2]);
+function groupOf(group: string): number {
+  const id = groupId(group);
+  if (id !== undefined) return id;
+  throw new PodnetError("CONFIG_INVALID", `There is no group "${printable(group)}"`, {
+    field: "socket_group",
+    hint: `Make it (groupadd --system ${printable(group)}) or name another one`,
+  });
 }

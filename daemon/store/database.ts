@@ -5,6 +5,7 @@ import {
   type SQLOutputValue,
   type StatementSync,
 } from "node:sqlite";
+import { cross } from "../../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { migrations } from "./migrations.ts";
 
@@ -18,6 +19,8 @@ export class Database implements Disposable {
   readonly #connection: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
+  /** What the transaction that is open has changed: `insert pods`, `update runs`. */
+  readonly #changes = new Set<string>();
 
   private constructor(connection: DatabaseSync) {
     this.#connection = connection;
@@ -30,16 +33,12 @@ export class Database implements Disposable {
   static open(path: string): Database {
     let connection: DatabaseSync | undefined;
     try {
-      connection = new DatabaseSync(path, { timeout: 1000 });
-      connection.exec(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON",
-      );
-      const check = connection.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
-      if (check.quick_check !== "ok") throw new Error(check.quick_check);
-      migrate(connection, path);
+      const opened = new DatabaseSync(path, { timeout: 1000, open: false });
+      connection = opened;
+      cross("commit", "open", () => setUp(opened, path));
       return new Database(connection);
     } catch (cause) {
-      connection?.close();
+      if (connection?.isOpen) connection.close();
       throw openError(path, cause);
     }
   }
@@ -61,14 +60,14 @@ export class Database implements Disposable {
   /** Runs a statement and returns how many rows it changed. Throws `STATE_UNWRITABLE`. */
   run(sql: string, ...values: SQLInputValue[]): number {
     try {
-      return Number(this.#prepare(sql).run(...values).changes);
+      return this.#execute(sql, () => Number(this.#prepare(sql).run(...values).changes));
     } catch (thrown) {
       throw writeError(thrown);
     }
   }
 
   get(sql: string, ...values: SQLInputValue[]): Row | undefined {
-    return this.#prepare(sql).get(...values);
+    return this.#execute(sql, () => this.#prepare(sql).get(...values));
   }
 
   all(sql: string, ...values: SQLInputValue[]): Row[] {
@@ -82,25 +81,50 @@ export class Database implements Disposable {
     try {
       this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
-      this.#connection.exec("COMMIT");
+      cross("commit", [...this.#changes].join(" + "), () => this.#connection.exec("COMMIT"));
       return result;
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.
       if (this.#connection.isTransaction) this.#connection.exec("ROLLBACK");
       throw writeError(thrown);
     } finally {
+      this.#changes.clear();
       this.#depth--;
     }
   }
 
   close(): void {
     this.#statements.clear();
-    if (this.#connection.isOpen) this.#connection.close();
+    // The last to close copies the log into the database.
+    if (this.#connection.isOpen) cross("commit", "close", () => this.#connection.close());
+  }
+
+  /** A change outside of a transaction is one by itself. */
+  #execute<T>(sql: string, call: () => T): T {
+    const change = changeOf(sql);
+    if (change === undefined) return call();
+    if (this.#depth === 0) return cross("commit", change, call);
+    this.#changes.add(change);
+    return call();
   }
 
   [Symbol.dispose](): void {
     this.close();
   }
+}
+
+/** What a statement changes: `insert pods`; undefined when it only reads. */
+function changeOf(sql: string): string | undefined {
+  const verb = /^\s*(INSERT|UPDATE|DELETE)(?: OR REPLACE)?(?: INTO| FROM)? (\w+)/.exec(sql);
+  return verb === null ? undefined : `${verb[1]?.toLowerCase()} ${verb[2]}`;
+}
+
+function setUp(connection: DatabaseSync, path: string): void {
+  connection.open();
+  connection.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
+  const check = connection.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
+  if (check.quick_check !== "ok") throw new Error(check.quick_check);
+  migrate(connection, path);
 }
 
 function migrate(connection: DatabaseSync, path: string): void {

@@ -106,7 +106,7 @@ export class Control {
         }),
       );
     const answer = this.#pending.add({ code, deadlineMs, signal, accepts });
-    this.#flow.enqueue(frames);
+    this.#flow.enqueue(commandName(code), frames);
     this.#pump();
     return answer;
   }
@@ -133,7 +133,7 @@ export class Control {
     while (this.#closed === undefined && !this.#link.congested) {
       const chunk = this.#flow.take();
       if (chunk === undefined) return;
-      this.#link.write(chunk);
+      this.#link.write(chunk.bytes, chunk.names.join(" + "));
     }
   }
 

@@ -10,10 +10,21 @@ export type FlowMode = "identifying" | "next" | "free";
 
 const chunkSize = { identifying: 512, next: 512, free: 64 * 1024 } as const;
 
+interface Frame {
+  readonly name: string;
+  readonly bytes: Uint8Array;
+}
+
+/** Bytes to write, and the names of the frames they are of. */
+export interface Chunk {
+  readonly bytes: Uint8Array;
+  readonly names: readonly string[];
+}
+
 /** Queue of frames and account of NEXT. Pure: it says what to write, and is told what came. */
 export class Flow {
   #mode: FlowMode = "identifying";
-  #queue: Uint8Array[] = [];
+  #queue: Frame[] = [];
   #queued = 0;
   /** Written and not yet accounted for by NEXT. */
   #unread = 0;
@@ -33,9 +44,9 @@ export class Flow {
     this.#unread = 0;
   }
 
-  enqueue(frame: Uint8Array): void {
-    this.#queue.push(frame);
-    this.#queued += frame.length;
+  enqueue(name: string, bytes: Uint8Array): void {
+    this.#queue.push({ name, bytes });
+    this.#queued += bytes.length;
   }
 
   /** Forgets what is queued: the other end has started anew. */
@@ -46,22 +57,24 @@ export class Flow {
   }
 
   /** The next bytes to write, several frames' if they fit; undefined when there are none or must not be. */
-  take(): Uint8Array | undefined {
+  take(): Chunk | undefined {
     if (this.#queued === 0 || (this.#mode === "next" && this.#unread > 0)) return undefined;
     const parts: Uint8Array[] = [];
+    const names: string[] = [];
     let room: number = chunkSize[this.#mode];
-    let frame: Uint8Array | undefined;
+    let frame: Frame | undefined;
     while (room > 0 && (frame = this.#queue[0]) !== undefined) {
-      const part = frame.subarray(0, room);
+      const part = frame.bytes.subarray(0, room);
       parts.push(part);
+      names.push(frame.name);
       room -= part.length;
-      if (part.length === frame.length) this.#queue.shift();
-      else this.#queue[0] = frame.subarray(part.length);
+      if (part.length === frame.bytes.length) this.#queue.shift();
+      else this.#queue[0] = { name: frame.name, bytes: frame.bytes.subarray(part.length) };
     }
-    const chunk = parts.length === 1 ? (parts[0] as Uint8Array) : joinBytes(parts);
-    this.#queued -= chunk.length;
-    this.#unread += chunk.length;
-    return chunk;
+    const bytes = parts.length === 1 ? (parts[0] as Uint8Array) : joinBytes(parts);
+    this.#queued -= bytes.length;
+    this.#unread += bytes.length;
+    return { bytes, names };
   }
 
   /** NEXT came. Throws `AGENT_PROTOCOL` when the guest claims bytes it was never sent. */

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { cross } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { type UnixConnection, connectUnix } from "../../linux/unix-socket.ts";
 import { abortError } from "../../core/aborting.ts";
@@ -75,9 +76,17 @@ export class Link<Item> {
     socket.on("close", () => this.#lost());
   }
 
-  /** Writes, or keeps in memory what does not fit: false asks to wait for `drained`. */
-  write(bytes: Uint8Array): boolean {
-    return !this.#closed && this.#connection.socket.write(bytes);
+  /** Writes, or keeps in memory what does not fit: false asks to wait for `drained`. `what` names the bytes. */
+  write(bytes: Uint8Array, what: string): boolean {
+    const { socket } = this.#connection;
+    if (this.#closed) return false;
+    try {
+      return cross("channel", what, () => socket.write(bytes));
+    } catch (error) {
+      // As a write ends that the kernel refuses: the socket says so later, and is closed.
+      socket.destroy(toPodnetError(error));
+      return false;
+    }
   }
 
   /** Whether earlier writes are still in memory. */

@@ -59,7 +59,7 @@ export class Tty {
   async write(stream: bigint, data: Uint8Array): Promise<void> {
     await this.#link.whenDrained();
     if (this.#closed !== undefined) throw this.#closed;
-    if (!this.#link.write(encodeTtyFrame(stream, data))) await this.#link.whenDrained();
+    if (!this.#link.write(encodeTtyFrame(stream, data), "tty")) await this.#link.whenDrained();
     if (this.#closed !== undefined) throw this.#closed;
   }
 

@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
 import {
   closeSync,
   constants,
@@ -9,6 +9,7 @@ import {
   realpathSync,
 } from "node:fs";
 import { join } from "node:path";
+import { cross, crossAsync } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
 import type { VmPlan, VmRecord } from "../driver.ts";
@@ -28,31 +29,54 @@ export interface StartedProcess {
 export async function startProcess(argv: readonly string[], plan: VmPlan): Promise<StartedProcess> {
   const [program, ...args] = argv;
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
-  const log = openSync(join(plan.runDir, vmFiles.log), flags, 0o600);
-  // Sockets and the pid file get the umask's rights. spawn forks before it returns; a thread that makes a file in
-  // between makes it stricter, never laxer.
-  const umask = process.umask(0o077);
+  const log = cross("file", `make ${vmFiles.log}`, () =>
+    openSync(join(plan.runDir, vmFiles.log), flags, 0o600),
+  );
+  const { promise: ended, resolve } = Promise.withResolvers<string>();
+  let child: ChildProcess | undefined;
   try {
-    const child = spawn(program as string, args, {
-      cwd: plan.runDir,
-      detached: true,
-      stdio: ["ignore", log, log],
-      env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+    await crossAsync("spawn", "qemu", async () => {
+      child = spawnStrictly(program as string, args, {
+        cwd: plan.runDir,
+        detached: true,
+        stdio: ["ignore", log, log],
+        env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+      });
+      child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
+      child.unref();
+      await hasStarted(child, program as string);
     });
-    process.umask(umask);
-    const { promise: ended, resolve } = Promise.withResolvers<string>();
-    child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
-    await new Promise<void>((started, failed) => {
-      child.once("spawn", started);
-      child.once("error", (error) => failed(cannotRun(program as string, error)));
-    });
-    child.on("error", () => {});
-    child.unref();
-    return { record: identify(child.pid as number, plan.runDir), ended };
+    return { record: identify(child?.pid as number, plan.runDir), ended };
+  } catch (error) {
+    // Nobody else knows of it.
+    child?.kill("SIGKILL");
+    throw error;
   } finally {
-    process.umask(umask);
     closeSync(log);
   }
+}
+
+/** Sockets and the pid file get the umask's rights. */
+function spawnStrictly(
+  program: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): ChildProcess {
+  // spawn forks before it returns; a thread that makes a file in between makes it stricter, never laxer.
+  const umask = process.umask(0o077);
+  try {
+    return spawn(program, args, options);
+  } finally {
+    process.umask(umask);
+  }
+}
+
+async function hasStarted(child: ChildProcess, program: string): Promise<void> {
+  await new Promise<void>((started, failed) => {
+    child.once("spawn", started);
+    child.once("error", (error) => failed(cannotRun(program, error)));
+  });
+  child.on("error", () => {});
 }
 
 const cannotRun = (program: string, cause: Error): PodnetError =>
@@ -81,7 +105,7 @@ export function isRunning(record: VmRecord): boolean {
 export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {
   if (!isRunning(record)) return;
   try {
-    process.kill(record.pid, signal);
+    cross("signal", signal, () => process.kill(record.pid, signal));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }

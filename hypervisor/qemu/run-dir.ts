@@ -1,5 +1,6 @@
 import { chmod, mkdir, open, rmdir, unlink } from "node:fs/promises";
 import { join } from "node:path";
+import { crossAsync } from "../../core/crossing.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import { vmSockets } from "../driver.ts";
@@ -12,9 +13,11 @@ const what = (path: string): string => `Cannot use the run directory "${path}"`;
 /** Makes the VM's directory (0700) and the ones above it; leftovers of an earlier VM in it are removed. */
 export async function makeRunDir(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    await crossAsync("file", "make run directory", () =>
+      mkdir(path, { recursive: true, mode: 0o700 }),
+    );
     // It may have been there before, with other rights.
-    await chmod(path, 0o700);
+    await crossAsync("file", "close run directory to others", () => chmod(path, 0o700));
   } catch (error) {
     throw fileError(error, what(path));
   }
@@ -24,12 +27,17 @@ export async function makeRunDir(path: string): Promise<void> {
 /** Removes QEMU's files, and the directory when nothing else is in it. Absent means success. */
 export async function removeRunDir(path: string): Promise<void> {
   await removeFiles(path);
-  await rmdir(path).catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
+  const removed = crossAsync("file", "remove run directory", () => rmdir(path));
+  await removed.catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
 }
 
 async function removeFiles(path: string): Promise<void> {
   await Promise.all(
-    names.map((name) => unlink(join(path, name)).catch(unless(path, "ENOENT", "ENOTDIR"))),
+    names.map((name) =>
+      crossAsync("file", `remove ${name}`, () => unlink(join(path, name))).catch(
+        unless(path, "ENOENT", "ENOTDIR"),
+      ),
+    ),
   );
 }
 
@@ -66,7 +74,8 @@ export function lastLine(log: string): string {
 export async function boundLog(runDir: string): Promise<void> {
   try {
     await using file = await open(join(runDir, vmFiles.log), "r+");
-    if ((await file.stat()).size > logLimit) await file.truncate(0);
+    if ((await file.stat()).size <= logLimit) return;
+    await crossAsync("file", `empty ${vmFiles.log}`, () => file.truncate(0));
   } catch {
     // Gone with the VM.
   }

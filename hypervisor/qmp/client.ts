@@ -1,3 +1,4 @@
+import { crossAsync } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
@@ -91,22 +92,28 @@ export class QmpClient implements Disposable {
    * Sends a command and returns QEMU's answer.
    * Throws `QMP_FAILED` (details: `class`, `command`), `QMP_TIMEOUT`, `CANCELLED`, or what ended the session.
    */
-  async execute<C extends QmpCommandName>(
+  execute<C extends QmpCommandName>(
     command: C,
     args: QmpArguments<C>,
     options: CommandOptions = {},
   ): Promise<QmpReturn<C>> {
-    return this.#request<QmpReturn<C>>(command, args, options, async (line) => {
-      await this.#lane;
-      this.#connection.socket.write(line);
-    });
+    return crossAsync("qmp", command, () =>
+      this.#request<QmpReturn<C>>(command, args, options, async (line) => {
+        await this.#lane;
+        this.#connection.socket.write(line);
+      }),
+    );
   }
 
   /**
    * `getfd`: gives QEMU a copy of `fd` under a name (a name it already has is replaced and its descriptor closed).
    * Runs alone on the wire: QEMU takes the descriptor that came last, and a raw sendmsg must not cut a queued line.
    */
-  async passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
+  passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
+    return crossAsync("qmp", "getfd", () => this.#passFd(name, fd, options));
+  }
+
+  async #passFd(name: string, fd: number, options: CommandOptions): Promise<void> {
     const before = this.#lane;
     const { promise: done, resolve: leave } = Promise.withResolvers<void>();
     this.#lane = done;

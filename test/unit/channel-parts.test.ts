@@ -123,29 +123,29 @@ test("what was acknowledged and not done is found out", (t) => {
 test("flow `next`: frames share a chunk, and nothing goes out before all is accounted for", (t) => {
   const flow = new Flow();
   flow.setMode("next");
-  flow.enqueue(new Uint8Array(300).fill(1));
-  flow.enqueue(new Uint8Array(300).fill(2));
+  flow.enqueue("ping", new Uint8Array(300).fill(1));
+  flow.enqueue("ping", new Uint8Array(300).fill(2));
   t.is(flow.queued, 600);
-  t.is(flow.take()?.length, 512);
+  t.is(flow.take()?.bytes.length, 512);
   t.is(flow.take(), undefined);
   flow.consumed(8);
   flow.consumed(503);
   t.is(flow.take(), undefined);
   flow.consumed(1);
-  t.is(flow.take()?.length, 88);
+  t.is(flow.take()?.bytes.length, 88);
   t.throws(() => flow.consumed(89), { code: "AGENT_PROTOCOL" });
 });
 
 test("flow `identifying` and `free` do not wait", (t) => {
   const flow = new Flow();
-  flow.enqueue(new Uint8Array(600));
+  flow.enqueue("ping", new Uint8Array(600));
   flow.consumed(1_000_000);
-  t.is(flow.take()?.length, 512);
-  t.is(flow.take()?.length, 88);
+  t.is(flow.take()?.bytes.length, 512);
+  t.is(flow.take()?.bytes.length, 88);
   flow.setMode("free");
-  flow.enqueue(new Uint8Array(100_000));
-  t.is(flow.take()?.length, 65_536);
-  t.is(flow.take()?.length, 34_464);
+  flow.enqueue("ping", new Uint8Array(100_000));
+  t.is(flow.take()?.bytes.length, 65_536);
+  t.is(flow.take()?.bytes.length, 34_464);
   flow.consumed(100_000);
   t.throws(() => flow.consumed(1), { code: "AGENT_PROTOCOL" });
 });
