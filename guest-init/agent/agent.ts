@@ -1,6 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { command, portNames } from "../protocol/codes.ts";
 import { Fields, decodeJson } from "../protocol/fields.ts";
+import { parseAwakening } from "../protocol/extension-messages.ts";
 import { encodeVersion } from "../protocol/replies.ts";
 import { findPort, onlineAll, rescanPci } from "./boot.ts";
 import { configure } from "./configure.ts";
@@ -10,7 +11,7 @@ import { readGuestFile, writeGuestFile } from "./guest-files.ts";
 import { hello } from "./hello.ts";
 import { Interfaces } from "./interfaces.ts";
 import { Links } from "./links.ts";
-import { newEpoch } from "./machine.ts";
+import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
 import { Netlink } from "./netlink.ts";
 import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
@@ -46,7 +47,7 @@ export class Agent {
   readonly #processes: Processes;
   readonly #links: Links;
   readonly #interfaces: Interfaces;
-  readonly #epoch = newEpoch();
+  #epoch = newEpoch();
 
   /** `ready`: READY has been said. */
   constructor(loop: Loop, options: Options, ready: () => void = () => undefined) {
@@ -99,7 +100,8 @@ export class Agent {
       [command.killContainer, noContainer],
       [command.removeContainer, noContainer],
       [command.hello, (payload) => this.#hello(payload)],
-      [command.configure, (payload) => configure(payload, this.#links)],
+      [command.awake, (payload) => this.#awake(payload)],
+      [command.configure, (payload) => this.#configure(payload)],
       [command.destroyPod, () => ({ after: () => this.#powerOff() })],
     ]);
   }
@@ -110,9 +112,26 @@ export class Agent {
   }
 
   #hello(payload: Uint8Array): Reply {
-    const reply = hello(payload, this.#epoch);
+    const reply = hello(payload, { epoch: this.#epoch, isInit: this.#options.isInit });
     this.#streams.extend();
     return reply;
+  }
+
+  /** AWAKE: this guest is a clone. Randomness comes first: whatever is drawn before, its twins draw too. */
+  #awake(payload: Uint8Array): Reply {
+    if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
+    const { entropy, clockMs } = parseAwakening(payload);
+    addRandomness(entropy);
+    sys.setClock(clockMs);
+    this.#epoch = newEpoch();
+    newMachineId();
+    return done;
+  }
+
+  #configure(payload: Uint8Array): Promise<Reply> {
+    return configure(payload, this.#links, () => {
+      if (this.#options.isInit) ensureMachineId();
+    });
   }
 
   #rescan(): Reply {

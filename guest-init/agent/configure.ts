@@ -9,7 +9,7 @@ import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { GuestConfig, GuestInterface, GuestRoute } from "../protocol/configure.ts";
 import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-messages.ts";
 import { announce } from "./announce.ts";
-import { hearMulticast, ignoreAdvertisements } from "./ipv6.ts";
+import { hearMulticast, restrictIpv6 } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { addRandomness, setHostname, setResolver } from "./machine.ts";
 import type { Change, Netlink } from "./netlink.ts";
@@ -33,10 +33,16 @@ interface Found {
  * CONFIGURE: the guest's whole network at once, again and again with the same end. Answers what is there afterwards.
  * The host waits for it while a pod starts, and the guest's engine is slow: what changes goes to the kernel in one call.
  */
-export async function configure(payload: Uint8Array, links: Links): Promise<Reply> {
+export async function configure(
+  payload: Uint8Array,
+  links: Links,
+  /** Called once there is fresh randomness. */
+  seeded: () => void = () => undefined,
+): Promise<Reply> {
   const config = parseGuestConfig(payload);
   if (config.clockMs !== undefined) sys.setClock(config.clockMs);
   if (config.entropy !== undefined) addRandomness(config.entropy);
+  seeded();
   if (config.hostname !== undefined) setHostname(config.hostname);
   if (config.dns !== undefined) setResolver(config.dns);
   const { netlink } = links;
@@ -91,8 +97,8 @@ const raiseLoopback = (all: readonly Link[]): Change[] =>
     .map(({ index }) => ({ request: changeLink(index, { up: true }) }));
 
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
-  // Exactly the given addresses: none made of what a router advertises.
-  ignoreAdvertisements(link.name);
+  const hasIpv6 = wanted.addresses.some((prefix) => familyOf(prefix) === 6);
+  restrictIpv6(link.name, hasIpv6);
   const there = currentAddresses(wanted, link, netlink);
   const missing = wanted.addresses.filter((prefix) => !there.includes(prefix));
   const change = linkChange(wanted, link);
@@ -102,9 +108,7 @@ function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
       request: addAddress(link.index, prefix, { noDad: true }),
       fine: ["EEXIST"],
     })),
-    ...(wanted.addresses.some((prefix) => familyOf(prefix) === 6)
-      ? [hearMulticast(link.index)]
-      : []),
+    ...(hasIpv6 ? [hearMulticast(link.index)] : []),
   ];
 }
 

@@ -1,11 +1,18 @@
 import { PodnetError } from "../../core/errors.ts";
-import { extensionVersion } from "../protocol/configure.ts";
+import { agentFeatures, extensionVersion } from "../protocol/configure.ts";
 import { encodeHelloReply, parseHelloRequest } from "../protocol/extension-messages.ts";
 import type { Reply } from "./reply.ts";
 import { version } from "./version.ts";
 
-/** HELLO: agrees on a version of the extension. `epoch` is this start of the agent. */
-export function hello(payload: Uint8Array, epoch: string): Reply {
+export interface Self {
+  /** This start of the agent, or this clone of it. */
+  readonly epoch: string;
+  /** Whether it is the guest's first process: of what others drew from the kernel before AWAKE nothing could be known. */
+  readonly isInit: boolean;
+}
+
+/** HELLO: agrees on a version of the extension. */
+export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
   const { versions, nonce } = parseHelloRequest(payload);
   if (!versions.includes(extensionVersion))
     throw new PodnetError(
@@ -14,6 +21,12 @@ export function hello(payload: Uint8Array, epoch: string): Reply {
       { field: "versions" },
     );
   return {
-    payload: encodeHelloReply({ version: extensionVersion, agent: version, epoch, nonce }),
+    payload: encodeHelloReply({
+      version: extensionVersion,
+      agent: version,
+      epoch,
+      nonce,
+      features: isInit ? [agentFeatures.awake] : [],
+    }),
   };
 }

@@ -57,6 +57,22 @@ export function addRandomness(hex: string): void {
   }
 }
 
+const machineIdFile = "/etc/machine-id";
+
+/** Gives the guest another machine-id(5): 32 hexadecimal digits from the kernel's random pool. */
+export function newMachineId(): void {
+  makeDirectories("/etc");
+  replaceFile(machineIdFile, encodeUtf8(`${newUuid().replaceAll("-", "")}\n`));
+}
+
+/** Gives the guest a machine-id unless its image brought one. */
+export function ensureMachineId(): void {
+  if ((readText(machineIdFile) ?? "").trim() === "") newMachineId();
+}
+
+const newUuid = (): string =>
+  (readText("/proc/sys/kernel/random/uuid") ?? String(sys.clock())).trim();
+
 /** Pages are 4 KiB on x86_64 and in Debian's arm64 kernels. */
 const pageKib = 4;
 
@@ -65,5 +81,4 @@ export const residentKib = (): number =>
   Number((readText("/proc/self/statm") ?? "").split(" ")[1] ?? 0) * pageKib;
 
 /** Different at every start of the agent. */
-export const newEpoch = (): string =>
-  (readText("/proc/sys/kernel/random/uuid") ?? String(sys.clock())).trim();
+export const newEpoch = newUuid;

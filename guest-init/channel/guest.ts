@@ -1,4 +1,4 @@
-import type { GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
 import type { ChannelLimits } from "./limits.ts";
 
 /** Who is at the other end. */
@@ -11,6 +11,8 @@ export interface GuestIdentity {
   readonly agent: string | undefined;
   /** Drawn anew at each start of our agent: another one than before means that it has forgotten everything. */
   readonly epoch?: string;
+  /** What it can do beyond its version: see `agentFeatures`. */
+  readonly features?: readonly string[];
 }
 
 export type ExecEvent =
@@ -60,11 +62,21 @@ export interface Guest {
   close(): Promise<void>;
 }
 
+/** How to begin with a guest cloned from a memory image, which has said READY before it was cloned. */
+export interface Wake {
+  /** Asked for at the moment of sending. */
+  awakening(): Awakening;
+  /** Lets the guest run. Its first frame is on its way by then: it reads it before it does anything else. */
+  resume(): Promise<void>;
+}
+
 export interface OpenGuestOptions {
   readonly channelPath: string;
   readonly ttyPath: string;
   /** The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is silent. */
   readonly reattach: boolean;
+  /** The guest is a clone that does not run yet. */
+  readonly wake?: Wake;
   /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */
   readonly extension?: boolean;
   /** Deadlines and bounds that differ from `defaultLimits`. */

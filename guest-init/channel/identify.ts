@@ -46,7 +46,8 @@ export async function identify(
       "AGENT_PROTOCOL",
       `The agent picked version ${hello.version}, not offered`,
     );
-  return { api, extension: hello.version, agent: hello.agent, epoch: hello.epoch };
+  const { version: extension, agent, epoch, features } = hello;
+  return { api, extension, agent, epoch, ...(features === undefined ? {} : { features }) };
 }
 
 function versionOf(reply: Reply): number {

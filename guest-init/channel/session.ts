@@ -2,15 +2,24 @@ import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts"
 import type { UnixConnection } from "../../linux/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
+import { encodeAwakening } from "../protocol/extension-messages.ts";
 import { malformed } from "../protocol/fields.ts";
 import { type GuestConfig, type ObservedGuest, extensionVersion } from "../protocol/configure.ts";
 import { abortable } from "../../core/aborting.ts";
 import { Control, type ControlCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
 import { Processes } from "./exec.ts";
-import type { ExecRequest, ExecSession, Guest, GuestIdentity, OpenGuestOptions } from "./guest.ts";
+import type {
+  ExecRequest,
+  ExecSession,
+  Guest,
+  GuestIdentity,
+  OpenGuestOptions,
+  Wake,
+} from "./guest.ts";
 import { HyperstartDialect } from "./hyperstart.ts";
 import { identify } from "./identify.ts";
+import { refusal } from "../protocol/replies.ts";
 import { type ChannelLimits, defaultLimits } from "./limits.ts";
 import { connectWhenThere } from "./link.ts";
 import { ourDialect } from "./ours.ts";
@@ -140,7 +149,7 @@ export class GuestSession implements Guest {
   }
 
   async #connect(signal: AbortSignal): Promise<void> {
-    const { channelPath, ttyPath, reattach } = this.#options;
+    const { channelPath, ttyPath, reattach, wake } = this.#options;
     const { connectMs, readyMs } = this.#limits;
     this.#readyTimer = setTimeout(
       () =>
@@ -167,6 +176,24 @@ export class GuestSession implements Guest {
     const wires = this.#wire(control, tty);
     this.#state = { kind: "waiting", wires };
     if (reattach) this.#identify(wires, { fresh: false });
+    if (wake !== undefined) this.#wake(wires, wake, signal);
+  }
+
+  /** A clone is told that it is one before it runs; then it is asked who it is, like a guest that has said READY. */
+  #wake(wires: Wires, wake: Wake, signal: AbortSignal): void {
+    const deadlineMs = this.#limits.commandMs;
+    const answer = wires.control.request(command.awake, encodeAwakening(wake.awakening()), {
+      deadlineMs,
+      signal,
+      accepts: () => true,
+    });
+    Promise.all([answer, wake.resume()]).then(
+      ([{ kind, payload }]) => {
+        if (kind === "error") this.#end(refusal("that it is a clone", payload));
+        else if (this.#state.kind === "waiting") this.#identify(wires, { fresh: true });
+      },
+      (error: unknown) => this.#end(toPodnetError(error)),
+    );
   }
 
   #wire(controlSocket: UnixConnection, ttySocket: UnixConnection): Wires {
@@ -247,7 +274,7 @@ export class GuestSession implements Guest {
     this.#state = up;
     this.#up.resolve(up);
     // The first READY is what `ready` waits for. Found again, a guest said its first to an earlier daemon.
-    const expected = this.#options.reattach ? 0 : 1;
+    const expected = this.#options.reattach || this.#options.wake !== undefined ? 0 : 1;
     if (wires.control.counters.readies <= expected) return;
     try {
       for (const listener of this.#readyListeners) listener(identity);

@@ -4,7 +4,12 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
  * podnet's extension of hyperstart's protocol. The host asks with `HELLO` (100), which a hyperstart
  * answers with ERROR as it does any unknown code; our agent answers ACK with a `HelloReply`.
  */
-export const extensionCodes = { hello: 100, configure: 101 } as const;
+export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as const;
+/**
+ * What an agent can do beyond the version it agreed on; one of an earlier podnet names none. `awake`: it is the guest's
+ * first process and obeys AWAKE, so that the guest can be cloned.
+ */
+export const agentFeatures = { awake: "awake" } as const;
 /** Version of the extension spoken here; a hello offers a list, the agent picks the highest it knows. */
 export const extensionVersion = 1;
 
@@ -21,6 +26,19 @@ export interface HelloReply {
   readonly epoch: string;
   /** The request's. */
   readonly nonce: string;
+  /** See `agentFeatures`. */
+  readonly features?: readonly string[];
+}
+
+/**
+ * The first frame to a guest that was cloned from a memory image, sent before its processor runs: what its twins must not
+ * share with it. The ACK is empty; HELLO tells the new epoch.
+ */
+export interface Awakening {
+  /** Hexadecimal bytes stirred into the kernel's random pool, followed by a reseed: before anything else. */
+  readonly entropy: string;
+  /** Wall time to set, milliseconds since 1970: the image's clock stands where it was taken. */
+  readonly clockMs: number;
 }
 
 export interface GuestInterface {

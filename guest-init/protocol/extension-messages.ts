@@ -23,6 +23,7 @@ import {
   parseObject,
 } from "./fields.ts";
 import type {
+  Awakening,
   GuestConfig,
   GuestDns,
   GuestInterface,
@@ -56,6 +57,7 @@ export function parseHelloReply(payload: Uint8Array): HelloReply {
     agent: fields.required("agent", asWord),
     epoch: fields.required("epoch", asWord),
     nonce: fields.required("nonce", asWord),
+    ...given("features", fields.optional("features", listOf(asWord))),
   };
 }
 
@@ -108,6 +110,14 @@ const asEntropy: ParseValue<string> = (value, path) => {
     throw malformed(`"${path}" is not 1 to 512 bytes in hexadecimal`, path);
   return text;
 };
+
+export const encodeAwakening = (awakening: Awakening): Uint8Array => encodeJson(awakening);
+/** Payload of AWAKE. Throws `AGENT_PROTOCOL` with the key at fault. */
+export const parseAwakening = (payload: Uint8Array): Awakening =>
+  parseObject<Awakening>(payload, (fields) => ({
+    entropy: fields.required("entropy", asEntropy),
+    clockMs: fields.required("clockMs", asInteger()),
+  }));
 
 function unique(values: readonly string[], key: string): void {
   const seen = new Set<string>();

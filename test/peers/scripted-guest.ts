@@ -30,6 +30,7 @@ export class ScriptedGuest implements AsyncDisposable {
   /** Its version, and which start of it this is. */
   agent = "scripted";
   epoch = "one";
+  features: readonly string[] | undefined;
   readonly #directory: string;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
@@ -138,7 +139,9 @@ export class ScriptedGuest implements AsyncDisposable {
       else if (as === "hyperstart") return this.say(command.error);
       else {
         const { nonce } = parseHelloRequest(payload);
-        const hello = { version: 1, agent: this.agent, epoch: this.epoch, nonce };
+        const { agent, epoch, features } = this;
+        const able = features === undefined ? {} : { features };
+        const hello = { version: 1, agent, epoch, nonce, ...able };
         return this.say(command.ack, encodeHelloReply(hello));
       }
     }

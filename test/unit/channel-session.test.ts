@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from "ava";
+import { PodnetError } from "../../core/errors.ts";
 import { u32Bytes, joinBytes } from "../../guest-init/protocol/bytes.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame, encodeNext } from "../../guest-init/protocol/ctl-frame.ts";
@@ -6,10 +7,12 @@ import { encodeFailure, encodeVersion } from "../../guest-init/protocol/replies.
 import {
   encodeHelloReply,
   encodeObservedGuest,
+  parseAwakening,
   parseGuestConfig,
 } from "../../guest-init/protocol/extension-messages.ts";
 import type { GuestConfig, ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { ChannelLimits } from "../../guest-init/channel/limits.ts";
+import type { Wake } from "../../guest-init/channel/guest.ts";
 import { type GuestSession, openGuest } from "../../guest-init/channel/session.ts";
 import { ScriptedGuest } from "../peers/scripted-guest.ts";
 
@@ -21,19 +24,20 @@ interface Pair extends AsyncDisposable {
   readonly closed: Promise<Error>;
 }
 
-async function pair(
-  options: { limits?: Partial<ChannelLimits>; reattach?: boolean } = {},
-): Promise<Pair> {
+interface PairOptions {
+  readonly limits?: Partial<ChannelLimits>;
+  readonly reattach?: boolean;
+  readonly wake?: Wake;
+}
+
+async function pair(options: PairOptions = {}): Promise<Pair> {
   const peer = await ScriptedGuest.start();
   return paired(peer, options);
 }
 
-function paired(
-  peer: ScriptedGuest,
-  { limits = {}, reattach = false }: { limits?: Partial<ChannelLimits>; reattach?: boolean },
-): Pair {
+function paired(peer: ScriptedGuest, options: PairOptions): Pair {
   const { channelPath, ttyPath } = peer;
-  const guest = openGuest({ channelPath, ttyPath, reattach, limits });
+  const guest = openGuest({ channelPath, ttyPath, reattach: false, ...options });
   const closed = new Promise<Error>((resolve) => guest.onClose(resolve));
   return {
     peer,
@@ -94,6 +98,49 @@ test("nothing is sent before READY; then GETVERSION and HELLO", async (t) => {
   await peer.command(command.ping);
   await peer.say(command.ack);
   await t.notThrowsAsync(pinged);
+});
+
+const wakeWith = (resume: () => Promise<void>): Wake => ({
+  awakening: () => ({ entropy: "00ff", clockMs: 5 }),
+  resume,
+});
+
+test("a clone hears that it is one before it runs, then who it is is asked", async (t) => {
+  const resumed = Promise.withResolvers<void>();
+  await using both = await pair({ wake: wakeWith(() => resumed.promise) });
+  const { peer, guest } = both;
+  const ready = guest.ready(never);
+  // Sent although the machine does not run yet: QEMU has the frame by the time it does.
+  const { payload } = await peer.command(command.awake);
+  t.deepEqual(parseAwakening(payload), { entropy: "00ff", clockMs: 5 });
+  resumed.resolve();
+  await peer.say(command.ack);
+  await peer.introduce("ours");
+  t.like(await ready, { extension: 1, epoch: "one" });
+  // It has said READY before it was cloned: the first one from here on is a restart.
+  const again = new Promise((resolve) => guest.onReady(resolve));
+  await peer.say(command.ready);
+  await peer.introduce("ours");
+  t.like(await again, { extension: 1 });
+});
+
+test("a clone that refuses to be one, or cannot be resumed, is not gone on with", async (t) => {
+  await using refusing = await pair({ wake: wakeWith(() => Promise.resolve()) });
+  await refusing.peer.command(command.awake);
+  await refusing.peer.say(command.error);
+  await closes(t, refusing, "AGENT_REFUSED");
+
+  const failure = new PodnetError("QMP_FAILED", "QEMU refused it");
+  await using stuck = await pair({ wake: wakeWith(() => Promise.reject(failure)) });
+  await closes(t, stuck, "QMP_FAILED");
+});
+
+test("what an agent can do is passed on", async (t) => {
+  await using both = await pair();
+  both.peer.features = ["awake"];
+  await both.peer.say(command.ready);
+  await both.peer.introduce("ours");
+  t.deepEqual((await both.guest.ready(never)).features, ["awake"]);
 });
 
 test("ERROR to HELLO means a plain hyperstart", async (t) => {

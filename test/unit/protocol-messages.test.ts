@@ -9,10 +9,12 @@ import {
   parseRemoveContainer,
 } from "../../guest-init/protocol/container-messages.ts";
 import {
+  encodeAwakening,
   encodeGuestConfig,
   encodeHelloReply,
   encodeHelloRequest,
   encodeObservedGuest,
+  parseAwakening,
   parseGuestConfig,
   parseHelloReply,
   parseHelloRequest,
@@ -288,8 +290,25 @@ test("HELLO is open to later keys, CONFIGURE is not", (t) => {
   const reply = { version: 1, agent: "0.1.0", epoch: "e", nonce: "n" };
   t.deepEqual(parseHelloReply(encodeHelloReply(reply)), reply);
   t.deepEqual(parseHelloReply(json({ ...reply, more: 1 })), reply);
+  const able = { ...reply, features: ["awake"] };
+  t.deepEqual(parseHelloReply(encodeHelloReply(able)), able);
+  t.throws(() => parseHelloReply(json({ ...reply, features: "awake" })), protocol);
   t.throws(() => parseHelloReply(json({ ...reply, agent: "two words" })), protocol);
   t.throws(() => parseGuestConfig(json({ requestId: "r", waitMs: 0, more: 1 })), protocol);
+});
+
+test("AWAKE is strict, and never without randomness", (t) => {
+  const awakening = { entropy: "00ff", clockMs: 1_700_000_000_000 };
+  t.deepEqual(parseAwakening(encodeAwakening(awakening)), awakening);
+  for (const wrong of [
+    { clockMs: 1 },
+    { entropy: "", clockMs: 1 },
+    { entropy: "0", clockMs: 1 },
+    { entropy: "0G", clockMs: 1 },
+    { entropy: "00" },
+    { ...awakening, more: 1 },
+  ])
+    t.throws(() => parseAwakening(json(wrong)), protocol);
 });
 
 const config = {
