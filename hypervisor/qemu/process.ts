@@ -22,11 +22,26 @@ export interface StartedProcess {
   readonly ended: Promise<string>;
 }
 
+/** The number an inherited descriptor has in QEMU: the first of `StartOptions.fds` is 3. */
+export const firstInheritedFd = 3;
+
+export interface StartOptions {
+  /**
+   * Descriptors QEMU inherits, the i-th as `firstInheritedFd + i`, whatever their numbers here. They stay the caller's
+   * to close. Opened again by path they are /proc/self/fd/N.
+   */
+  readonly fds?: readonly number[];
+}
+
 /**
  * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon.
  * Throws `QEMU_MISSING` when the program cannot be run.
  */
-export async function startProcess(argv: readonly string[], plan: VmPlan): Promise<StartedProcess> {
+export async function startProcess(
+  argv: readonly string[],
+  plan: VmPlan,
+  { fds = [] }: StartOptions = {},
+): Promise<StartedProcess> {
   const [program, ...args] = argv;
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
   const log = cross("file", `make ${vmFiles.log}`, () =>
@@ -39,7 +54,7 @@ export async function startProcess(argv: readonly string[], plan: VmPlan): Promi
       child = spawnStrictly(program as string, args, {
         cwd: plan.runDir,
         detached: true,
-        stdio: ["ignore", log, log],
+        stdio: ["ignore", log, log, ...fds],
         env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
       });
       child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
