@@ -3,7 +3,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, ChangeKind, ChangeOf } from "./change.ts";
 import { mark } from "./desired.ts";
-import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import { ipForwardKey } from "./diff-network.ts";
 import { commitTable } from "./iptables/firewall.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
@@ -76,14 +76,13 @@ export function throwFailures(failures: readonly PodnetError[]): void {
 
 const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "create-bridge"(change, { netlink, sysctl }) {
-    const { name, mac, mtu, alias } = change;
+    const { name, mac, mtu, alias, settings } = change;
     // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
     // and setting what is set already is no change: hence one less at first.
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
     const { index } = await netlink.addBridge(born);
     await netlink.changeLink(index, { mtu });
-    // A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6.
-    writeOptional(sysctl, acceptRaKey(name), "0");
+    for (const { key, value } of settings) writeOptional(sysctl, key, value);
   },
 
   async "set-link"({ name, set }, { netlink }) {

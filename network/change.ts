@@ -14,6 +14,12 @@ export interface LinkSettings {
   readonly up?: boolean;
 }
 
+/** A key below /proc/sys and what it is to be. */
+export interface Setting {
+  readonly key: string;
+  readonly value: string;
+}
+
 /** One effect on the kernel, as data. An array of them is in the order they are applied. */
 export type Change =
   | {
@@ -22,6 +28,8 @@ export type Change =
       readonly mac: Mac;
       readonly mtu: number;
       readonly alias: string;
+      /** Set right after its birth, before it is up. */
+      readonly settings: readonly Setting[];
     }
   | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
   /** Brings up somebody else's bridge that we adopt, or takes it down again. */
@@ -65,6 +73,7 @@ export function changeText(change: Change): string[] {
     case "create-bridge":
       return [
         `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac })}`,
+        ...change.settings.map(({ key, value }) => `sysctl + ${key} ${value}`),
       ];
     case "set-link":
       return [`link ~ ${change.name} ${settingsText(change.set)}`];

@@ -2,14 +2,23 @@ import { createHash } from "node:crypto";
 import { familyOf, ipOf, type Mac, macFromRandom, networkOf, overlaps } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import type { Change } from "./change.ts";
+import type { Change, Setting } from "./change.ts";
 import { mark, type NetworkFragment } from "./desired.ts";
 import type { ObservedLink, ObservedNetwork } from "./observed.ts";
 import { networkMark, parseOwner } from "./ownership.ts";
 
 export const ipForwardKey = "net.ipv4.ip_forward";
-// With slashes: an interface's name may hold dots.
-export const acceptRaKey = (bridge: IfName): string => `net/ipv6/conf/${bridge}/accept_ra`;
+
+/** Settings of a bridge we made, by their keys. (With slashes: an interface's name may hold dots.) */
+export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly Setting[] {
+  const hasIpv6 = gateways.some((gateway) => familyOf(gateway) === 6);
+  return [
+    // A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6.
+    { key: `net/ipv6/conf/${bridge}/accept_ra`, value: "0" },
+    // Without it the bridge has a link-local address, by which guests of an IPv4 network reach the host past every rule.
+    { key: `net/ipv6/conf/${bridge}/disable_ipv6`, value: hasIpv6 ? "0" : "1" },
+  ];
+}
 
 /**
  * What a bridge we made is to have as its own address. Without one it takes its lowest port's, and every pod's ARP
@@ -35,7 +44,9 @@ export function diffNetwork(
   if (bridge === undefined) {
     refuseOverlap(desired, observed);
     const { bridge: name, mtu } = desired;
-    changes.push({ kind: "create-bridge", name, mac: bridgeMac(hostSeed, name), mtu, alias });
+    const settings = bridgeSettings(desired);
+    const mac = bridgeMac(hostSeed, name);
+    changes.push({ kind: "create-bridge", name, mac, mtu, alias, settings });
     changes.push(...missingAddresses(desired, observed));
     changes.push({ kind: "set-link", name, set: { up: true } });
   } else if (bridge.alias === alias || isUnfinished(bridge, hostSeed)) {
@@ -81,13 +92,11 @@ function repairOurs(
   };
   const changes: Change[] = [];
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name: bridge.name, set });
-  if (observed.acceptRa !== undefined && observed.acceptRa !== "0")
-    changes.push({
-      kind: "set-sysctl",
-      key: acceptRaKey(bridge.name),
-      from: observed.acceptRa,
-      to: "0",
-    });
+  for (const { key, value } of bridgeSettings(desired)) {
+    const from = observed.settings.get(key);
+    if (from !== undefined && from !== value)
+      changes.push({ kind: "set-sysctl", key, from, to: value });
+  }
   changes.push(...missingAddresses(desired, observed));
   if (!bridge.up) changes.push({ kind: "set-link", name: bridge.name, set: { up: true } });
   return changes;

@@ -2,7 +2,7 @@ import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Link } from "../linux/rtnetlink/link.ts";
 import type { NetworkFragment, PodFragment } from "./desired.ts";
-import { acceptRaKey, ipForwardKey } from "./diff-network.ts";
+import { bridgeSettings, ipForwardKey } from "./diff-network.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
 import type { ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
@@ -51,7 +51,12 @@ export async function observeNetwork(
     addresses: addresses.map(({ index, prefix }) => ({ link: index, prefix })),
     linkNames: new Map(links.map((link) => [link.index, link.name])),
     ipForward: sysctl.read(ipForwardKey),
-    acceptRa: bridge === undefined ? undefined : readOptional(sysctl, acceptRaKey(fragment.bridge)),
+    settings: new Map(
+      bridgeSettings(fragment).map(({ key }) => [
+        key,
+        bridge === undefined ? undefined : readOptional(sysctl, key),
+      ]),
+    ),
     pinned: bridge !== undefined && memory.hasPinned(bridge.index),
   };
 }

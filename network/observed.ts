@@ -32,8 +32,8 @@ export interface ObservedNetwork {
   /** Names by index, for messages. */
   readonly linkNames: ReadonlyMap<number, string>;
   readonly ipForward: string;
-  /** net.ipv6.conf.BRIDGE.accept_ra; undefined without bridge or IPv6. */
-  readonly acceptRa: string | undefined;
+  /** What `bridgeSettings` are now; undefined without bridge or IPv6. */
+  readonly settings: ReadonlyMap<string, string | undefined>;
   /** The bridge is another's, and we have made it keep its MAC. */
   readonly pinned: boolean;
 }

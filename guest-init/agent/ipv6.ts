@@ -24,11 +24,15 @@ export const hearMulticast = (index: number): Change => ({
   fine: ["EEXIST"],
 });
 
-/** Takes no addresses from routers' advertisements. A kernel without IPv6 has no such files. */
-export function ignoreAdvertisements(name: string): void {
-  for (const key of ["accept_ra", "autoconf"]) {
+/**
+ * Exactly the addresses that are given: none is made of what a router advertises, and a link that is given none of IPv6
+ * does not speak it at all, not even link-locally. A kernel without IPv6 has no such files.
+ */
+export function restrictIpv6(name: string, wanted: boolean): void {
+  const settings = { accept_ra: "0", autoconf: "0", disable_ipv6: wanted ? "0" : "1" };
+  for (const [key, value] of Object.entries(settings)) {
     try {
-      writeInto(`/proc/sys/net/ipv6/conf/${name}/${key}`, "0");
+      writeInto(`/proc/sys/net/ipv6/conf/${name}/${key}`, value);
     } catch (thrown) {
       if (!(thrown instanceof SysError)) throw thrown;
     }

@@ -66,6 +66,8 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
     (await host.plan(networkFragment(), signal)).filter((line) => !line.startsWith("iptables")),
     [
       "link + hyper0 bridge mac 52:54:6b:ff:2f:cf mtu 1500 group 73 alias podnet:network:default",
+      "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
+      "sysctl + net/ipv6/conf/hyper0/disable_ipv6 1",
       "address + 192.168.123.1/24 on hyper0",
       "link ~ hyper0 up",
       "sysctl ~ net.ipv4.ip_forward 0 → 1",
@@ -86,6 +88,7 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
   t.regex(await ip("-o address show dev hyper0"), /inet 192\.168\.123\.1\/24 /);
   t.is(readSysctl("net.ipv4.ip_forward"), "1");
   t.is(readSysctl("net/ipv6/conf/hyper0/accept_ra"), "0");
+  t.is(readSysctl("net/ipv6/conf/hyper0/disable_ipv6"), "1");
   t.deepEqual(await host.ensure(networkFragment(), signal), []);
   t.deepEqual(await host.plan(networkFragment(), signal), []);
 });

@@ -33,12 +33,18 @@ const ours = link("hyper0", {
   mac: bridgeMac("seed", "hyper0" as IfName),
 });
 
+const settings = (acceptRa: string, disableIpv6: string): ReadonlyMap<string, string> =>
+  new Map([
+    ["net/ipv6/conf/hyper0/accept_ra", acceptRa],
+    ["net/ipv6/conf/hyper0/disable_ipv6", disableIpv6],
+  ]);
+
 const observed = (more: Partial<ObservedNetwork> = {}): ObservedNetwork => ({
   bridge: undefined,
   addresses: [],
   linkNames: new Map(),
   ipForward: "1",
-  acceptRa: "0",
+  settings: settings("0", "1"),
   pinned: false,
   ...more,
 });
@@ -56,6 +62,8 @@ test("From states of the host to changes, golden", (t) => {
   const held = [at("192.168.123.1/24")];
   t.deepEqual(text(observed({ ipForward: "0" })), [
     `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default`,
+    "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
+    "sysctl + net/ipv6/conf/hyper0/disable_ipv6 1",
     "address + 192.168.123.1/24 on hyper0",
     "link ~ hyper0 up",
     "sysctl ~ net.ipv4.ip_forward 0 → 1",
@@ -72,12 +80,13 @@ test("From states of the host to changes, golden", (t) => {
       observed({
         bridge: { ...ours, up: false, mtu: 1400, group: 0, mac: "52:54:00:00:00:01" as Mac },
         addresses: [at("10.0.0.1/24")],
-        acceptRa: "1",
+        settings: settings("1", "0"),
       }),
     ),
     [
       `link ~ hyper0 mac ${mac} mtu 1500 group 73`,
       "sysctl ~ net/ipv6/conf/hyper0/accept_ra 1 → 0",
+      "sysctl ~ net/ipv6/conf/hyper0/disable_ipv6 0 → 1",
       "address + 192.168.123.1/24 on hyper0",
       "link ~ hyper0 up",
     ],

@@ -27,16 +27,18 @@ export interface Rig extends AsyncDisposable {
 /** How the daemon is started: on the lab's host, as it is unless a test takes something from it. */
 export type Starting = (host: Machine) => Machine;
 
+let opened = 0;
+
 export async function openRig(config = "", starting: Starting = (host) => host): Promise<Rig> {
-  await using opened = new AsyncDisposableStack();
-  const lab = opened.use(await openLab(`d${process.pid}-`));
+  await using stack = new AsyncDisposableStack();
+  const lab = stack.use(await openLab(`d${process.pid}-${opened++}-`));
   const directory = mkdtempSync(join(tmpdir(), "podnet-vm-"));
-  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+  stack.defer(() => rmSync(directory, { recursive: true, force: true }));
   const start = (env: Readonly<Record<string, string>> = {}): Promise<Podnetd> =>
     startPodnetd({ machine: starting(lab.host), directory, config, env });
   let daemon = await start();
   let client = connectPodnet({ socket: daemon.socket });
-  opened.defer(async () => {
+  stack.defer(async () => {
     // Pods outlive their daemon by design.
     await client.node.down({}).catch(() => {});
     client.close();
@@ -44,7 +46,7 @@ export async function openRig(config = "", starting: Starting = (host) => host):
   });
   const inventory = (): Promise<string> => takeInventory(lab.host, daemon, client);
   const atFirst = await inventory();
-  const held = opened.move();
+  const held = stack.move();
   return {
     lab,
     directory,
