@@ -41,6 +41,8 @@ export interface CrossingWatch {
   at(crossing: Crossing, side: Side): void;
   /** At an asynchronous one. */
   atAsync(crossing: Crossing, side: Side): Promise<void>;
+  /** The call threw, and has no `after`. */
+  failed?(crossing: Crossing): void;
 }
 
 let watch: CrossingWatch | undefined;
@@ -55,7 +57,13 @@ export function cross<T>(border: Border, what: string, call: () => T): T {
   if (watch === undefined) return call();
   const crossing = { border, what };
   watch.at(crossing, "before");
-  const result = call();
+  let result: T;
+  try {
+    result = call();
+  } catch (thrown) {
+    watch.failed?.(crossing);
+    throw thrown;
+  }
   watch.at(crossing, "after");
   return result;
 }
@@ -71,7 +79,13 @@ async function crossWatched<T>(
   call: () => Promise<T>,
 ): Promise<T> {
   await watcher.atAsync(crossing, "before");
-  const result = await call();
+  let result: T;
+  try {
+    result = await call();
+  } catch (thrown) {
+    watcher.failed?.(crossing);
+    throw thrown;
+  }
   await watcher.atAsync(crossing, "after");
   return result;
 }

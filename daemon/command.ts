@@ -10,6 +10,7 @@ import {
   resolveConfig,
 } from "./config/config.ts";
 import { configKeys } from "./config/schema.ts";
+import { armFailpoints } from "./failpoints.ts";
 import { type Daemon, openDaemon } from "./daemon.ts";
 import { version } from "./version.ts";
 
@@ -108,6 +109,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   process.on("SIGINT", () => stop("SIGINT"));
   process.on("SIGHUP", () => log?.info({}, "Configuration is read at the start only"));
   try {
+    armFailpoints(process.env["PODNET_FAILPOINTS"]);
     const { config } = resolve(options);
     const level = config.logLevel;
     const main = openLog({ component: "main", level });
