@@ -11,12 +11,14 @@ import {
   compareRemoval,
   type Comparison,
   configured,
+  fingerprint,
   type HostFacts,
   observeFacts,
   type View,
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
-import type { Fragment, FragmentKey } from "./desired.ts";
+import type { Fragment, FragmentKey, NetworkFragment } from "./desired.ts";
+import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
@@ -61,7 +63,18 @@ export interface HostNetwork extends AsyncDisposable {
   ): Promise<readonly Change[]>;
   /** The changes `ensure` would make now: the drift. Throws as it would. */
   diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]>;
-  /** The same as text. */
+  /**
+   * Looks for drift and heals it if asked to. `now` is called when it is this look's turn, so that what was asked for
+   * before is done: it answers undefined when there is nothing to look at any more.
+   */
+  inspect(
+    now: () => Fragment | undefined,
+    options: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection>;
+  /** Text that is another one whenever something may have changed that rtnetlink does not tell of; cheap. */
+  fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string>;
+  /** The changes `diff` gives, as text. */
   plan(fragment: Fragment, signal: AbortSignal): Promise<readonly string[]>;
   /** What the fragment is to look like, as text, without looking at the host. */
   describe(fragment: Fragment): readonly string[];
@@ -117,6 +130,22 @@ class OpenHostNetwork implements HostNetwork {
 
   diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
     return this.#queue.run(() => compareFragment(this.#view, fragment)(signal), signal);
+  }
+
+  inspect(
+    now: () => Fragment | undefined,
+    options: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    return this.#queue.run(async () => {
+      const fragment = now();
+      if (fragment === undefined) return { found: [], error: undefined };
+      return inspect(this.#view, configured(this.#view, fragment), options, signal);
+    }, signal);
+  }
+
+  fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string> {
+    return this.#queue.run(() => fingerprint(this.#view, fragments, signal), signal);
   }
 
   async plan(fragment: Fragment, signal: AbortSignal): Promise<readonly string[]> {

@@ -34,6 +34,21 @@ export async function observeFirewall(
 }
 
 /**
+ * Text that is another one whenever a rule may have changed. The number nf_tables counts its commits by stands for the
+ * rules of iptables-nft where the kernel tells it; those of legacy have no such number and are listed, if there are any.
+ * Throws `FIREWALL_FAILED`.
+ */
+export async function firewallFingerprint(
+  programs: IptablesPrograms,
+  signal: AbortSignal,
+  configured: "auto" | Variant,
+): Promise<string> {
+  const nft = programs.generation?.() ?? (await save(programs, "nft", signal));
+  const legacy = await saveLegacy(programs, signal, configured === "nft");
+  return `${nft}\n${legacy}`.replaceAll(/^#.*\n/gm, "").replaceAll(/\[\d+:\d+\]/g, "");
+}
+
+/**
  * Commits one table. iptables-restore applies all of it or nothing.
  * Throws `FIREWALL_FAILED` with what iptables said.
  */

@@ -1,5 +1,6 @@
 import { readFileSync, realpathSync } from "node:fs";
 import { findProgram, run } from "../../linux/command.ts";
+import { nftablesGeneration } from "../../linux/nftables-generation.ts";
 import type { Variant } from "./variant.ts";
 
 /** The programs of iptables, by what they read and print. `save` and `restore` throw as `run` does. */
@@ -12,6 +13,8 @@ export interface IptablesPrograms {
   legacyTables(): string;
   /** What the plain command `iptables` is on this host. */
   systemDefault(): Variant;
+  /** How many changes of rules nf_tables has seen; undefined, or no such function, when nothing tells. */
+  generation?(): number | undefined;
 }
 
 /** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
@@ -34,4 +37,6 @@ export const iptables: IptablesPrograms = {
     const program = findProgram("iptables");
     return program !== undefined && realpathSync(program).includes("legacy") ? "legacy" : "nft";
   },
+
+  generation: nftablesGeneration,
 };

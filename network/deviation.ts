@@ -1,0 +1,102 @@
+import { assertNever } from "../core/brand.ts";
+import type { IfName } from "../core/names.ts";
+import { type Change, type LinkSettings, settingsText } from "./change.ts";
+import type { ObservedAddress, ObservedLink } from "./observed.ts";
+
+/** One thing that is not as planned, for people. */
+export interface Deviation {
+  /** What it is about: `link hyper0 mtu`, `iptables-nft nat`. */
+  readonly subject: string;
+  readonly found: string;
+  readonly wanted: string;
+}
+
+/** The host as it was when it was compared, as far as it takes to say what was found. */
+export interface Sight {
+  readonly links: readonly ObservedLink[];
+  readonly addresses: readonly ObservedAddress[];
+}
+
+const absent = "absent";
+
+/** What a change would put right: what there is, and what should be. Pure. */
+export function deviations(change: Change, sight: Sight): Deviation[] {
+  const link = (name: IfName): ObservedLink | undefined =>
+    sight.links.find((each) => each.name === name);
+  switch (change.kind) {
+    case "create-bridge": {
+      const { name, mac, mtu, alias } = change;
+      const wanted = `bridge ${settingsText({ mac, mtu, alias })}`;
+      // Its settings come with its birth: that they are missing says nothing of its own.
+      return [{ subject: `link ${name}`, found: absent, wanted }];
+    }
+    case "set-link":
+      return settingDeviations(change.name, change.set, link(change.name));
+    case "set-adopted":
+      return settingDeviations(change.name, { up: change.up }, link(change.name));
+    case "pin-mac":
+      return [
+        { subject: `link ${change.name} mac`, found: "follows its ports", wanted: change.mac },
+      ];
+    case "add-address": {
+      const { link: name, prefix } = change;
+      const index = link(name)?.index;
+      const held = sight.addresses.filter((each) => each.link === index).map((each) => each.prefix);
+      const found = index === undefined || held.length === 0 ? absent : held.join(", ");
+      return [{ subject: `address of ${name}`, found, wanted: prefix }];
+    }
+    case "attach-port": {
+      const { master = 0 } = link(change.link) ?? {};
+      const found = sight.links.find((each) => each.index === master)?.name ?? "on no bridge";
+      return [{ subject: `port ${change.link}`, found, wanted: change.bridge }];
+    }
+    case "set-port": {
+      const { link: name, isolated } = change;
+      const [found, wanted] = isolated ? ["off", "on"] : ["on", "off"];
+      return [{ subject: `port ${name} isolated`, found, wanted }];
+    }
+    case "detach-port":
+      return [{ subject: `port ${change.link}`, found: "a port", wanted: "none" }];
+    case "delete-links":
+      return change.links.map((name) => ({
+        subject: `link ${name}`,
+        found: "there",
+        wanted: absent,
+      }));
+    case "set-sysctl":
+      return [{ subject: `sysctl ${change.key}`, found: change.from, wanted: change.to }];
+    case "firewall": {
+      const subject = `iptables-${change.variant} ${change.table}`;
+      return change.lines.map((line) => ruleDeviation(subject, line));
+    }
+    case "forget-neighbour":
+      // Goes along with a port; by itself nothing is amiss.
+      return [];
+    default:
+      return assertNever(change);
+  }
+}
+
+function settingDeviations(
+  name: IfName,
+  set: LinkSettings,
+  found: ObservedLink | undefined,
+): Deviation[] {
+  const say = (value: string | number | boolean | undefined): string => {
+    if (value === undefined) return absent;
+    return typeof value === "boolean" ? (value ? "up" : "down") : String(value);
+  };
+  return (Object.keys(set) as (keyof LinkSettings)[]).map((setting) => ({
+    subject: `link ${name} ${setting === "up" ? "state" : setting}`,
+    found: say(found?.[setting]),
+    wanted: say(set[setting]),
+  }));
+}
+
+/** A line of iptables-restore: what it deletes is there and should not be, what it adds the other way round. */
+function ruleDeviation(subject: string, line: string): Deviation {
+  const goes = /^-[DX] /.test(line);
+  return goes
+    ? { subject, found: line.replace(/^-D/, "-A").replace(/^-X/, "chain"), wanted: absent }
+    : { subject, found: absent, wanted: line };
+}
