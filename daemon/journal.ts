@@ -19,20 +19,22 @@ export class Journal {
     this.#clock = clock;
   }
 
-  /** Runs `body` in one transaction; what it emits is stored with it and told once it is durable. */
-  transact<T>(body: (emit: (event: NewEvent) => void) => T): T {
+  /** Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. */
+  transact<T>(what: string, body: (emit: (event: NewEvent) => void) => T): T {
     const emitted: EventRow[] = [];
-    const result = this.#db.transaction(() =>
-      body((event) => {
-        emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
-      }),
+    const result = this.#db.transaction(
+      () =>
+        body((event) => {
+          emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
+        }),
+      what,
     );
     for (const event of emitted) for (const tell of this.#readers) tell(event);
     return result;
   }
 
   emit(event: NewEvent): void {
-    this.transact((emit) => emit(event));
+    this.transact(event.kind, (emit) => emit(event));
   }
 
   /** Cursor of the newest event. */

@@ -81,7 +81,7 @@ export class PodRecords {
   /** Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has changed yet. */
   claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
     const now = this.#clock.now();
-    this.#journal.transact((emit) => {
+    this.#journal.transact("claim", (emit) => {
       insertPod(this.#db, plan, spec, now);
       for (const each of plan.interfaces) {
         const { position, network, guestName, nic } = each;
@@ -118,7 +118,7 @@ export class PodRecords {
 
   running(live: LivePod, spans: readonly Span[]): void {
     const { podId, name } = live.plan;
-    this.#journal.transact((emit) => {
+    this.#journal.transact("running", (emit) => {
       if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
       setPodSpans(this.#db, podId, spans);
       setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
@@ -130,7 +130,7 @@ export class PodRecords {
   /** What a guest says after it was configured again: nothing ails it. */
   configured(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
-    this.#journal.transact((emit) => {
+    this.#journal.transact("configured", (emit) => {
       if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
       setPodReason(this.#db, podId, undefined);
       emit({ kind: "updated", podId, podName: name, data: { text } });
@@ -142,7 +142,7 @@ export class PodRecords {
     const error = recordError(thrown);
     const reason = `${what}: ${error.message}`;
     if (this.get(podId)?.reason === reason) return;
-    this.#journal.transact((emit) => {
+    this.#journal.transact("ailing", (emit) => {
       setPodReason(this.#db, podId, reason);
       emit({ kind: "updated", podId, podName: name, data: { text: reason, error } });
     });
@@ -151,7 +151,7 @@ export class PodRecords {
   /** What ailed a running pod is over; says nothing if nothing did. */
   well({ podId, name }: PodPlan, text: string): void {
     if (this.get(podId)?.reason === undefined) return;
-    this.#journal.transact((emit) => {
+    this.#journal.transact("well", (emit) => {
       setPodReason(this.#db, podId, undefined);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
@@ -171,7 +171,7 @@ export class PodRecords {
     const failure = why.error === undefined ? undefined : recordError(why.error);
     const reason = why.reason ?? failure?.message;
     const { podId, name } = plan;
-    this.#journal.transact((emit) => {
+    this.#journal.transact(state, (emit) => {
       setPodState(
         this.#db,
         podId,
@@ -201,7 +201,7 @@ export class PodRecords {
   forget(plan: PodPlan, thrown?: unknown, interrupted = false): void {
     const error = thrown === undefined ? undefined : recordError(thrown);
     const { podId, name } = plan;
-    this.#journal.transact((emit) => {
+    this.#journal.transact("forget", (emit) => {
       this.#addresses.free(plan);
       deletePod(this.#db, podId);
       if (interrupted) dropRequestsOf(this.#db, podId);

@@ -74,14 +74,19 @@ export class Database implements Disposable {
     return this.#prepare(sql).all(...values);
   }
 
-  /** Commits what `body` does, or nothing of it. A transaction within one joins it. Throws `STATE_UNWRITABLE`. */
-  transaction<T>(body: () => T): T {
+  /**
+   * Commits what `body` does, or nothing of it. A transaction within one joins it. `what` names its crossing; without
+   * one what it changes does. Throws `STATE_UNWRITABLE`.
+   */
+  transaction<T>(body: () => T, what?: string): T {
     if (this.#depth > 0) return body();
     this.#depth++;
     try {
       this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
-      cross("commit", [...this.#changes].join(" + "), () => this.#connection.exec("COMMIT"));
+      cross("commit", what ?? [...this.#changes].join(" + "), () =>
+        this.#connection.exec("COMMIT"),
+      );
       return result;
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.

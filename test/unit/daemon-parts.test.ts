@@ -83,7 +83,7 @@ test("nothing is told of what was rolled back", async (t) => {
   const log = journal();
   const stop = new AbortController();
   t.throws(() =>
-    log.transact((emit) => {
+    log.transact("deleted", (emit) => {
       emit(event("never"));
       throw new Error("no");
     }),
