@@ -1,4 +1,4 @@
-import { closeSync, openSync, writeSync } from "node:fs";
+import { openSync, writeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   type Border,
@@ -22,6 +22,8 @@ import { type ErrorCode, PodnetError } from "../core/errors.ts";
  *   whole process).
  * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself enumerates its
  *   points; a call that threw has `failed` for a side.
+ * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is passed, so that points
+ *   can be told from each other whatever a start had to repair.
  */
 
 type Action =
@@ -32,28 +34,28 @@ type Action =
 interface Armed {
   readonly points: ReadonlyMap<string, Action>;
   readonly recordTo: string | undefined;
+  readonly from: string | undefined;
 }
 
 /** Arms what the variable's value says; undefined or empty arms nothing. Throws `CONFIG_INVALID`. */
 export function armFailpoints(text: string | undefined): void {
   if (text === undefined || text === "") return;
-  const { points, recordTo } = parse(text);
-  const file = recordTo === undefined ? undefined : openSync(recordTo, "a");
-  watchCrossings(new Failpoints(points, file));
-  if (file !== undefined) process.once("exit", () => closeSync(file));
+  watchCrossings(new Failpoints(parse(text)));
 }
 
 function parse(text: string): Armed {
   const points = new Map<string, Action>();
   let recordTo: string | undefined;
+  let from: string | undefined;
   for (const spec of text.split(";")) {
-    const record = /^record:(.+)$/.exec(spec);
+    const option = /^(record|from):(.+)$/.exec(spec);
     const point = /^([a-z]+:.+:(?:before|after)#[1-9]\d*)=(kill|error|hang:(\d+))$/.exec(spec);
-    if (record !== null) recordTo = record[1];
+    if (option?.[1] === "record") recordTo = option[2];
+    else if (option?.[1] === "from") from = option[2];
     else if (point !== null) points.set(point[1] as string, actionOf(point[2] as string, point[3]));
     else throw refused(spec);
   }
-  return { points, recordTo };
+  return { points, recordTo, from };
 }
 
 function actionOf(word: string, ms: string | undefined): Action {
@@ -68,13 +70,16 @@ const refused = (spec: string): PodnetError =>
   });
 
 class Failpoints implements CrossingWatch {
-  readonly #points: ReadonlyMap<string, Action>;
+  readonly #armed: Armed;
   readonly #file: number | undefined;
   readonly #passed = new Map<string, number>();
+  #counts: boolean;
 
-  constructor(points: ReadonlyMap<string, Action>, file: number | undefined) {
-    this.#points = points;
-    this.#file = file;
+  constructor(armed: Armed) {
+    this.#armed = armed;
+    this.#counts = armed.from === undefined;
+    // Open until the process ends, which may be at any moment.
+    this.#file = armed.recordTo === undefined ? undefined : openSync(armed.recordTo, "a");
   }
 
   at(crossing: Crossing, side: "before" | "after"): void {
@@ -113,11 +118,13 @@ class Failpoints implements CrossingWatch {
 
   #pass({ border, what }: Crossing, side: "before" | "after" | "failed"): Action | undefined {
     const name = `${border}:${what}:${side}`;
+    this.#counts ||= name === this.#armed.from;
+    if (!this.#counts) return undefined;
     const count = (this.#passed.get(name) ?? 0) + 1;
     this.#passed.set(name, count);
     const point = `${name}#${count}`;
     if (this.#file !== undefined) writeSync(this.#file, `${point}\n`);
-    return this.#points.get(point);
+    return this.#armed.points.get(point);
   }
 }
 
