@@ -1,0 +1,22 @@
+import { mkdirSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { writeTinyGuest } from "../peers/tiny-guest.ts";
+
+/** The program that stands in for QEMU: test/standin-vm/README.md. */
+export const standInQemu = resolve(import.meta.dirname, "../standin-vm/qemu");
+
+/**
+ * Configuration of a podnetd whose machines are stand-ins; its tables come last in the file. `directory` gets a kernel
+ * and an initramfs nobody starts.
+ */
+export async function standInConfig(directory: string): Promise<string> {
+  mkdirSync(directory, { recursive: true });
+  const { kernel, initrd } = await writeTinyGuest(directory, "deaf");
+  return `
+[qemu]
+path = "${standInQemu}"
+[image]
+kernel = "${kernel}"
+initrd = "${initrd}"
+`;
+}

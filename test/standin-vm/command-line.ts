@@ -1,0 +1,84 @@
+/** What the command line of hypervisor/qemu/argv.ts says to a QEMU, as far as it matters here. */
+export interface CommandLine {
+  /** Begins stopped (-S). */
+  readonly paused: boolean;
+  readonly pidFile: string | undefined;
+  /** Paths of the listening sockets by the chardevs' ids, in their order. */
+  readonly sockets: ReadonlyMap<string, string>;
+  /** Chardevs with a QMP monitor on them. */
+  readonly monitors: readonly string[];
+  /** Devices with an id: id → driver, bus. */
+  readonly devices: readonly Device[];
+  /** The chardev of the serial console. */
+  readonly console: string | undefined;
+  readonly cmdline: string;
+  readonly version: boolean;
+}
+
+export interface Device {
+  readonly id: string;
+  readonly driver: string;
+  readonly bus: string;
+}
+
+/** Options podnet gives QEMU whose value has no meaning for a stand-in. */
+const passedOver = new Set(
+  [
+    "-name -machine -accel -cpu -smp -m -display -object -blockdev -kernel -initrd".split(" "),
+  ].flat(),
+);
+const flags = new Set(["-nodefaults", "-no-user-config", "-S", "--version", "-version"]);
+
+/** Throws for what QEMU would not take, or a stand-in does not know. */
+export function readCommandLine(args: readonly string[]): CommandLine {
+  const given: [string, string][] = [];
+  for (let at = 0; at < args.length; at++) {
+    const option = args[at] as string;
+    if (flags.has(option)) given.push([option, ""]);
+    else given.push([option, args[++at] ?? fail(`${option}: requires an argument`)]);
+  }
+  const values = (option: string): string[] =>
+    given.filter(([name]) => name === option).map(([, value]) => value);
+  const one = (option: string): string | undefined => values(option).at(-1);
+  const understood = new Set(["-pidfile", "-chardev", "-mon", "-device", "-serial", "-append"]);
+  for (const [option] of given)
+    if (!flags.has(option) && !passedOver.has(option) && !understood.has(option))
+      fail(`${option}: invalid option`);
+  return {
+    paused: values("-S").length > 0,
+    pidFile: one("-pidfile"),
+    sockets: new Map(values("-chardev").map(socketOf)),
+    monitors: values("-mon").map((text) => properties(text).get("chardev") ?? ""),
+    devices: values("-device").flatMap(deviceOf),
+    console: one("-serial")?.replace(/^chardev:/, ""),
+    cmdline: one("-append") ?? "",
+    version: given.some(([option]) => option.endsWith("-version")),
+  };
+}
+
+/** `a,b=c`: a is given the name `""`. */
+function properties(text: string): ReadonlyMap<string, string> {
+  return new Map(
+    text.split(",").map((part) => {
+      const at = part.indexOf("=");
+      return at < 0 ? ["", part] : [part.slice(0, at), part.slice(at + 1)];
+    }),
+  );
+}
+
+function socketOf(text: string): [string, string] {
+  const of = properties(text);
+  if (of.get("") !== "socket" || of.get("server") !== "on" || of.get("wait") !== "off")
+    fail(`-chardev ${text}: not known here`);
+  return [of.get("id") ?? "", of.get("path") ?? ""];
+}
+
+function deviceOf(text: string): Device[] {
+  const of = properties(text);
+  const id = of.get("id");
+  return id === undefined ? [] : [{ id, driver: of.get("") ?? "", bus: of.get("bus") ?? "" }];
+}
+
+function fail(why: string): never {
+  throw new Error(why);
+}

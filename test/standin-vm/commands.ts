@@ -1,0 +1,184 @@
+import { checkArguments, checkId, type Json, type Shape } from "./arguments.ts";
+import { hotplugBridge, type Machine } from "./machine.ts";
+import { noDevice, QmpError } from "./qmp-error.ts";
+
+/** What commands work on beside the machine. */
+export interface CommandContext {
+  readonly machine: Machine;
+  /** Takes the descriptor that came first of those not yet taken. */
+  takeFd(): number | undefined;
+  /** For query-chardev. */
+  chardevs(): readonly Json[];
+  quit(): void;
+}
+
+interface Command {
+  readonly takes: Shape;
+  run(args: Json, context: CommandContext): unknown;
+}
+
+export const version = {
+  qemu: { micro: 22, minor: 2, major: 7 },
+  package: "Debian 1:7.2+dfsg-7+deb12u18+b3",
+} as const;
+
+const done = {};
+const text = (args: Json, name: string): string => args[name] as string;
+
+const simple = (run: (context: CommandContext) => unknown): Command => ({
+  takes: {},
+  run: (_, context) => run(context) ?? done,
+});
+const named = (name: string, run: (value: string, context: CommandContext) => void): Command => ({
+  takes: { [name]: "string" },
+  run: (args, context) => {
+    run(text(args, name), context);
+    return done;
+  },
+});
+
+const commands: Readonly<Record<string, Command>> = {
+  "query-version": simple(() => version),
+  "query-status": simple(({ machine: { status } }) => ({
+    status,
+    singlestep: false,
+    running: status === "running",
+  })),
+  "query-kvm": simple(() => ({ enabled: false, present: true })),
+  "query-chardev": simple(({ chardevs }) => chardevs()),
+  "query-pci": simple(({ machine }) => [{ bus: 0, devices: pciDevices(machine) }]),
+  cont: simple(({ machine }) => machine.cont()),
+  stop: simple(({ machine }) => machine.stop()),
+  system_reset: simple(({ machine }) => machine.reset(false)),
+  system_powerdown: simple(({ machine }) => machine.powerButton()),
+  quit: simple((context) => context.quit()),
+  getfd: named("fdname", (name, { machine, takeFd }) => {
+    const fd = takeFd();
+    if (fd === undefined) throw new QmpError("No file descriptor supplied via SCM_RIGHTS");
+    if (/^[0-9]/.test(name))
+      throw new QmpError("Parameter 'fdname' expects a name not starting with a digit");
+    machine.keepFile(name, fd);
+  }),
+  closefd: named("fdname", (name, { machine }) => machine.closeFile(name)),
+  netdev_del: named("id", (id, { machine }) => machine.removeNetdev(id)),
+  device_del: named("id", (id, { machine }) => machine.askToLeave(id)),
+  netdev_add: { takes: { id: "string", type: "string", fd: "string?" }, run: addNetdev },
+  device_add: { takes: {}, run: addDevice },
+  "qom-list": { takes: { path: "string" }, run: listObjects },
+  "qom-get": { takes: { path: "string", property: "string" }, run: getProperty },
+};
+
+/** Runs a command. Throws `QmpError`. */
+export function runCommand(name: string, args: Json, context: CommandContext): unknown {
+  const command = commands[name];
+  if (command === undefined)
+    throw new QmpError(`The command ${name} has not been found`, "CommandNotFound");
+  // The properties of a device are no part of QEMU's schema.
+  if (command.run !== addDevice) checkArguments(command.takes, args);
+  return command.run(args, context);
+}
+
+function addNetdev(args: Json, { machine }: CommandContext): unknown {
+  const type = text(args, "type");
+  if (type !== "tap") throw new QmpError(`Parameter 'type' does not accept value '${type}'`);
+  checkId(text(args, "id"));
+  machine.addTap(text(args, "id"), text(args, "fd"));
+  return done;
+}
+
+/** A value as device_add takes it: words and numbers alike. */
+const plain = (value: unknown): string =>
+  typeof value === "string" ? value : JSON.stringify(value);
+
+const driver = "virtio-net-pci";
+const knownProperties = ["driver", "id", "bus", "addr", "netdev", "mac", "romfile"];
+
+function addDevice(args: Json, { machine }: CommandContext): unknown {
+  if (args["driver"] === undefined) throw new QmpError("Parameter 'driver' is missing");
+  if (args["driver"] !== driver)
+    throw new QmpError(`'${plain(args["driver"])}' is not a valid device model name`);
+  const bridge = machine.fixed.find((device) => device.driver === hotplugBridge);
+  if (args["bus"] !== bridge?.id) throw new QmpError(`Bus '${plain(args["bus"])}' not found`);
+  const id = text(args, "id");
+  checkId(id);
+  if (machine.hasId(id)) throw new QmpError(`Duplicate device ID '${id}'`);
+  const surplus = Object.keys(args).find((name) => !knownProperties.includes(name));
+  if (surplus !== undefined) throw new QmpError(`Property '${driver}.${surplus}' not found`);
+  const slot = slotOf(args["addr"]);
+  const mac = plain(args["mac"]);
+  const netdev = text(args, "netdev");
+  machine.checkNetdev(netdev);
+  if (!/^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(mac))
+    throw new QmpError(`Property 'virtio-net-device.mac' doesn't take value '${mac}'`);
+  machine.addNic({ id, slot, mac: mac.toLowerCase(), netdev });
+  return done;
+}
+
+function slotOf(addr: unknown): number {
+  const slot = Number.parseInt(plain(addr), 16);
+  if (slot >= 0 && slot <= 31) return slot;
+  throw new QmpError(`Property '${driver}.addr' doesn't take value '${plain(addr)}'`);
+}
+
+const peripheral = "/machine/peripheral";
+
+function listObjects(args: Json, { machine }: CommandContext): unknown {
+  const path = text(args, "path");
+  const child = (name: string, of: string): Json => ({ name, type: `child<${of}>` });
+  const type = { name: "type", type: "string" };
+  if (path === "/machine/peripheral-anon") return [type];
+  if (path === peripheral)
+    return [
+      type,
+      ...machine.fixed.map((device) => child(device.id, device.driver)),
+      ...[...machine.nics.keys()].map((id) => child(id, driver)),
+    ];
+  const id = path.replace(`${peripheral}/`, "");
+  if (!machine.hasId(id)) throw noDevice(path);
+  return [type, ...(machine.nics.has(id) ? nicProperties : [])];
+}
+
+const nicProperties: readonly Json[] = [
+  { name: "addr", type: "int32" },
+  { name: "legacy-addr", type: "str" },
+  { name: "mac", type: "str" },
+  { name: "netdev", type: "str" },
+];
+
+function getProperty(args: Json, { machine }: CommandContext): unknown {
+  const path = text(args, "path");
+  const nic = machine.nics.get(path.replace(`${peripheral}/`, ""));
+  if (nic === undefined) throw noDevice(path);
+  const { slot, mac, netdev } = nic;
+  const values: Json = {
+    addr: slot * 8,
+    "legacy-addr": `${slot.toString(16).padStart(2, "0")}.0`,
+    mac,
+    netdev,
+  };
+  const property = text(args, "property");
+  if (property in values) return values[property];
+  throw new QmpError(`Property '${driver}.${property}' not found`);
+}
+
+/** Only what `podnet verify` looks at: the bridge and the NICs on it. */
+function pciDevices(machine: Machine): readonly Json[] {
+  const bridge = machine.fixed.find((device) => device.driver === hotplugBridge);
+  const nics = [...machine.nics.values()].map(({ id, slot }) => ({
+    bus: 1,
+    slot,
+    function: 0,
+    qdev_id: id,
+    class_info: { class: 0x0200, desc: "Ethernet controller" },
+  }));
+  return [
+    {
+      bus: 0,
+      slot: 2,
+      function: 0,
+      qdev_id: bridge?.id ?? "",
+      class_info: { class: 0x0604, desc: "PCI bridge" },
+      pci_bridge: { devices: nics },
+    },
+  ];
+}

@@ -1,0 +1,135 @@
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { command } from "../../guest-init/protocol/codes.ts";
+import { Agent } from "./agent.ts";
+import type { Behaviour } from "./behaviour.ts";
+import { GuestNetwork } from "./guest-network.ts";
+import { noise } from "./noise.ts";
+import { Wire } from "./wire.ts";
+
+export interface GuestOptions {
+  readonly behaviour: Behaviour;
+  /** Paths of the two channels' sockets. */
+  readonly sockets: ReadonlyMap<string, string>;
+  /** The guest opens or closes a port. */
+  readonly port: (id: string, open: boolean) => void;
+  readonly commandCame: (name: string) => void;
+  readonly console: (text: string) => void;
+  readonly powerOff: () => void;
+  readonly reset: () => void;
+}
+
+const portIds = ["channel0", "channel1"] as const;
+
+/** The guest: boots when its processors run for the first time, then its agent speaks, or does what else it was told. */
+export class Guest {
+  readonly network = new GuestNetwork();
+  readonly wires: readonly [Wire, Wire];
+  readonly #options: GuestOptions;
+  readonly #agent: Agent;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #booted = false;
+
+  constructor(options: GuestOptions) {
+    this.#options = options;
+    const { behaviour } = options;
+    const wire = (id: string): Wire =>
+      new Wire(id, options.sockets.get(id) ?? id, behaviour.number("drip") ?? 0);
+    this.wires = [wire(portIds[0]), wire(portIds[1])];
+    const [control, tty] = this.wires;
+    this.#agent = new Agent({
+      control,
+      tty,
+      network: this.network,
+      behaviour,
+      commandCame: options.commandCame,
+      powerOff: options.powerOff,
+    });
+  }
+
+  boot(): void {
+    if (this.#booted) return;
+    this.#booted = true;
+    this.#options.console("stand-in guest boots\r\n");
+    setImmediate(() => this.#begin());
+  }
+
+  /** Everything starts anew. */
+  reset(): void {
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#ports(false);
+    if (this.#booted) setImmediate(() => this.#begin());
+  }
+
+  #begin(): void {
+    const { behaviour } = this.#options;
+    if (behaviour.has("silent")) return;
+    this.#agent.mute = behaviour.has("mute");
+    this.#ports(true);
+    this.#options.commandCame("ready");
+    if (behaviour.has("garbage")) return this.#whenJoined(() => this.#forEver(() => noise(4096)));
+    if (behaviour.has("huge")) return this.#whenJoined(() => this.#huge());
+    this.#agent.start();
+    this.#later("wedge-after", () => {
+      this.#agent.mute = true;
+    });
+    this.#later("garbage-after", () => this.#forEver(() => noise(4096)));
+    this.#later("huge-after", () => this.#huge());
+    this.#later("die-after", () => this.#ports(false));
+    this.#later("poweroff-after", () => this.#options.powerOff());
+    this.#later("reset-after", () => this.#options.reset());
+    this.#later("flood", () => this.#forEver(() => encodeCtlFrame(command.cmdFinished)));
+    this.#restartAgain();
+  }
+
+  /** `restart:MS`: the agent ends and starts anew, over and over. */
+  #restartAgain(): void {
+    this.#later("restart", () => {
+      this.#ports(false);
+      this.#ports(true);
+      this.#agent.start();
+      this.#restartAgain();
+    });
+  }
+
+  #ports(open: boolean): void {
+    for (const [index, wire] of this.wires.entries()) {
+      if (wire.isOpen === open) continue;
+      if (open) wire.open();
+      else wire.close();
+      this.#options.port(portIds[index] as string, open);
+    }
+  }
+
+  #later(word: string, act: () => void): void {
+    const ms = this.#options.behaviour.number(word);
+    if (ms === undefined) return;
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      act();
+    }, ms);
+    this.#timers.add(timer);
+  }
+
+  #whenJoined(act: () => void): void {
+    const [control] = this.wires;
+    control.joined = act;
+    if (control.chardev.connected) act();
+  }
+
+  /** A frame of 4 GiB, and its bytes. */
+  #huge(): void {
+    this.wires[0].send(Uint8Array.of(0, 0, 0, command.ready, 0xff, 0xff, 0xff, 0xff));
+    this.#forEver(() => new Uint8Array(65_536));
+  }
+
+  /** As fast as the host reads. */
+  #forEver(make: () => Uint8Array): void {
+    const [{ chardev }] = this.wires;
+    const more = (): void => {
+      if (!chardev.connected) return;
+      chardev.send(make());
+      void chardev.flush().then(() => setImmediate(more));
+    };
+    more();
+  }
+}

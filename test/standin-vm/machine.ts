@@ -1,0 +1,169 @@
+import { closeSync } from "node:fs";
+import { lastErrno, ioctlPointer } from "../../linux/ffi/libc.ts";
+import type { Device } from "./command-line.ts";
+import type { Json } from "./arguments.ts";
+import { noDevice, QmpError } from "./qmp-error.ts";
+
+/** A NIC on the hot-plug bridge. */
+export interface Nic {
+  readonly id: string;
+  readonly slot: number;
+  readonly mac: string;
+  readonly netdev: string;
+  /** Milliseconds of the last request to let go of it. */
+  askedAt: number | undefined;
+}
+
+/** What the machine tells its guest, and the world. */
+export interface MachineListener {
+  event(name: string, data?: Json): void;
+  /** The processors run, for the first time or again. */
+  running(): void;
+  reset(): void;
+  powerButton(): void;
+  /** A NIC has come, with the tap's descriptor behind it. */
+  plugged(nic: Nic, tapFd: number): void;
+  /** The guest is asked to let go of a NIC; it answers with `eject`. */
+  askedToLeave(nic: Nic): void;
+  unplugged(nic: Nic): void;
+}
+
+export const hotplugBridge = "pcie-pci-bridge";
+/** An unplug asked for again within this time is refused, milliseconds (QEMU 7.2). */
+const unplugAgainMs = 1000;
+const tunGetIff = 0x800454d2;
+const ENOTTY = 25;
+
+/** State and devices of a machine, under the rules of QEMU 7.2. */
+export class Machine {
+  readonly #listener: MachineListener;
+  readonly fixed: readonly Device[];
+  readonly nics = new Map<string, Nic>();
+  readonly #files = new Map<string, number>();
+  readonly #netdevs = new Map<string, number>();
+  status: "prelaunch" | "running" | "paused";
+
+  constructor(fixed: readonly Device[], paused: boolean, listener: MachineListener) {
+    this.fixed = fixed;
+    this.status = paused ? "prelaunch" : "running";
+    this.#listener = listener;
+  }
+
+  cont(): void {
+    if (this.status === "running") return;
+    this.status = "running";
+    this.#listener.event("RESUME");
+    this.#listener.running();
+    for (const nic of this.nics.values())
+      if (nic.askedAt !== undefined) this.#listener.askedToLeave(nic);
+  }
+
+  stop(): void {
+    if (this.status !== "running") return;
+    this.status = "paused";
+    this.#listener.event("STOP");
+  }
+
+  reset(guest: boolean): void {
+    const reason = guest ? "guest-reset" : "host-qmp-system-reset";
+    // A reset lets go of what was asked for.
+    for (const nic of this.nics.values()) if (nic.askedAt !== undefined) this.#remove(nic);
+    this.#listener.event("RESET", { guest, reason });
+    this.#listener.reset();
+  }
+
+  powerButton(): void {
+    this.#listener.event("POWERDOWN");
+    this.#listener.powerButton();
+  }
+
+  /** `getfd`: a name that is taken gets the new descriptor. */
+  keepFile(name: string, fd: number): void {
+    const before = this.#files.get(name);
+    if (before !== undefined) closeSync(before);
+    this.#files.set(name, fd);
+  }
+
+  closeFile(name: string): void {
+    const fd = this.#files.get(name);
+    if (fd === undefined) throw new QmpError(`File descriptor named '${name}' not found`);
+    this.#files.delete(name);
+    closeSync(fd);
+  }
+
+  addTap(id: string, fdName: string): void {
+    if (this.#netdevs.has(id)) throw new QmpError(`Duplicate ID '${id}'`);
+    const fd = this.#files.get(fdName);
+    if (fd === undefined)
+      throw new QmpError(`File descriptor named '${fdName}' has not been found`);
+    // Looked up, the name is used up, whatever becomes of it.
+    this.#files.delete(fdName);
+    if (ioctlPointer(fd, tunGetIff, new Uint8Array(40)) < 0) {
+      const why =
+        lastErrno() === ENOTTY ? "Inappropriate ioctl for device" : "File descriptor in bad state";
+      closeSync(fd);
+      throw new QmpError(`Unable to query TUNGETIFF on FD ${fd}: ${why}`);
+    }
+    this.#netdevs.set(id, fd);
+  }
+
+  removeNetdev(id: string): void {
+    const fd = this.#netdevs.get(id);
+    if (fd === undefined) throw noDevice(id);
+    this.#netdevs.delete(id);
+    // A NIC stays without its back end until the guest lets go of it.
+    const nic = [...this.nics.values()].find(({ netdev }) => netdev === id);
+    if (nic !== undefined) this.#listener.unplugged(nic);
+    closeSync(fd);
+  }
+
+  /** Whether the netdev is there, and free. */
+  checkNetdev(id: string): void {
+    const property = "Property 'virtio-net-device.netdev'";
+    if (!this.#netdevs.has(id)) throw new QmpError(`${property} can't find value '${id}'`);
+    if ([...this.nics.values()].some(({ netdev }) => netdev === id))
+      throw new QmpError(`${property} can't take value '${id}', it's in use`);
+  }
+
+  addNic(nic: Omit<Nic, "askedAt">): void {
+    const holder = [...this.nics.values()].find(({ slot }) => slot === nic.slot);
+    if (holder !== undefined)
+      throw new QmpError(
+        `PCI: slot ${nic.slot} function 0 not available for virtio-net-pci, in use by virtio-net-pci,id=${holder.id}`,
+      );
+    const added = { ...nic, askedAt: undefined };
+    this.nics.set(nic.id, added);
+    this.#listener.plugged(added, this.#netdevs.get(nic.netdev) as number);
+  }
+
+  hasId(id: string): boolean {
+    return this.nics.has(id) || this.fixed.some((device) => device.id === id);
+  }
+
+  /** By id, or by path in the object tree. */
+  askToLeave(name: string): void {
+    const id = name.replace(/^\/machine\/peripheral\//, "");
+    const fixed = this.fixed.find((device) => device.id === id);
+    if (fixed !== undefined) throw new QmpError(`Bus '${fixed.bus}' does not support hotplugging`);
+    const nic = this.nics.get(id);
+    if (nic === undefined) throw noDevice(name);
+    const { askedAt } = nic;
+    nic.askedAt = performance.now();
+    if (askedAt !== undefined && nic.askedAt - askedAt < unplugAgainMs)
+      throw new QmpError(`Device ${id} is already in the process of unplug`);
+    if (this.status === "running") this.#listener.askedToLeave(nic);
+  }
+
+  /** The guest lets go of a NIC, asked or not. */
+  eject(nic: Nic): void {
+    if (this.nics.get(nic.id) === nic && this.status === "running") this.#remove(nic);
+  }
+
+  #remove(nic: Nic): void {
+    this.nics.delete(nic.id);
+    if (this.#netdevs.has(nic.netdev)) this.#listener.unplugged(nic);
+    const path = `/machine/peripheral/${nic.id}`;
+    this.#listener.event("DEVICE_DELETED", { path: `${path}/virtio-backend` });
+    this.#listener.event("DEVICE_DELETED", { device: nic.id, path });
+  }
+}
