@@ -53,6 +53,9 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   AGENT_REFUSED: Code.Internal,
   AGENT_DISCONNECTED: Code.Unavailable,
   HOST_RESTARTED: Code.FailedPrecondition,
+  UNAUTHENTICATED: Code.Unauthenticated,
+  PERMISSION_DENIED: Code.PermissionDenied,
+  LIMIT_REACHED: Code.ResourceExhausted,
   EVENTS_LOST: Code.OutOfRange,
   CANCELLED: Code.Canceled,
   DEADLINE_EXCEEDED: Code.DeadlineExceeded,
@@ -64,6 +67,9 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
 /** What a status means when no `ErrorInfo` came with it: an answer by Connect itself, or by a proxy. */
 const fallbackCodes: Readonly<Partial<Record<Code, ErrorCode>>> = {
   [Code.InvalidArgument]: "INVALID_ARGUMENT",
+  [Code.ResourceExhausted]: "LIMIT_REACHED",
+  [Code.Unauthenticated]: "UNAUTHENTICATED",
+  [Code.PermissionDenied]: "PERMISSION_DENIED",
   [Code.Unimplemented]: "UNSUPPORTED",
   [Code.Canceled]: "CANCELLED",
   [Code.Aborted]: "CANCELLED",

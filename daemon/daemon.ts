@@ -16,6 +16,7 @@ import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
 import { addRoutes } from "./server/routes.ts";
+import { Tally } from "./tally.ts";
 import { Database } from "./store/database.ts";
 
 export interface Daemon {
@@ -60,9 +61,16 @@ export async function openDaemon(
     end,
   };
   const version = await qemuVersion(qemuPath(config));
+  const refusals = new Tally(logOf("api"), "Callers were refused or cut", (reason) =>
+    node.metrics.refused(reason),
+  );
+  opened.defer(() => refusals.close());
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
     tcp: config.tcp,
+    access: config.access,
+    limits: config.limits,
+    refused: (reason) => refusals.count(reason),
     routes: (router) => addRoutes(router, parts, version),
     metrics: () => node.metrics.render(),
   });

@@ -15,6 +15,9 @@ export class Metrics {
   readonly #registry = new Registry();
   readonly #steps: Histogram<"step">;
   readonly #creates: Counter<"code">;
+  readonly #refused: Counter<"reason">;
+  readonly #drifts: Counter<"kind" | "outcome">;
+  readonly #alarms: Counter<"kind">;
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
@@ -29,6 +32,24 @@ export class Metrics {
       name: "podnet_creates_total",
       help: "Creates and starts by their outcome: OK or an error code",
       labelNames: ["code"],
+      registers,
+    });
+    this.#drifts = new Counter({
+      name: "podnet_drifts_total",
+      help: "Changes of others to what podnet made, by what was changed (network, port) and whether it was healed or failed",
+      labelNames: ["kind", "outcome"],
+      registers,
+    });
+    this.#alarms = new Counter({
+      name: "podnet_drift_alarms_total",
+      help: "Times that something kept undoing repairs, so that podnet repairs less often",
+      labelNames: ["kind"],
+      registers,
+    });
+    this.#refused = new Counter({
+      name: "podnet_api_refused_total",
+      help: "Requests and connections refused or cut by the API, by reason",
+      labelNames: ["reason"],
       registers,
     });
     this.#registry.registerMetric(podsGauge(sources));
@@ -47,6 +68,17 @@ export class Metrics {
   /** Counts the end of a create or start, `OK` or its error code. */
   created(code: string): void {
     this.#creates.inc({ code });
+  }
+
+  /** Counts what others changed, and whether they keep doing so. */
+  drift(kind: "network" | "port", outcome: "healed" | "failed", alarm: boolean): void {
+    this.#drifts.inc({ kind, outcome });
+    if (alarm) this.#alarms.inc({ kind });
+  }
+
+  /** Counts what the API refused or cut. */
+  refused(reason: string): void {
+    this.#refused.inc({ reason });
   }
 
   async render(): Promise<{ readonly type: string; readonly text: string }> {

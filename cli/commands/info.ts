@@ -46,6 +46,7 @@ function infoLines(info: InfoResponse, target: string): string[] {
   return columns([
     ["podnetd", `${info.version}, pid ${info.pid}${up}`],
     ["Socket", target],
+    ["You", `${harmless(info.caller)}: ${info.role}`],
     ["Host", `${harmless(info.hostname)}, Linux ${harmless(info.kernel)}, ${info.arch}`],
     ["VMs", `${info.driver} ${harmless(info.qemuVersion)}, ${info.accelerator}`],
     ["Firewall", info.firewall],

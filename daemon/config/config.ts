@@ -1,11 +1,14 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { z } from "zod";
+import type { Role } from "../../api/roles.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "../../core/names.ts";
+import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import { type IpRange, parseRange, parseSubnet, type SubnetConfig } from "./cidr.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
+import { type ApiLimits, limitsConfig } from "./limits.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
@@ -37,6 +40,8 @@ export interface Config {
   readonly socketGroup: string | undefined;
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
   readonly tcp: TcpConfig | undefined;
+  readonly access: AccessConfig;
+  readonly limits: ApiLimits;
   readonly network: NetworkConfig;
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
@@ -78,6 +83,16 @@ function defaultLayer(sources: ConfigSources): Layer {
   };
   const plain: Record<string, unknown> = {
     log_level: "info",
+    "access.admin": [],
+    "access.viewer": [],
+    "limits.connections": 1024,
+    "limits.connections_per_caller": 256,
+    "limits.requests_per_caller": 512,
+    "limits.creates_per_caller": 128,
+    "limits.requests_per_s": 1000,
+    "limits.request_s": 30,
+    "limits.stall_s": 60,
+    "limits.idle_s": 300,
     "network.name": "default",
     "network.bridge": "hyper0",
     "network.cidr": "192.168.123.0/24",
@@ -119,6 +134,14 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   const runDir = merged.get("run_dir")?.value as string;
   if (!merged.has("socket")) {
     merged.set("socket", { value: join(runDir, "podnet.sock"), origin: "default" });
+  }
+  if (!merged.has("access.operator")) {
+    const group = merged.get("socket_group")?.value as string | undefined;
+    const value = group === undefined ? [] : [`gid:${group}`];
+    merged.set("access.operator", {
+      value,
+      origin: group === undefined ? "default" : "socket_group",
+    });
   }
   const settings = configKeys.flatMap((key) => {
     const setting = merged.get(key.key);
@@ -169,6 +192,8 @@ function build(merged: Layer): Config {
     socketGroup: values.socket_group,
     logLevel: values.log_level,
     tcp: tcpConfig(values, merged, read),
+    access: accessConfig(values, read),
+    limits: limitsConfig(values.limits),
     network: networkConfig(values, read),
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,
@@ -182,6 +207,12 @@ function build(merged: Layer): Config {
       stopMs: timeouts.stop_s * 1000,
     },
   };
+}
+
+function accessConfig({ access }: Values, read: Reader): AccessConfig {
+  const entries = (role: Role): readonly AccessEntry[] =>
+    read(`access.${role}`, access[role], (list) => list.map(parseAccessEntry));
+  return { viewer: entries("viewer"), operator: entries("operator"), admin: entries("admin") };
 }
 
 function networkConfig({ network }: Values, read: Reader): NetworkConfig {

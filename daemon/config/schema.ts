@@ -2,6 +2,8 @@ import { z } from "zod";
 
 const path = z.string().startsWith("/", "must be an absolute path");
 const seconds = (max: number) => z.int().min(0).max(max);
+const count = (min: number, max: number) => z.int().min(min).max(max);
+const entries = z.array(z.string());
 
 /**
  * Every key of `config.toml`. The environment variable and the flag of a key derive from its name:
@@ -20,6 +22,25 @@ export const configSchema = z.strictObject({
     cert: path.describe("The server's certificate, PEM"),
     key: path.describe("The server's private key, PEM"),
     client_ca: path.describe("Clients must show a certificate signed by this authority, PEM"),
+  }),
+  access: z.strictObject({
+    admin: entries.describe("Who may do everything beside root: uid:NAME, gid:NAME, cert:NAME"),
+    operator: entries.describe(
+      "Who may create, run programs in and delete pods; the members of socket_group when not given",
+    ),
+    viewer: entries.describe("Who may look on only"),
+  }),
+  limits: z.strictObject({
+    connections: count(8, 100_000).describe("Connections to the unix socket, and as many by TCP"),
+    connections_per_caller: count(1, 100_000).describe("Connections of one user or certificate"),
+    requests_per_caller: count(1, 100_000).describe("Its requests and streams under way at a time"),
+    creates_per_caller: count(1, 10_000).describe("Its creates and starts under way at a time"),
+    requests_per_s: count(1, 1_000_000).describe(
+      "Its requests a second in the long run; twice as many at once",
+    ),
+    request_s: seconds(3600).min(1).describe("Longest a request may take to arrive"),
+    stall_s: seconds(3600).min(1).describe("Longest a caller may leave an answer unread"),
+    idle_s: seconds(86_400).min(1).describe("Longest a connection may stay without a request"),
   }),
   network: z.strictObject({
     name: z.string().describe("Name of the network pods join by default"),

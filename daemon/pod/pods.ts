@@ -3,8 +3,10 @@ import { PodnetError } from "../../core/errors.ts";
 import { type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
+import type { RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { Log } from "../../linux/log.ts";
+import type { PodFragment } from "../../network/desired.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Database } from "../store/database.ts";
 import { podIdByName, type PodRow } from "../store/pods.ts";
@@ -39,6 +41,8 @@ export interface CreateOptions {
   /** The caller's: without a request id its end undoes the create. */
   readonly signal: AbortSignal;
   readonly progress: Progress;
+  /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
+  admit?(): Disposable;
 }
 
 /** How a delete ended. */
@@ -52,7 +56,7 @@ export interface Deleted {
  * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows are the truth,
  * what is held here are connections.
  */
-export class Pods {
+export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
   readonly #live = new Map<PodId, LivePod>();
   readonly #locks = new KeyedLock<PodId>();
@@ -100,6 +104,21 @@ export class Pods {
     return this.#live.get(id);
   }
 
+  runningPorts(): RunningPort[] {
+    return [...this.#live.values()].flatMap(({ plan }) =>
+      plan.interfaces.map(({ nic }) => ({ podId: plan.podId, podName: plan.name, tap: nic.tap })),
+    );
+  }
+
+  /** The port as it is to be now, alone; undefined when its pod does not run, or its guest has let go of the NIC. */
+  portNow({ podId, tap }: RunningPort): PodFragment | undefined {
+    const live = this.#live.get(podId);
+    const of = live?.plan.interfaces.find(({ nic }) => nic.tap === tap);
+    if (live === undefined || of === undefined || !live.plugged.has(of.position)) return undefined;
+    const { ports } = live.plan;
+    return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
+  }
+
   /** What a create would do. Takes nothing. */
   plan(asked: CreateSpec): PodPlan {
     const { config, db, addresses, host } = this.#parts;
@@ -130,12 +149,11 @@ export class Pods {
     const { requestId } = asked;
     const limitMs = asked.timeoutMs ?? this.#parts.config.timeouts.createMs;
     if (requestId === undefined)
-      return this.#createNew(asked, undefined, limitMs, options.progress, options.signal);
+      return this.#createNew(asked, undefined, limitMs, options, options.signal);
     const known = this.#requests.join(requestId, asked.spec, options.signal);
     if (known !== undefined) return this.find(await known);
     const request = this.#requests.key(requestId, asked.spec);
-    const { progress } = options;
-    const created = this.#createNew(asked, request, limitMs, progress, undefined).then(
+    const created = this.#createNew(asked, request, limitMs, options, undefined).then(
       ({ id }) => id,
     );
     return this.find(await this.#requests.track(request, created, options.signal));
@@ -145,25 +163,27 @@ export class Pods {
     asked: CreateSpec,
     request: RequestKey | undefined,
     limitMs: number,
-    progress: Progress,
+    { progress, admit }: CreateOptions,
     caller: AbortSignal | undefined,
   ): Promise<PodRow> {
+    using _place = admit?.();
     const started = this.#parts.host.clock.monotonic();
     this.#refuseClosing();
     // Nothing is awaited between planning and the commit, so what was free is still free.
     const plan = this.plan(asked);
     this.#parts.records.claim(plan, asked.spec, request);
-    return this.#locks.run(plan.podId, () =>
+    return await this.#locks.run(plan.podId, () =>
       this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),
     );
   }
 
   /** Starts a stopped or failed pod again, with its addresses. */
   async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
+    using _place = options.admit?.();
     const { host, records } = this.#parts;
     const started = host.clock.monotonic();
     const { id } = this.find(idOrName);
-    return this.#locks.run(id, async () => {
+    return await this.#locks.run(id, async () => {
       // When it is its turn: a start that waited for another would outlast the end's grace.
       this.#refuseClosing();
       const row = this.find(id);

@@ -1,86 +1,167 @@
-import { readFileSync } from "node:fs";
-import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
 import {
-  createSecureServer,
+  createServer as createHttp1,
+  type Server as Http1Server,
+  type ServerOptions as Http1Options,
+} from "node:http";
+import {
   createServer as createHttp2,
   type Http2SecureServer,
-  type Http2ServerRequest,
-  type Http2ServerResponse,
+  type Http2Server,
+  type SecureServerOptions,
   type ServerHttp2Session,
 } from "node:http2";
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
-import { type ConnectRouter, createContextValues } from "@connectrpc/connect";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
+import type { TLSSocket } from "node:tls";
+import type { ConnectRouter } from "@connectrpc/connect";
+import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { descriptorOf, peerCredentials } from "../../linux/unix-socket.ts";
+import type { AccessConfig } from "../config/access.ts";
 import type { TcpConfig } from "../config/config.ts";
-import { answeredKey } from "./answered.ts";
-import { type Peer, peerKey } from "./peer.ts";
+import type { ApiLimits } from "../config/limits.ts";
+import { type Caller, Callers } from "./callers.ts";
+import { tlsPeer, unixPeer } from "./peer.ts";
+import { type Request, requestHandler } from "./request-handler.ts";
+import { sniff } from "./sniff.ts";
+import { listenTls } from "./tls-listener.ts";
 import { listenUnix, type UnixListenerOptions } from "./unix-listener.ts";
-
-type Request = IncomingMessage | Http2ServerRequest;
-type Response = ServerResponse | Http2ServerResponse;
-type Handler = (request: Request, response: Response) => void;
 
 export interface ApiServerOptions {
   readonly unix: UnixListenerOptions;
   readonly tcp: TcpConfig | undefined;
+  readonly access: AccessConfig;
+  readonly limits: ApiLimits;
   routes(router: ConnectRouter): void;
   /** What `GET /metrics` answers, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
+  /** Told of everything refused or cut, by a reason from a small set. */
+  refused(reason: string): void;
 }
 
 /** gRPC, gRPC-Web and JSON on one socket: which of them is told by the first bytes. */
 export interface ApiServer {
+  /** Connections there are now. */
+  readonly connections: number;
   /** Takes no new connection, ends streams, and waits for answers under way up to `graceMs`. */
   close(graceMs: number): Promise<void>;
 }
 
-/** Starts of a connection: HTTP/2 begins with this preface (RFC 9113 3.4), HTTP/1.1 with another method. */
-const http2Preface = "PRI * HTTP/2.0";
+/** A request's headers, in all, bytes. */
+const headerBytes = 16_384;
+
+const http1Options = ({ requestMs }: ApiLimits): Http1Options => ({
+  maxHeaderSize: headerBytes,
+  headersTimeout: Math.min(requestMs, 60_000),
+  requestTimeout: requestMs,
+  connectionsCheckingInterval: Math.min(requestMs, 5_000),
+});
+
+// nghttp2 itself ends a session that floods it with pings, settings, resets or continuations.
+const http2Options = (limits: ApiLimits): SecureServerOptions => ({
+  maxHeaderListPairs: 64,
+  maxSessionInvalidFrames: 32,
+  maxSessionRejectedStreams: 32,
+  settings: {
+    maxConcurrentStreams: Math.min(limits.requestsPerCaller, 1024),
+    maxHeaderListSize: headerBytes,
+  },
+});
 
 export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
+  const { limits, access, refused } = options;
   const ending = new AbortController();
-  const peers = new WeakMap<object, Peer>();
-  const handler = requestHandler(options, peers, ending.signal);
-  const http1 = createHttp1(handler);
-  const http2 = createHttp2({}, handler);
+  const callers = new Callers({ access, limits, clock: systemClock });
+  const known = new WeakMap<object, Caller>();
   const sockets = new Set<Socket>();
-  let arriving: Peer = { kind: "unknown" };
+  const nobody = callers.caller({ kind: "unknown" });
+  const handler = requestHandler({
+    ...options,
+    ending: ending.signal,
+    callerOf: (request) => known.get(connectionOf(request)) ?? nobody,
+  });
+  const http1 = createHttp1(http1Options(limits), handler);
+  followHttp1(http1, refused);
+  const http2 = createHttp2(http2Options(limits), handler);
+  followHttp2(http2, limits, refused);
+  let arriving = nobody;
   // Emitted while the connection is handed over below, which is the one moment both ends of it are known.
   http2.on("session", (session: ServerHttp2Session) => {
-    peers.set(session, arriving);
+    known.set(session, arriving);
   });
 
-  const accept = (socket: Socket): void => {
+  /** Counts a connection for as long as it is open; undefined when it is one too many, and is gone. */
+  const admit = (socket: Socket, caller: Caller): Caller | undefined => {
+    const place = caller.connection();
+    if (place === undefined) {
+      refused("connections_per_caller");
+      socket.destroy();
+      return undefined;
+    }
+    known.set(socket, caller);
     sockets.add(socket);
-    socket.once("close", () => sockets.delete(socket));
+    socket.once("close", () => {
+      place[Symbol.dispose]();
+      sockets.delete(socket);
+    });
+    return caller;
+  };
+  let unixConnections = 0;
+  const accept = (socket: Socket): void => {
     socket.on("error", () => socket.destroy());
-    const peer = unixPeer(socket);
-    peers.set(socket, peer);
-    sniff(socket, (isHttp2) => {
-      arriving = peer;
+    if (unixConnections >= limits.connections) {
+      refused("connections");
+      socket.destroy();
+      return;
+    }
+    unixConnections++;
+    socket.once("close", () => unixConnections--);
+    const caller = admit(socket, callers.caller(unixPeer(socket)));
+    if (caller === undefined) return;
+    const silent = (): void => refused("silent");
+    sniff(socket, { ms: limits.requestMs, silent }, (isHttp2) => {
+      arriving = caller;
       (isHttp2 ? http2 : http1).emit("connection", socket);
     });
   };
-  const tcp =
-    options.tcp === undefined ? undefined : await listenTcp(options.tcp, handler, sockets);
+  const { tcp } = options;
+  const tls =
+    tcp === undefined
+      ? undefined
+      : await listenTls({
+          tcp,
+          http: { ...http2Options(limits), ...http1Options(limits) },
+          connections: limits.connections,
+          onRequest: handler,
+          onConnection: (socket) => void admit(socket, callers.caller(tlsPeer(socket))),
+          refused,
+        });
+  if (tls !== undefined) {
+    followHttp1(tls as unknown as Http1Server, refused);
+    followHttp2(tls, limits, refused);
+    // Its socket is the one `secureConnection` told of, behind a proxy that is not equal to it.
+    tls.on("session", (session) => {
+      known.set(session, callers.caller(tlsPeer(session.socket as TLSSocket)));
+    });
+  }
   const unix = await listenUnix(options.unix, accept).catch((thrown: unknown) => {
-    tcp?.close();
+    tls?.close();
     throw thrown;
   });
+  // Neither listens itself. Node's clocks for slow requests start with this, and end with close().
+  http1.emit("listening");
 
   return {
+    get connections() {
+      return sockets.size;
+    },
     async close(graceMs) {
       unix.close();
-      tcp?.close();
+      tls?.close();
       ending.abort(
         new PodnetError("DAEMON_UNREACHABLE", "podnetd ends", {
           hint: "Try again when it runs again",
         }),
       );
-      // Both let answers under way be sent, and end what is idle; neither listens itself.
+      // Both let answers under way be sent, and end what is idle.
       http2.close();
       http1.close();
       await drained(sockets, graceMs);
@@ -89,126 +170,50 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   };
 }
 
-function unixPeer(socket: Socket): Peer {
-  const fd = descriptorOf(socket);
-  return fd === undefined ? { kind: "unknown" } : { kind: "unix", ...peerCredentials(fd) };
+/** What a request came on: a session of HTTP/2, or the socket itself. */
+function connectionOf(request: Request): object {
+  return ("stream" in request ? request.stream.session : undefined) ?? request.socket;
 }
 
-/** Longest a connection may say nothing before it is known what it speaks, milliseconds. */
-const silenceMs = 30_000;
-
-/** Reads as much as tells the protocol, puts it back, and hands the connection on. */
-function sniff(socket: Socket, decide: (http2: boolean) => void): void {
-  let head = Buffer.alloc(0);
-  const give = (): unknown => socket.destroy();
-  socket.setTimeout(silenceMs, give);
-  const onReadable = (): void => {
-    for (;;) {
-      const chunk = socket.read() as Buffer | null;
-      if (chunk === null) return;
-      head = Buffer.concat([head, chunk]);
-      const start = head.subarray(0, http2Preface.length).toString("latin1");
-      if (start !== http2Preface && http2Preface.startsWith(start)) continue;
-      socket.off("readable", onReadable);
-      socket.off("timeout", give);
-      socket.setTimeout(0);
-      socket.unshift(head);
-      decide(start === http2Preface);
+/** Counts what Node's own HTTP/1.1 server refuses. */
+function followHttp1(server: Http1Server, refused: (reason: string) => void): void {
+  server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    const answers: Readonly<Record<string, readonly [reason: string, status: string]>> = {
+      ERR_HTTP_REQUEST_TIMEOUT: ["slow_request", "408 Request Timeout"],
+      HPE_HEADER_OVERFLOW: ["headers", "431 Request Header Fields Too Large"],
+    };
+    // A connection that broke was not refused.
+    if (error.code === "ECONNRESET" || !socket.writable) {
+      socket.destroy();
       return;
     }
-  };
-  socket.on("readable", onReadable);
-}
-
-function requestHandler(
-  options: ApiServerOptions,
-  peers: WeakMap<object, Peer>,
-  ending: AbortSignal,
-): Handler {
-  const peerOf = (request: Request): Peer => {
-    const session = "stream" in request ? request.stream.session : undefined;
-    const { socket } = request;
-    if (socket instanceof TLSSocket) {
-      return { kind: "tls", name: String(socket.getPeerCertificate().subject?.CN ?? "") };
-    }
-    return peers.get(session ?? socket) ?? { kind: "unknown" };
-  };
-  const closed = new WeakMap<Request, Promise<void>>();
-  const connect = connectNodeAdapter({
-    routes: (router) => options.routes(router),
-    shutdownSignal: ending,
-    contextValues: (request) =>
-      createContextValues()
-        .set(peerKey, peerOf(request))
-        .set(answeredKey, (then) => void closed.get(request)?.then(then)),
+    const [reason, status] = answers[error.code ?? ""] ?? ["bad_request", "400 Bad Request"];
+    refused(reason);
+    socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\n\r\n`, () => socket.destroy());
   });
-  return (request, response) => {
-    closed.set(
-      request,
-      new Promise((resolve) => (response as ServerResponse).once("close", resolve)),
-    );
-    if (request.url === "/metrics" && request.method === "GET") void sendMetrics(options, response);
-    else connect(request, response);
-  };
 }
 
-async function sendMetrics(options: ApiServerOptions, to: Response): Promise<void> {
-  // HTTP/2's response has the same methods with signatures of its own.
-  const response = to as ServerResponse;
-  try {
-    const { type, text } = await options.metrics();
-    response.writeHead(200, { "content-type": type });
-    response.end(text);
-  } catch {
-    response.writeHead(500);
-    response.end();
-  }
-}
-
-/** The same over TCP: TLS with a certificate on both sides, nothing else. */
-async function listenTcp(
-  tcp: TcpConfig,
-  handler: Handler,
-  sockets: Set<Socket>,
-): Promise<Http2SecureServer> {
-  const read = (key: string, path: string): Buffer => {
-    try {
-      return readFileSync(path);
-    } catch (cause) {
-      throw new PodnetError("CONFIG_INVALID", `File "${path}" cannot be read`, {
-        field: key,
-        hint: "Check that it is there and its permissions",
-        cause,
+/** Ends sessions that ask for nothing, and counts those that break the protocol. */
+function followHttp2(
+  server: Http2Server | Http2SecureServer,
+  { idleMs }: ApiLimits,
+  refused: (reason: string) => void,
+): void {
+  server.on("sessionError", () => refused("http2"));
+  server.on("session", (session: ServerHttp2Session) => {
+    let streams = 0;
+    session.on("stream", (stream) => {
+      streams++;
+      stream.once("close", () => {
+        streams--;
       });
-    }
-  };
-  const server = createSecureServer(
-    {
-      allowHTTP1: true,
-      cert: read("tcp.cert", tcp.cert),
-      key: read("tcp.key", tcp.key),
-      ca: read("tcp.client_ca", tcp.clientCa),
-      requestCert: true,
-      rejectUnauthorized: true,
-      minVersion: "TLSv1.3",
-    },
-    handler,
-  );
-  server.on("secureConnection", (socket) => {
-    sockets.add(socket);
-    socket.once("close", () => sockets.delete(socket));
-  });
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(tcp.port, tcp.host, resolve);
-  }).catch((cause: unknown) => {
-    throw new PodnetError("PREFLIGHT_FAILED", `Cannot listen on ${tcp.host} port ${tcp.port}`, {
-      field: "tcp.address",
-      hint: "Use an address of this host and a free port",
-      cause,
+    });
+    session.setTimeout(idleMs, () => {
+      if (streams > 0) return;
+      refused("idle");
+      session.close();
     });
   });
-  return server;
 }
 
 /** Resolves when no connection is left, or when time is up. */

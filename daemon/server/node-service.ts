@@ -8,7 +8,9 @@ import { changesText } from "../../network/change.ts";
 import { networkGap } from "../network-fragment.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
+import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";
+import { peerKey, peerText } from "./peer.ts";
 import { time } from "./views.ts";
 
 /** The node service: what this node is, how it fares, and the end of it. */
@@ -17,7 +19,11 @@ export function nodeService(
   qemuVersion: string,
 ): ServiceImpl<typeof wire.NodeService> {
   return {
-    info: (_request, context) => info(parts, qemuVersion, context.signal),
+    async info(_request, context) {
+      const known = await info(parts, qemuVersion, context.signal);
+      const caller = peerText(context.values.get(peerKey));
+      return { ...known, caller, role: context.values.get(callerKey)?.role ?? "" };
+    },
     async health(_request, context) {
       const checks = await healthChecks(parts, context.signal);
       return {

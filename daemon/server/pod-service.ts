@@ -4,8 +4,10 @@ import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { describePlan } from "../pod/plan-text.ts";
+import type { CreateOptions } from "../pod/pods.ts";
 import type { Progress } from "../pod/run-steps.ts";
 import { stepTitle } from "../pod/steps.ts";
+import { callerKey } from "./callers.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
@@ -15,6 +17,12 @@ import { planView, spanView } from "./views.ts";
 import { watchPods } from "./watch-stream.ts";
 
 const silent: Progress = { started: () => {}, finished: () => {} };
+
+/** A create or start for a caller, who has so many under way and no more. */
+function work({ signal, values }: HandlerContext, progress: Progress): CreateOptions {
+  const caller = values.get(callerKey);
+  return { signal, progress, ...(caller === undefined ? {} : { admit: () => caller.create() }) };
+}
 
 /** The pod service over this node's pods. */
 export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodService> {
@@ -26,7 +34,7 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
       const asked = validated(request);
       if (asked.planOnly) return { plan: plan(asked, parts) };
       note(parts, context, `create ${asked.spec.name ?? ""}`);
-      const row = await pods.create(asked, { signal: context.signal, progress: silent });
+      const row = await pods.create(asked, work(context, silent));
       return { pod: viewPod(row, parts) };
     },
 
@@ -47,10 +55,7 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
 
     async start({ idOrName }, context) {
       note(parts, context, `start ${idOrName}`);
-      const row = await pods.start(validatePodRef(idOrName), {
-        signal: context.signal,
-        progress: silent,
-      });
+      const row = await pods.start(validatePodRef(idOrName), work(context, silent));
       return { pod: viewPod(row, parts) };
     },
 
@@ -113,7 +118,7 @@ async function* createStream(
       );
     },
   };
-  const created = parts.pods.create(asked, { signal: context.signal, progress });
+  const created = parts.pods.create(asked, work(context, progress));
   // Its failure is thrown below, after the steps that led to it.
   created.then(
     () => queue.end(),

@@ -34,7 +34,7 @@ export async function listenUnix(
     await crossAsync("socket", "listen for the API", () => listenClosed(server, short.path));
     const { group } = options;
     if (group !== undefined)
-      cross("file", "give API socket to its group", () => chownSync(path, -1, groupId(group)));
+      cross("file", "give API socket to its group", () => chownSync(path, -1, groupOf(group)));
     cross("file", "open API socket to its group", () => chmodSync(path, 0o660));
   } catch (cause) {
     server.close();

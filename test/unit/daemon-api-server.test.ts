@@ -33,6 +33,7 @@ import { answeredKey } from "../../daemon/server/answered.ts";
 import { type ApiServer, serveApi } from "../../daemon/server/api-server.ts";
 import { type Peer, peerKey } from "../../daemon/server/peer.ts";
 import { makeCertificates } from "./api-fixtures/certificates.ts";
+import { rootOnly, usualLimits } from "./api-fixtures/limits.ts";
 
 const run = promisify(execFile);
 const folder = (): string => mkdtempSync(join(tmpdir(), "podnet-api-"));
@@ -53,6 +54,9 @@ async function serve(
   const server = await serveApi({
     unix: { path: socket, group: undefined },
     tcp,
+    access: { ...rootOnly, viewer: [{ kind: "cert", name: "client" }] },
+    limits: usualLimits,
+    refused: () => {},
     routes(router) {
       const serving = new ServingStatus();
       serving.set("", true);
@@ -304,8 +308,8 @@ test("TCP asks for a certificate on both sides, and knows the caller by it", asy
   }
   await t.throwsAsync(run("curl", common));
   t.deepEqual(api.peers, [
-    { kind: "tls", name: "client" },
-    { kind: "tls", name: "client" },
+    { kind: "tls", names: ["client"] },
+    { kind: "tls", names: ["client"] },
   ]);
   t.truthy(certificates.ca);
 });

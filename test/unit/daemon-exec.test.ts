@@ -17,6 +17,7 @@ import {
   parseSignalProcess,
 } from "../../guest-init/protocol/process-messages.ts";
 import { ScriptedGuest } from "../peers/scripted-guest.ts";
+import { rootOnly, usualLimits } from "./api-fixtures/limits.ts";
 
 const never = new AbortController().signal;
 
@@ -48,6 +49,9 @@ async function serve(): Promise<Served> {
         exec: (requests, context) => streamExec(requests, parts, context.signal),
       }),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
+    access: rootOnly,
+    limits: usualLimits,
+    refused: () => {},
   });
   opened.defer(() => api.close(200));
   const client = opened.use(connectPodnet({ socket }));

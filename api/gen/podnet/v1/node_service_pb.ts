@@ -6,13 +6,17 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Deviation } from "./drift_pb.ts";
+import { file_podnet_v1_drift } from "./drift_pb.ts";
+import type { ErrorInfo } from "./error_pb.ts";
+import { file_podnet_v1_error } from "./error_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file podnet/v1/node_service.proto.
  */
 export const file_podnet_v1_node_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QizQMKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRorCglQb2RzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgNOgI4ASIPCg1IZWFsdGhSZXF1ZXN0IkQKDkhlYWx0aFJlc3BvbnNlEgoKAm9rGAEgASgIEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5IZWFsdGhDaGVjayLBAQoLSGVhbHRoQ2hlY2sSDAoEbmFtZRgBIAEoCRItCgZzdGF0dXMYAiABKA4yHS5wb2RuZXQudjEuSGVhbHRoQ2hlY2suU3RhdHVzEg8KB21lc3NhZ2UYAyABKAkSDAoEaGludBgEIAEoCSJWCgZTdGF0dXMSFgoSU1RBVFVTX1VOU1BFQ0lGSUVEEAASDQoJU1RBVFVTX09LEAESEgoOU1RBVFVTX1dBUk5JTkcQAhIRCg1TVEFUVVNfRkFJTEVEEAMiIAoLRG93blJlcXVlc3QSEQoJcGxhbl9vbmx5GAEgASgIIh8KDERvd25SZXNwb25zZRIPCgdyZW1vdmVkGAEgAygJMr4BCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3Qi6wMKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRorCglQb2RzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgNOgI4ASIPCg1IZWFsdGhSZXF1ZXN0IkQKDkhlYWx0aFJlc3BvbnNlEgoKAm9rGAEgASgIEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5IZWFsdGhDaGVjayLBAQoLSGVhbHRoQ2hlY2sSDAoEbmFtZRgBIAEoCRItCgZzdGF0dXMYAiABKA4yHS5wb2RuZXQudjEuSGVhbHRoQ2hlY2suU3RhdHVzEg8KB21lc3NhZ2UYAyABKAkSDAoEaGludBgEIAEoCSJWCgZTdGF0dXMSFgoSU1RBVFVTX1VOU1BFQ0lGSUVEEAASDQoJU1RBVFVTX09LEAESEgoOU1RBVFVTX1dBUk5JTkcQAhIRCg1TVEFUVVNfRkFJTEVEEAMiDQoLRGlmZlJlcXVlc3QiQQoMRGlmZlJlc3BvbnNlEg0KBWRyaWZ0GAEgASgIEiIKBXBhcnRzGAIgAygLMhMucG9kbmV0LnYxLlBhcnREaWZmIoABCghQYXJ0RGlmZhIMCgRwYXJ0GAEgASgJEgsKA3BvZBgCIAEoCRIPCgdwbGFubmVkGAMgAygJEiMKBWZvdW5kGAQgAygLMhQucG9kbmV0LnYxLkRldmlhdGlvbhIjCgVlcnJvchgFIAEoCzIULnBvZG5ldC52MS5FcnJvckluZm8iIAoLRG93blJlcXVlc3QSEQoJcGxhbl9vbmx5GAEgASgIIh8KDERvd25SZXNwb25zZRIPCgdyZW1vdmVkGAEgAygJMvcBCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREaWZmEhYucG9kbmV0LnYxLkRpZmZSZXF1ZXN0GhcucG9kbmV0LnYxLkRpZmZSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
 
 /**
  * @generated from message podnet.v1.InfoRequest
@@ -135,6 +139,20 @@ export type InfoResponse = Message<"podnet.v1.InfoResponse"> & {
    * @generated from field: map<string, uint32> pods = 18;
    */
   pods: { [key: string]: number };
+
+  /**
+   * Who podnetd takes the caller for: "uid 1000, gid 1000", "certificate of ops.example".
+   *
+   * @generated from field: string caller = 19;
+   */
+  caller: string;
+
+  /**
+   * What the caller may do: "viewer", "operator" or "admin".
+   *
+   * @generated from field: string role = 20;
+   */
+  role: string;
 };
 
 /**
@@ -250,6 +268,92 @@ export const HealthCheck_StatusSchema: GenEnum<HealthCheck_Status> = /*@__PURE__
   enumDesc(file_podnet_v1_node_service, 4, 0);
 
 /**
+ * @generated from message podnet.v1.DiffRequest
+ */
+export type DiffRequest = Message<"podnet.v1.DiffRequest"> & {
+};
+
+/**
+ * Describes the message podnet.v1.DiffRequest.
+ * Use `create(DiffRequestSchema)` to create a new message.
+ */
+export const DiffRequestSchema: GenMessage<DiffRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 5);
+
+/**
+ * @generated from message podnet.v1.DiffResponse
+ */
+export type DiffResponse = Message<"podnet.v1.DiffResponse"> & {
+  /**
+   * Something is not as planned, or cannot be compared.
+   *
+   * @generated from field: bool drift = 1;
+   */
+  drift: boolean;
+
+  /**
+   * The networks, then the ports of running pods.
+   *
+   * @generated from field: repeated podnet.v1.PartDiff parts = 2;
+   */
+  parts: PartDiff[];
+};
+
+/**
+ * Describes the message podnet.v1.DiffResponse.
+ * Use `create(DiffResponseSchema)` to create a new message.
+ */
+export const DiffResponseSchema: GenMessage<DiffResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 6);
+
+/**
+ * @generated from message podnet.v1.PartDiff
+ */
+export type PartDiff = Message<"podnet.v1.PartDiff"> & {
+  /**
+   * `network default`, or `port` and the tap of a pod.
+   *
+   * @generated from field: string part = 1;
+   */
+  part: string;
+
+  /**
+   * The pod's name; empty for a network.
+   *
+   * @generated from field: string pod = 2;
+   */
+  pod: string;
+
+  /**
+   * What it is to be like, one line each: links, addresses, settings, rules.
+   *
+   * @generated from field: repeated string planned = 3;
+   */
+  planned: string[];
+
+  /**
+   * What is not so; empty when all is.
+   *
+   * @generated from field: repeated podnet.v1.Deviation found = 4;
+   */
+  found: Deviation[];
+
+  /**
+   * Why it cannot be compared.
+   *
+   * @generated from field: podnet.v1.ErrorInfo error = 5;
+   */
+  error?: ErrorInfo | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.PartDiff.
+ * Use `create(PartDiffSchema)` to create a new message.
+ */
+export const PartDiffSchema: GenMessage<PartDiff> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 7);
+
+/**
  * @generated from message podnet.v1.DownRequest
  */
 export type DownRequest = Message<"podnet.v1.DownRequest"> & {
@@ -266,7 +370,7 @@ export type DownRequest = Message<"podnet.v1.DownRequest"> & {
  * Use `create(DownRequestSchema)` to create a new message.
  */
 export const DownRequestSchema: GenMessage<DownRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_node_service, 5);
+  messageDesc(file_podnet_v1_node_service, 8);
 
 /**
  * @generated from message podnet.v1.DownResponse
@@ -285,7 +389,7 @@ export type DownResponse = Message<"podnet.v1.DownResponse"> & {
  * Use `create(DownResponseSchema)` to create a new message.
  */
 export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_node_service, 6);
+  messageDesc(file_podnet_v1_node_service, 9);
 
 /**
  * @generated from service podnet.v1.NodeService
@@ -308,6 +412,16 @@ export const NodeService: GenService<{
     methodKind: "unary";
     input: typeof HealthRequestSchema;
     output: typeof HealthResponseSchema;
+  },
+  /**
+   * Compares the host with what podnet has planned for it, and changes nothing.
+   *
+   * @generated from rpc podnet.v1.NodeService.Diff
+   */
+  diff: {
+    methodKind: "unary";
+    input: typeof DiffRequestSchema;
+    output: typeof DiffResponseSchema;
   },
   /**
    * Deletes every pod and all that podnet made on the host, and nothing else. The daemon ends after its answer.

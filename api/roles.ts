@@ -1,0 +1,58 @@
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import { Health } from "./gen/grpc/health/v1/health_pb.ts";
+import { ServerReflection } from "./gen/grpc/reflection/v1/reflection_pb.ts";
+import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
+import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
+import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+
+/** What a caller may do; each role may do what those before it may. */
+export const roles = ["viewer", "operator", "admin"] as const;
+
+export type Role = (typeof roles)[number];
+
+/** Whether a role suffices where `needed` is asked for. */
+export const suffices = (role: Role, needed: Role): boolean =>
+  roles.indexOf(role) >= roles.indexOf(needed);
+
+/** A role for every method of a service: one that is left out does not compile. */
+type RolesOf<S extends DescService> = Readonly<Record<keyof S["method"], Role>>;
+
+// A plan tells of the host's rules and paths but changes nothing; it is asked for by the call that would create.
+// A console may show secrets that a guest printed; a verify runs two programs.
+const pods: RolesOf<typeof PodService> = {
+  create: "operator",
+  createStream: "operator",
+  get: "viewer",
+  list: "viewer",
+  start: "operator",
+  delete: "operator",
+  watch: "viewer",
+  exec: "operator",
+  console: "operator",
+  verify: "operator",
+};
+const networks: RolesOf<typeof NetworkService> = { get: "viewer", list: "viewer" };
+const node: RolesOf<typeof NodeService> = {
+  info: "viewer",
+  health: "viewer",
+  diff: "admin",
+  down: "admin",
+};
+const health: RolesOf<typeof Health> = { check: "viewer", watch: "viewer" };
+const reflection: RolesOf<typeof ServerReflection> = { serverReflectionInfo: "viewer" };
+
+const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
+  [PodService.typeName]: pods,
+  [NetworkService.typeName]: networks,
+  [NodeService.typeName]: node,
+  [Health.typeName]: health,
+  [ServerReflection.typeName]: reflection,
+};
+
+/** The least role that may call a method. One that is not in the table above is for administrators alone. */
+export const roleFor = (method: DescMethod): Role =>
+  byService[method.parent.typeName]?.[method.localName] ?? "admin";
+
+/** Whether the table names a method; a test asks it of every one there is. */
+export const hasRole = (method: DescMethod): boolean =>
+  byService[method.parent.typeName]?.[method.localName] !== undefined;

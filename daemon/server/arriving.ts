@@ -1,0 +1,33 @@
+/**
+ * A request's body that must come in time: all of it when it is one message, its beginning when it is a stream of them.
+ * Reading it throws what `late` makes once `ms` have passed.
+ */
+export function arriving(
+  body: AsyncIterable<Uint8Array>,
+  { ms, whole, late }: { readonly ms: number; readonly whole: boolean; late(): Error },
+): AsyncIterable<Uint8Array> {
+  const chunks = body[Symbol.asyncIterator]();
+  const over = Promise.withResolvers<never>();
+  // Nobody may be reading when time is up.
+  over.promise.catch(() => {});
+  const timer = setTimeout(() => over.reject(late()), ms).unref();
+  let begun = false;
+  return {
+    [Symbol.asyncIterator]: () => ({
+      async next() {
+        // Not raced for ever: each race leaves its mark on the promise that does not settle.
+        if (begun && !whole) return chunks.next();
+        const result = await Promise.race([chunks.next(), over.promise]);
+        begun = true;
+        if (result.done === true || !whole) clearTimeout(timer);
+        return result;
+      },
+      return() {
+        clearTimeout(timer);
+        // Not awaited: a reader that waits for a chunk is closed only when it comes.
+        void chunks.return?.();
+        return Promise.resolve({ done: true, value: undefined });
+      },
+    }),
+  };
+}

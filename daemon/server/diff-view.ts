@@ -1,0 +1,34 @@
+import { create } from "@bufbuild/protobuf";
+import { toErrorInfo } from "../../api/codes.ts";
+import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
+import type { Fragment } from "../../network/desired.ts";
+import { networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
+import type { ServiceParts } from "./context.ts";
+
+/** How the host differs from what is planned for it, part by part. Changes nothing. */
+export async function diffHost(
+  { fragments, pods, network }: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.DiffResponse> {
+  const parts: wire.PartDiff[] = [];
+  for (const part of [...networkParts(fragments), ...portParts(pods)]) {
+    let planned: Fragment | undefined;
+    const now = (): Fragment | undefined => (planned = partNow(part, pods));
+    const { found, error } = await network.inspect(now, { heal: false, linksOnly: false }, signal);
+    // A pod that ended meanwhile has no ports, and so no drift.
+    if (planned === undefined) continue;
+    parts.push(
+      create(wire.PartDiffSchema, {
+        part: part.key,
+        pod: podName(part),
+        planned: [...network.describe(planned)],
+        found: found.map((each) => ({ ...each })),
+        ...(error === undefined ? {} : { error: toErrorInfo(error) }),
+      }),
+    );
+  }
+  const drift = parts.some(({ found, error }) => found.length > 0 || error !== undefined);
+  return create(wire.DiffResponseSchema, { drift, parts });
+}
+
+const podName = (part: Part): string => (part.kind === "network" ? "" : part.podName);

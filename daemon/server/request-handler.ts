@@ -1,0 +1,194 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import {
+  Code,
+  type ConnectRouter,
+  createConnectRouter,
+  createContextKey,
+  createContextValues,
+  type HandlerContext,
+} from "@connectrpc/connect";
+import {
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from "@connectrpc/connect-node";
+import type { UniversalHandler } from "@connectrpc/connect/protocol";
+import { connectCodes, toConnectError } from "../../api/codes.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { ApiLimits } from "../config/limits.ts";
+import { authorize, demand } from "./access.ts";
+import { answeredKey } from "./answered.ts";
+import { arriving } from "./arriving.ts";
+import { type Caller, callerKey } from "./callers.ts";
+import { peerKey } from "./peer.ts";
+import { unread } from "./unread.ts";
+
+export type Request = IncomingMessage | Http2ServerRequest;
+export type Response = ServerResponse | Http2ServerResponse;
+
+export interface RequestHandlerOptions {
+  routes(router: ConnectRouter): void;
+  /** What `GET /metrics` answers, in Prometheus' text format. */
+  metrics(): Promise<{ readonly type: string; readonly text: string }>;
+  callerOf(request: Request): Caller;
+  /** Told of everything refused or cut, by a reason from a small set. */
+  refused(reason: string): void;
+  readonly limits: ApiLimits;
+  readonly ending: AbortSignal;
+}
+
+/** Why this very request is refused; told by the gate, in the caller's protocol. */
+const refusalKey = createContextKey<PodnetError | undefined>(undefined, {
+  description: "why the request is refused",
+});
+
+/**
+ * Answers requests of either HTTP: methods of the services and `GET /metrics`. Each is counted against its caller, and
+ * takes its role, before anything of its body is read. Never throws, whatever the request.
+ */
+export function requestHandler(
+  options: RequestHandlerOptions,
+): (request: Request, response: Response) => void {
+  const router = createConnectRouter({
+    shutdownSignal: options.ending,
+    // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it over a unix socket.
+    acceptCompression: [],
+    requestGate: (context) => gate(context, options),
+  });
+  options.routes(router);
+  const handlers = new Map(router.handlers.map((each) => [each.requestPath, each]));
+  return (request, response) => {
+    // Whoever went away meanwhile must not end the daemon.
+    (response as ServerResponse).on("error", () => {});
+    const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
+    const caller = options.callerOf(request);
+    const closed = new Promise<void>((resolve) =>
+      (response as ServerResponse).once("close", resolve),
+    );
+    let refusal: PodnetError | undefined;
+    try {
+      const place = caller.request();
+      void closed.then(() => place[Symbol.dispose]());
+    } catch (thrown) {
+      refusal = toPodnetError(thrown);
+    }
+    if (handler === undefined) {
+      void answerPlain(request, response, { options, caller, refusal });
+      return;
+    }
+    if (!URL.canParse(request.url ?? "", `http://${authority(request)}`)) {
+      options.refused("bad_request");
+      sendText(response, 400, "The Host header or :authority is missing or no host's name\n");
+      return;
+    }
+    const context = createContextValues()
+      .set(peerKey, caller.peer)
+      .set(callerKey, caller)
+      .set(refusalKey, refusal)
+      .set(answeredKey, (then) => void closed.then(then));
+    void answer(handler, request, response, { options, context });
+  };
+}
+
+// HTTP/1.0 and HTTP/2 may come without; Connect 2.2.0 throws then, and where nobody catches it.
+const authority = (request: Request): string =>
+  ("authority" in request ? request.authority : request.headers.host) ?? "[";
+
+async function answer(
+  handler: UniversalHandler,
+  request: Request,
+  response: Response,
+  {
+    options: { limits, refused },
+    context,
+  }: {
+    readonly options: RequestHandlerOptions;
+    readonly context: ReturnType<typeof createContextValues>;
+  },
+): Promise<void> {
+  try {
+    const asked = universalRequestFromNodeRequest(request, response, undefined, context);
+    const body = arriving(asked.body as AsyncIterable<Uint8Array>, {
+      ms: limits.requestMs,
+      whole: !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind),
+      late: () => {
+        refused("slow_request");
+        return toConnectError(tooSlow(limits.requestMs));
+      },
+    });
+    const answered = await handler({ ...asked, body });
+    const guarded =
+      answered.body === undefined
+        ? {}
+        : { body: unread(answered.body, response, limits.stallMs, () => refused("slow_reader")) };
+    await universalResponseToNodeResponse({ ...answered, ...guarded }, response);
+  } catch {
+    // The caller has gone, or broke the protocol below HTTP: there is nobody to tell.
+  }
+}
+
+const tooSlow = (ms: number): PodnetError =>
+  new PodnetError("DEADLINE_EXCEEDED", `The request did not arrive within ${ms} ms`, {
+    hint: "Send it faster, or raise limits.request_s",
+  });
+
+/** Lets a call through, or throws its refusal as the caller's protocol sends it. */
+function gate(context: HandlerContext, { refused }: RequestHandlerOptions): void {
+  const caller = context.values.get(callerKey);
+  const peer = context.values.get(peerKey);
+  try {
+    const refusal = context.values.get(refusalKey);
+    if (refusal !== undefined) throw refusal;
+    authorize(peer, caller?.role, context.method);
+  } catch (thrown) {
+    refused(reasonOf(toPodnetError(thrown)));
+    throw toConnectError(thrown);
+  }
+}
+
+/** The label a refusal is counted by: the limit's name, or the code. */
+function reasonOf({ code, details }: PodnetError): string {
+  const { limit } = details;
+  return typeof limit === "string" ? limit.replace("limits.", "") : code.toLowerCase();
+}
+
+const statuses: Readonly<Partial<Record<Code, number>>> = {
+  [Code.Unauthenticated]: 401,
+  [Code.PermissionDenied]: 403,
+  [Code.ResourceExhausted]: 429,
+};
+
+/** What is no method: the metrics, or nothing. */
+async function answerPlain(
+  request: Request,
+  response: Response,
+  how: {
+    readonly options: RequestHandlerOptions;
+    readonly caller: Caller;
+    readonly refusal: PodnetError | undefined;
+  },
+): Promise<void> {
+  const { options, caller, refusal } = how;
+  try {
+    if (refusal !== undefined) throw refusal;
+    demand(caller.peer, caller.role, "viewer", "What is served here");
+    if (request.url !== "/metrics" || request.method !== "GET") {
+      sendText(response, 404, "There is no such method\n");
+      return;
+    }
+    const { type, text } = await options.metrics();
+    sendText(response, 200, text, type);
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    const status = statuses[connectCodes[error.code]] ?? 500;
+    if (status !== 500) options.refused(reasonOf(error));
+    sendText(response, status, status === 500 ? "" : `${error.code}: ${error.message}\n`);
+  }
+}
+
+function sendText(to: Response, status: number, text: string, type = "text/plain"): void {
+  // HTTP/2's response has the same methods with signatures of its own.
+  const response = to as ServerResponse;
+  response.writeHead(status, { "content-type": type });
+  response.end(text);
+}

@@ -1,0 +1,36 @@
+import type { Socket } from "node:net";
+
+/** Starts of a connection: HTTP/2 begins with this preface (RFC 9113 3.4), HTTP/1.1 with another method. */
+const http2Preface = "PRI * HTTP/2.0";
+
+/**
+ * Reads as much as tells the protocol, puts it back, and hands the connection on. One that has not told within `ms` is
+ * ended, however often it says something, and `silent` is told.
+ */
+export function sniff(
+  socket: Socket,
+  { ms, silent }: { readonly ms: number; silent(): void },
+  decide: (http2: boolean) => void,
+): void {
+  let head = Buffer.alloc(0);
+  const timer = setTimeout(() => {
+    silent();
+    socket.destroy();
+  }, ms).unref();
+  socket.once("close", () => clearTimeout(timer));
+  const onReadable = (): void => {
+    for (;;) {
+      const chunk = socket.read() as Buffer | null;
+      if (chunk === null) return;
+      head = Buffer.concat([head, chunk]);
+      const start = head.subarray(0, http2Preface.length).toString("latin1");
+      if (start !== http2Preface && http2Preface.startsWith(start)) continue;
+      socket.off("readable", onReadable);
+      clearTimeout(timer);
+      socket.unshift(head);
+      decide(start === http2Preface);
+      return;
+    }
+  };
+  socket.on("readable", onReadable);
+}

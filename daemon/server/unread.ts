@@ -1,0 +1,42 @@
+import type { ServerResponse } from "node:http";
+import { constants, type Http2ServerResponse } from "node:http2";
+
+/**
+ * An answer's body that must be taken: each chunk, and after the last one the end of the exchange. One that is left
+ * lying for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and `cut` is told.
+ * Nothing is buffered meanwhile: what makes the chunks waits.
+ */
+export async function* unread(
+  body: AsyncIterable<Uint8Array>,
+  response: ServerResponse | Http2ServerResponse,
+  ms: number,
+  cut: () => void,
+): AsyncGenerator<Uint8Array> {
+  let timer: NodeJS.Timeout | undefined;
+  const arm = (): void => {
+    timer = setTimeout(() => {
+      cut();
+      cutOff(response);
+    }, ms).unref();
+  };
+  const { once } = response as ServerResponse;
+  once.call(response, "close", () => clearTimeout(timer));
+  try {
+    for await (const chunk of body) {
+      arm();
+      yield chunk;
+      clearTimeout(timer);
+    }
+  } finally {
+    clearTimeout(timer);
+    // Until it is closed: the last chunk may still lie in a buffer, and a request's rest may never come.
+    if (!(response as ServerResponse).closed) arm();
+  }
+}
+
+/** Ends a caller's stream at once, with what is not yet sent. */
+export function cutOff(response: ServerResponse | Http2ServerResponse): void {
+  // A stream that is gone already is what was wanted.
+  if ("stream" in response) response.stream?.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  else response.socket?.destroy();
+}
