@@ -19,6 +19,8 @@ export interface VmPlan {
   /** Kernel words added to the driver's own. */
   readonly cmdline: string;
   readonly disks: readonly DiskPlan[];
+  /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
+  readonly factory?: "template";
   /** The VM's own directory; every socket of `vmSockets` lives in it. */
   readonly runDir: string;
 }
@@ -84,6 +86,11 @@ export type VmEvent =
 
 export interface RunningVm {
   readonly record: VmRecord;
+  /**
+   * A clone that has not run yet. Its agent said READY before it was cloned: connect its channel, tell the agent what its
+   * twins must not know, and `resume`.
+   */
+  readonly asleep?: true;
   /** Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with `linux/unix-socket`. */
   socketPath(which: keyof typeof vmSockets): string;
   /**

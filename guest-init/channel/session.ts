@@ -179,18 +179,19 @@ export class GuestSession implements Guest {
     if (wake !== undefined) this.#wake(wires, wake, signal);
   }
 
-  /** A clone is told that it is one before it runs; then it is asked who it is, like a guest that has said READY. */
+  /** A clone is told that it is one before it runs; who it is is asked right behind that. */
   #wake(wires: Wires, wake: Wake, signal: AbortSignal): void {
-    const deadlineMs = this.#limits.commandMs;
-    const answer = wires.control.request(command.awake, encodeAwakening(wake.awakening()), {
+    const awakening = encodeAwakening(wake.awakening());
+    const deadlineMs = this.#limits.identifyMs;
+    const told = wires.control.request(command.awake, awakening, {
       deadlineMs,
       signal,
       accepts: () => true,
     });
-    Promise.all([answer, wake.resume()]).then(
+    this.#identify(wires, { fresh: true });
+    Promise.all([told, wake.resume()]).then(
       ([{ kind, payload }]) => {
         if (kind === "error") this.#end(refusal("that it is a clone", payload));
-        else if (this.#state.kind === "waiting") this.#identify(wires, { fresh: true });
       },
       (error: unknown) => this.#end(toPodnetError(error)),
     );

@@ -31,25 +31,36 @@ export const maxDisks = 16;
 const baseCmdline = "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests";
 
 /**
+ * Where the guest's memory is. A template writes it to a file that it inherits as its first descriptor; a clone of it
+ * reads the same file, keeps what it changes to itself, and waits for the template's state.
+ */
+export type MemoryRole = "own" | "template" | "clone";
+
+/**
  * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is named relative to
  * it, so that the 107 bytes of a socket address suffice whatever the directory's length. Pure.
  *
  * The guest waits (`-S`) until its console and QMP have a reader; then `cont` lets it go.
  * Throws `INVALID_ARGUMENT` for what cannot be put on a command line safely.
  */
-export function qemuArgv(plan: VmPlan, host: QemuHost): readonly string[] {
+export function qemuArgv(
+  plan: VmPlan,
+  host: QemuHost,
+  memory: MemoryRole = "own",
+): readonly string[] {
   checkPlan(plan);
   const cmdline = plan.cmdline === "" ? baseCmdline : `${baseCmdline} ${plan.cmdline}`;
   return [
     host.qemu,
     ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
-    ["-machine", "q35,usb=off,vmport=off,sata=off,smbus=off"],
+    ["-machine", memory === "own" ? machine : `${machine},memory-backend=ram0`],
     // qemu64 boots 90 ms sooner than `max` under emulation (QEMU 7.2, Debian's kernel).
     host.accelerator === "kvm"
       ? ["-accel", "kvm", "-cpu", "host"]
       : ["-accel", `tcg,tb-size=${host.tbSizeMib}`, "-cpu", "qemu64"],
     ["-smp", `${plan.vcpu}`],
     ["-m", `size=${plan.memoryMib}M`],
+    ...memoryFile(plan, memory),
     ["-nodefaults", "-no-user-config", "-display", "none", "-S"],
     ["-pidfile", vmFiles.pid],
     monitor("qmp", vmSockets.qmp),
@@ -63,6 +74,19 @@ export function qemuArgv(plan: VmPlan, host: QemuHost): readonly string[] {
     ...plan.disks.map(disk),
     ["-kernel", plan.kernel, "-initrd", plan.initrd, "-append", cmdline],
   ].flat();
+}
+
+const machine = "q35,usb=off,vmport=off,sata=off,smbus=off";
+
+/** The memory's file in QEMU: the first descriptor that it inherits. */
+const memoryFd = 3;
+
+function memoryFile(plan: VmPlan, memory: MemoryRole): string[][] {
+  if (memory === "own") return [];
+  const share = memory === "template" ? "on" : "off";
+  const file = `mem-path=/proc/self/fd/${memoryFd}`;
+  const object = `memory-backend-file,id=ram0,size=${plan.memoryMib}M,${file},share=${share}`;
+  return [["-object", object], ...(memory === "clone" ? [["-incoming", "defer"]] : [])];
 }
 
 function socket(id: string, name: string): string[] {

@@ -3,7 +3,11 @@ import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
 import type { Capabilities, Driver, NicPlan, RunningVm, VmPlan, VmRecord } from "../driver.ts";
 import { type Accelerator, chooseAccelerator, type KvmChoice } from "./accelerator.ts";
-import { hotplugBus, qemuArgv } from "./argv.ts";
+import { restoreState } from "../factory/state.ts";
+import { ofNobody, templateKey } from "../factory/key.ts";
+import { buildTemplate, type Settle, type Template } from "../factory/template.ts";
+import { Templates } from "../factory/templates.ts";
+import { hotplugBus, type MemoryRole, qemuArgv } from "./argv.ts";
 import { within } from "./connect.ts";
 import { type Log, noLog } from "./log.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
@@ -11,7 +15,7 @@ import { describePlug } from "./plug-commands.ts";
 import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
 import { lastLine, logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
-import { QemuVm } from "./vm.ts";
+import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {
   /** Path of qemu-system-x86_64; looked up on PATH at each start unless given. */
@@ -26,21 +30,37 @@ export interface QemuDriverOptions {
   readonly socketMs?: number;
   /** Milliseconds a guest gets to let go of a NIC; 3 s unless given. */
   readonly unplugMs?: number;
+  /** How the guest of a template is waited for; without it no VM can be cloned. */
+  readonly settle?: Settle;
   readonly log?: Log;
 }
+
+/** Disposing frees the templates and ends those being built; VMs run on. */
+export type QemuDriver = Driver & AsyncDisposable;
 
 const program = "qemu-system-x86_64";
 
 /** Opens the QEMU driver. Throws `PREFLIGHT_FAILED` when `kvm` is `on` and KVM is not there. */
-export function openQemuDriver(options: QemuDriverOptions = {}): Promise<Driver> {
+export function openQemuDriver(options: QemuDriverOptions = {}): Promise<QemuDriver> {
   closeAllOnExec();
   return Promise.resolve().then(
-    () => new QemuDriver(options, chooseAccelerator(options.kvm ?? "auto")),
+    () => new OpenQemuDriver(options, chooseAccelerator(options.kvm ?? "auto")),
   );
 }
 
-class QemuDriver implements Driver {
+/** Templates kept: each holds as much memory as its guest had touched, some 80 MB of the default image's. */
+const templateLimit = 4;
+
+/** What a started QEMU gets beside its command line. */
+interface Origin {
+  readonly memory: MemoryRole;
+  readonly fds: readonly number[];
+  readonly restore?: NonNullable<OpenVmOptions["restore"]>;
+}
+
+class OpenQemuDriver implements QemuDriver {
   readonly name = "qemu";
+  readonly #templates = new Templates(templateLimit);
   readonly #options: QemuDriverOptions;
   readonly #accelerator: Accelerator;
 
@@ -60,7 +80,7 @@ class QemuDriver implements Driver {
   }
 
   describe(plan: VmPlan): readonly string[] {
-    return this.#argv(plan, this.#program() ?? program);
+    return this.#argv(plan, this.#program() ?? program, roleOf(plan));
   }
 
   describePlug(nic: NicPlan): readonly string[] {
@@ -70,14 +90,47 @@ class QemuDriver implements Driver {
   async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
     const qemu = await preflight(plan, this.#program(), leastMemory);
-    const argv = this.#argv(plan, qemu);
+    if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
+    return this.#templates.use(
+      templateKey(plan, qemu, this.#argv(ofNobody(plan), qemu, "template")),
+      (stop) => this.#build(plan, qemu, stop),
+      signal,
+      (template) => this.#clone(plan, qemu, template, signal),
+    );
+  }
+
+  async #build(plan: VmPlan, qemu: string, signal: AbortSignal): Promise<Template> {
+    const { settle } = this.#options;
+    if (settle === undefined)
+      throw new PodnetError("UNSUPPORTED", "This driver clones no machines", {
+        hint: "Create the pod with --factory cold",
+      });
+    const start = (each: VmPlan, memoryFd: number, stop: AbortSignal): Promise<QemuVm> =>
+      this.#run(each, qemu, { memory: "template", fds: [memoryFd] }, stop);
+    return await buildTemplate(plan, { start, settle }, signal);
+  }
+
+  async #clone(
+    plan: VmPlan,
+    qemu: string,
+    { memory, state }: Template,
+    signal: AbortSignal,
+  ): Promise<QemuVm> {
+    using reader = state.openReader();
+    const restore: Origin["restore"] = (qmp, stop) => restoreState(qmp, reader.fd, stop);
+    return await this.#run(plan, qemu, { memory: "clone", fds: [memory.fd], restore }, signal);
+  }
+
+  async #run(plan: VmPlan, qemu: string, origin: Origin, signal: AbortSignal): Promise<QemuVm> {
+    const { memory, fds, restore } = origin;
+    const argv = this.#argv(plan, qemu, memory);
     let started: StartedProcess | undefined;
     try {
       await makeRunDir(plan.runDir);
       if (signal.aborted)
         throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
-      started = await startProcess(argv, plan);
-      return await this.#open(plan, started, signal);
+      started = await startProcess(argv, plan, { fds });
+      return await this.#open(plan, started, restore, signal);
     } catch (error) {
       const failure = toPodnetError(error, "INTERNAL");
       throw await undoStart(failure, plan, started?.record);
@@ -108,10 +161,18 @@ class QemuDriver implements Driver {
   }
 
   /** Opens the VM; a QEMU that ends meanwhile ends the wait at once, with what it said. */
-  async #open(plan: VmPlan, started: StartedProcess, signal: AbortSignal): Promise<RunningVm> {
+  async #open(
+    plan: VmPlan,
+    started: StartedProcess,
+    restore: Origin["restore"],
+    signal: AbortSignal,
+  ): Promise<QemuVm> {
     const gone = new AbortController();
     void started.ended.then((how) => gone.abort(how));
-    const options = this.#vmOptions(started.record, plan, started.ended);
+    const options = {
+      ...this.#vmOptions(started.record, plan, started.ended),
+      ...(restore === undefined ? {} : { restore }),
+    };
     try {
       return await QemuVm.open(options, AbortSignal.any([signal, gone.signal]));
     } catch (error) {
@@ -143,11 +204,17 @@ class QemuDriver implements Driver {
     return this.#options.qemuPath ?? findProgram(program);
   }
 
-  #argv(plan: VmPlan, qemu: string): readonly string[] {
+  #argv(plan: VmPlan, qemu: string, memory: MemoryRole): readonly string[] {
     const { tbSizeMib = 64 } = this.#options;
-    return qemuArgv(plan, { qemu, accelerator: this.#accelerator, tbSizeMib });
+    return qemuArgv(plan, { qemu, accelerator: this.#accelerator, tbSizeMib }, memory);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#templates[Symbol.asyncDispose]();
   }
 }
+
+const roleOf = ({ factory }: VmPlan): MemoryRole => (factory === "template" ? "clone" : "own");
 
 /** Removes what a failed start left; the failure stays the error, what could not be undone goes along. */
 async function undoStart(

@@ -10,6 +10,7 @@ import {
   type VmRecord,
   vmSockets,
 } from "../driver.ts";
+import { saveState } from "../factory/state.ts";
 import { QmpClient } from "../qmp/client.ts";
 import { eventData, type QmpEvent } from "../qmp/commands.ts";
 import { channelPorts } from "./argv.ts";
@@ -29,6 +30,8 @@ export interface OpenVmOptions {
   /** Milliseconds QEMU has to open its sockets. */
   readonly socketMs: number;
   readonly unplugMs: number;
+  /** Gives a QEMU that waits for a template's state what it waits for. Its guest is left paused. */
+  readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
   readonly log: Log;
 }
 
@@ -39,6 +42,7 @@ const boundLogEveryMs = 30_000;
 /** A QEMU with a live QMP session and console. */
 export class QemuVm implements RunningVm {
   readonly record: VmRecord;
+  asleep?: true;
   readonly #options: OpenVmOptions;
   readonly #ring = new ConsoleRing();
   readonly #nics: Nics;
@@ -70,6 +74,10 @@ export class QemuVm implements RunningVm {
     try {
       await vm.#connectConsole(options.socketMs, signal);
       await vm.#connectQmp(options.socketMs, signal);
+      if (options.restore !== undefined) {
+        await options.restore(vm.#session(), signal);
+        vm.asleep = true;
+      }
       await vm.#nics.observe(signal);
       const { status } = await vm.#session().execute("query-status", {}, { signal });
       if (status === "prelaunch") await vm.#session().execute("cont", {}, { signal });
@@ -103,6 +111,12 @@ export class QemuVm implements RunningVm {
 
   async resume(signal: AbortSignal): Promise<void> {
     await this.#session().execute("cont", {}, { signal });
+  }
+
+  /** Stops the guest and writes the machine's state to a file. It is of no use to its guest afterwards. */
+  async save(fd: number, signal: AbortSignal): Promise<void> {
+    await this.pause(signal);
+    await saveState(this.#session(), fd, signal);
   }
 
   stop(options: { readonly graceMs: number }): Promise<void> {

@@ -30,6 +30,13 @@ export interface QmpCommands {
   readonly netdev_del: Command<{ readonly id: string }, Nothing>;
   readonly device_add: Command<VirtioNet, Nothing>;
   readonly device_del: Command<{ readonly id: string }, Nothing>;
+  readonly "migrate-set-capabilities": Command<
+    { readonly capabilities: readonly MigrationCapability[] },
+    Nothing
+  >;
+  /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
+  readonly migrate: Command<{ readonly uri: string }, Nothing>;
+  readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
   readonly "qom-list": Command<{ readonly path: string }, readonly ObjectProperty[]>;
   readonly "qom-get": Command<{ readonly path: string; readonly property: string }, unknown>;
 }
@@ -81,6 +88,11 @@ export interface VirtioNet {
   readonly romfile: string;
 }
 
+export interface MigrationCapability {
+  readonly capability: "x-ignore-shared" | "events";
+  readonly state: boolean;
+}
+
 export interface ObjectProperty {
   readonly name: string;
   /** `child<virtio-net-pci>` for a device. */
@@ -100,6 +112,8 @@ export interface QmpEvents {
   /** Sent twice for a virtio device; only the one for the device we named has `device`. */
   readonly DEVICE_DELETED: { readonly device?: string; readonly path: string };
   readonly VSERPORT_CHANGE: { readonly id: string; readonly open: boolean };
+  /** `setup`, `active`, `completed`, `failed` …; sent with the capability `events`. */
+  readonly MIGRATION: { readonly status: string };
 }
 
 export type QmpEventName = keyof QmpEvents;
@@ -122,6 +136,7 @@ const eventShapes: {
   RESUME: {},
   DEVICE_DELETED: { device: "string?", path: "string" },
   VSERPORT_CHANGE: { id: "string", open: "boolean" },
+  MIGRATION: { status: "string" },
 };
 
 /** The event's data when it is the named event and every member is what QEMU promises; undefined otherwise. */

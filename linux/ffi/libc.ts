@@ -73,6 +73,11 @@ export const fcntl = libc.func("int fcntl(int, int, long)") as KoffiFunc<
   (fd: number, command: number, argument: number) => number
 >;
 
+/** `int memfd_create(const char *name, unsigned int flags)` */
+export const memfdCreate = libc.func("int memfd_create(const char *, uint32_t)") as KoffiFunc<
+  (name: string, flags: number) => number
+>;
+
 /** `int setns(int fd, int type)`: moves the calling thread only. */
 export const setns = libc.func("int setns(int, int)") as KoffiFunc<
   (fd: number, type: number) => number

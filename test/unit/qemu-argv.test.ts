@@ -55,6 +55,18 @@ test("the command line of a plain pod", (t) => {
   );
 });
 
+test("a template's memory is in a file that others see, a clone's changes are its own", (t) => {
+  const [template, clone] = (["template", "clone"] as const).map((role) =>
+    text(qemuArgv(plan, host, role)).split("\n"),
+  ) as [string[], string[]];
+  const own = text(qemuArgv(plan, host)).split("\n");
+  const memory = "-object memory-backend-file,id=ram0,size=128M,mem-path=/proc/self/fd/3,share=";
+  const added = (lines: readonly string[]): string[] => lines.filter((l) => !own.includes(l));
+  const machine = "-machine q35,usb=off,vmport=off,sata=off,smbus=off,memory-backend=ram0";
+  t.deepEqual(added(template), [machine, `${memory}on`]);
+  t.deepEqual(added(clone), [machine, `${memory}off`, "-incoming defer"]);
+});
+
 test("with hardware virtualisation the processor is the host's", (t) => {
   const argv = qemuArgv(plan, { ...host, accelerator: "kvm" });
   t.regex(text(argv), /^-accel kvm\n-cpu host$/m);

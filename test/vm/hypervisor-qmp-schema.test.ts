@@ -10,7 +10,7 @@ import type {
 } from "../../hypervisor/qmp/commands.ts";
 import { rig } from "./hypervisor-rig.ts";
 
-type Kind = "string" | "boolean" | "int" | "object" | "enum";
+type Kind = "string" | "boolean" | "int" | "object" | "array" | "enum";
 /** The members of a type, each with its kind in QEMU's schema; tsc sees to it that none is forgotten. */
 type Shape<T> = { readonly [M in keyof T & string]-?: Kind };
 type ElementOf<T> = T extends readonly (infer E)[] ? E : T;
@@ -44,6 +44,9 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     romfile: "string",
   },
   device_del: { id: "string" },
+  "migrate-set-capabilities": { capabilities: "array" },
+  migrate: { uri: "string" },
+  "migrate-incoming": { uri: "string" },
   "qom-list": { path: "string" },
   "qom-get": { path: "string", property: "string" },
 };
@@ -65,6 +68,7 @@ const eventShapes: { readonly [E in QmpEventName]: Shape<QmpEvents[E]> } = {
   RESUME: {},
   DEVICE_DELETED: { device: "string", path: "string" },
   VSERPORT_CHANGE: { id: "string", open: "boolean" },
+  MIGRATION: { status: "enum" },
 };
 const optional = new Set(["DEVICE_DELETED.device"]);
 

@@ -1,0 +1,27 @@
+import { statSync } from "node:fs";
+import { parsePodId } from "../../core/names.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { VmPlan } from "../driver.ts";
+import type { TemplateKey } from "./templates.ts";
+
+/** The plan without what is one pod's alone: plans alike this way can be cloned from the same template. */
+export const ofNobody = (plan: VmPlan): VmPlan => ({
+  ...plan,
+  podId: parsePodId("aaaaaaaaaaaa"),
+  runDir: "/",
+});
+
+/** `argv` is that of `ofNobody(plan)`. A file that is replaced or written anew is another one. */
+export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[]): TemplateKey {
+  const files = [qemu, plan.kernel, plan.initrd].map(identity).join(" ");
+  return { machine: JSON.stringify(argv), files };
+}
+
+function identity(path: string): string {
+  try {
+    const { dev, ino, size, mtimeNs } = statSync(path, { bigint: true });
+    return [dev, ino, size, mtimeNs].join(":");
+  } catch (error) {
+    throw fileError(error, `Cannot look at "${path}"`);
+  }
+}

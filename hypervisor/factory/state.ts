@@ -1,0 +1,75 @@
+import { abortError } from "../../core/aborting.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { QmpClient } from "../qmp/client.ts";
+import { eventData, type MigrationCapability } from "../qmp/commands.ts";
+
+/** Name under which the state's descriptor is handed over, `getfd fdname=`. */
+const fdName = "state";
+const uri = `fd:${fdName}`;
+
+/** The memory is in a file that both ends have: the state is the devices' alone (QEMU 7.2, experimental by its name). */
+const capabilities: readonly MigrationCapability[] = [
+  { capability: "x-ignore-shared", state: true },
+  { capability: "events", state: true },
+];
+
+/** Longest a state of some hundred kilobytes may take, milliseconds: the host may be loaded. */
+const stateMs = 30_000;
+
+/** Writes the state of a stopped machine to a file, beside the memory that is in a file already. */
+export async function saveState(qmp: QmpClient, fd: number, signal: AbortSignal): Promise<void> {
+  await move(qmp, fd, signal, "save", () => qmp.execute("migrate", { uri }, { signal }));
+}
+
+/** Gives a machine that waits for it a state; `fd` is read from its offset on. The guest stays stopped. */
+export async function restoreState(qmp: QmpClient, fd: number, signal: AbortSignal): Promise<void> {
+  await move(qmp, fd, signal, "restore", () =>
+    qmp.execute("migrate-incoming", { uri }, { signal }),
+  );
+}
+
+/** What `restoreState` sends, for people. Pure. */
+export const describeRestore = (): readonly string[] => [
+  `migrate-set-capabilities ${JSON.stringify({ capabilities })}`,
+  `getfd ${JSON.stringify({ fdname: fdName })} with the template's state`,
+  `migrate-incoming ${JSON.stringify({ uri })}`,
+  "cont {} once its agent's first frame, awake, waits for it",
+];
+
+async function move(
+  qmp: QmpClient,
+  fd: number,
+  signal: AbortSignal,
+  what: "save" | "restore",
+  begin: () => Promise<unknown>,
+): Promise<void> {
+  const { promise: over, resolve, reject } = Promise.withResolvers<void>();
+  // Awaited below; before that nobody listens.
+  over.catch(() => {});
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(stateMs)]);
+  const onAbort = (): void => reject(abortError(limit, `Waiting for QEMU to ${what} the state`));
+  limit.addEventListener("abort", onAbort, { once: true });
+  const unlisten = [
+    () => limit.removeEventListener("abort", onAbort),
+    qmp.onClose(reject),
+    qmp.onEvent((event) => {
+      const status = eventData(event, "MIGRATION")?.status;
+      if (status === "completed") resolve();
+      if (status === "failed" || status === "cancelled") reject(failed(what));
+    }),
+  ];
+  try {
+    await qmp.execute("migrate-set-capabilities", { capabilities }, { signal });
+    await qmp.passFd(fdName, fd, { signal });
+    await begin();
+    await over;
+  } finally {
+    for (const end of unlisten) end();
+  }
+}
+
+const failed = (what: "save" | "restore"): PodnetError =>
+  new PodnetError("QMP_FAILED", `QEMU could not ${what} the machine's state`, {
+    hint: "See QEMU's own messages in podnetd's log; create the pod with --factory cold",
+    details: { command: what === "save" ? "migrate" : "migrate-incoming" },
+  });
