@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
+import { configKeys } from "../../daemon/config/schema.ts";
 import { writeTinyGuest } from "../peers/tiny-guest.ts";
 
 /** The program that stands in for QEMU: test/standin-vm/README.md. */
@@ -12,10 +13,12 @@ export const standInQemu = resolve(import.meta.dirname, "../standin-vm/qemu");
 export async function standInConfig(directory: string): Promise<string> {
   mkdirSync(directory, { recursive: true });
   const { kernel, initrd } = await writeTinyGuest(directory, "deaf");
+  // A stand-in reads this checkout, which a confined QEMU does not see.
+  const confine = configKeys.some(({ key }) => key === "qemu.confine") ? 'confine = "off"\n' : "";
   return `
 [qemu]
 path = "${standInQemu}"
-[image]
+${confine}[image]
 kernel = "${kernel}"
 initrd = "${initrd}"
 `;

@@ -23,10 +23,9 @@ export interface Device {
 
 /** Options podnet gives QEMU whose value has no meaning for a stand-in. */
 const passedOver = new Set(
-  [
-    "-name -machine -accel -cpu -smp -m -display -object -blockdev -kernel -initrd".split(" "),
-  ].flat(),
+  "-name -machine -accel -cpu -smp -m -display -object -blockdev -kernel -initrd".split(" "),
 );
+const understood = new Set(["-pidfile", "-chardev", "-mon", "-device", "-serial", "-append"]);
 const flags = new Set(["-nodefaults", "-no-user-config", "-S", "--version", "-version"]);
 
 /** Throws for what QEMU would not take, or a stand-in does not know. */
@@ -35,15 +34,12 @@ export function readCommandLine(args: readonly string[]): CommandLine {
   for (let at = 0; at < args.length; at++) {
     const option = args[at] as string;
     if (flags.has(option)) given.push([option, ""]);
+    else if (!passedOver.has(option) && !understood.has(option)) fail(`${option}: invalid option`);
     else given.push([option, args[++at] ?? fail(`${option}: requires an argument`)]);
   }
   const values = (option: string): string[] =>
     given.filter(([name]) => name === option).map(([, value]) => value);
   const one = (option: string): string | undefined => values(option).at(-1);
-  const understood = new Set(["-pidfile", "-chardev", "-mon", "-device", "-serial", "-append"]);
-  for (const [option] of given)
-    if (!flags.has(option) && !passedOver.has(option) && !understood.has(option))
-      fail(`${option}: invalid option`);
   return {
     paused: values("-S").length > 0,
     pidFile: one("-pidfile"),

@@ -10,6 +10,8 @@ export interface Nic {
   readonly slot: number;
   readonly mac: string;
   readonly netdev: string;
+  /** Whether its netdev is still behind it. */
+  backed: boolean;
   /** Milliseconds of the last request to let go of it. */
   askedAt: number | undefined;
 }
@@ -29,8 +31,8 @@ export interface MachineListener {
 }
 
 export const hotplugBridge = "pcie-pci-bridge";
-/** An unplug asked for again within this time is refused, milliseconds (QEMU 7.2). */
-const unplugAgainMs = 1000;
+/** An unplug asked for again within this time is refused, milliseconds (ACPI hot-plug of QEMU 7.2). */
+const unplugAgainMs = 1;
 const tunGetIff = 0x800454d2;
 const ENOTTY = 25;
 
@@ -66,9 +68,10 @@ export class Machine {
 
   reset(guest: boolean): void {
     const reason = guest ? "guest-reset" : "host-qmp-system-reset";
-    // A reset lets go of what was asked for.
-    for (const nic of this.nics.values()) if (nic.askedAt !== undefined) this.#remove(nic);
     this.#listener.event("RESET", { guest, reason });
+    // A reset lets go of what was asked for.
+    const leaving = [...this.nics.values()].filter(({ askedAt }) => askedAt !== undefined);
+    setImmediate(() => leaving.forEach((nic) => this.#remove(nic)));
     this.#listener.reset();
   }
 
@@ -112,8 +115,11 @@ export class Machine {
     if (fd === undefined) throw noDevice(id);
     this.#netdevs.delete(id);
     // A NIC stays without its back end until the guest lets go of it.
-    const nic = [...this.nics.values()].find(({ netdev }) => netdev === id);
-    if (nic !== undefined) this.#listener.unplugged(nic);
+    const nic = this.#nicOf(id);
+    if (nic !== undefined) {
+      nic.backed = false;
+      this.#listener.unplugged(nic);
+    }
     closeSync(fd);
   }
 
@@ -121,17 +127,21 @@ export class Machine {
   checkNetdev(id: string): void {
     const property = "Property 'virtio-net-device.netdev'";
     if (!this.#netdevs.has(id)) throw new QmpError(`${property} can't find value '${id}'`);
-    if ([...this.nics.values()].some(({ netdev }) => netdev === id))
+    if (this.#nicOf(id) !== undefined)
       throw new QmpError(`${property} can't take value '${id}', it's in use`);
   }
 
-  addNic(nic: Omit<Nic, "askedAt">): void {
+  #nicOf(netdevId: string): Nic | undefined {
+    return [...this.nics.values()].find(({ netdev, backed }) => backed && netdev === netdevId);
+  }
+
+  addNic(nic: Omit<Nic, "askedAt" | "backed">): void {
     const holder = [...this.nics.values()].find(({ slot }) => slot === nic.slot);
     if (holder !== undefined)
       throw new QmpError(
         `PCI: slot ${nic.slot} function 0 not available for virtio-net-pci, in use by virtio-net-pci,id=${holder.id}`,
       );
-    const added = { ...nic, askedAt: undefined };
+    const added = { ...nic, backed: true, askedAt: undefined };
     this.nics.set(nic.id, added);
     this.#listener.plugged(added, this.#netdevs.get(nic.netdev) as number);
   }
@@ -160,8 +170,8 @@ export class Machine {
   }
 
   #remove(nic: Nic): void {
-    this.nics.delete(nic.id);
-    if (this.#netdevs.has(nic.netdev)) this.#listener.unplugged(nic);
+    if (!this.nics.delete(nic.id)) return;
+    if (nic.backed) this.#listener.unplugged(nic);
     const path = `/machine/peripheral/${nic.id}`;
     this.#listener.event("DEVICE_DELETED", { path: `${path}/virtio-backend` });
     this.#listener.event("DEVICE_DELETED", { device: nic.id, path });

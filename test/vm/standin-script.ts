@@ -5,6 +5,8 @@ export interface Line {
   readonly with?: "tap" | "file";
   /** Events that must have come before the next line is sent, by name. */
   readonly until?: readonly string[];
+  /** Milliseconds to wait before. */
+  readonly after?: number;
 }
 
 const command = (execute: string, args?: object, more: Omit<Line, "send"> = {}): Line => ({
@@ -59,6 +61,8 @@ const badLines: readonly Line[] = [
   raw("{'execute': 'query-status', 'id': 'single quotes'}"),
   raw('{"execute": "query-status", "id": 6} {"execute": "query-version", "id": 7}'),
   raw(""),
+  raw('{"execute": nope}'),
+  raw("}"),
   command("query-status", { surplus: 1 }),
   command("closefd", {}),
   command("closefd", { fdname: 7 }),
@@ -136,6 +140,7 @@ const plugs: readonly Line[] = [
   command("device_add", nic(2, { id: "nic2" })),
   command("getfd", { fdname: "fd2" }, { with: "tap" }),
   command("netdev_add", { ...tap, id: "netdev2", fd: "fd2" }),
+  command("device_add", nic(0, { id: "nic2", netdev: "netdev2" })),
   command("device_add", nic(1, { id: "nic2", netdev: "netdev2" })),
   command("device_add", nic(2, { netdev: "netdev2" })),
   command("device_add", nic(2, { id: "nic2", netdev: "netdev2", mac: "52:54:00:00:00:02" })),
@@ -174,6 +179,30 @@ const ends: readonly Line[] = [
   command("system_powerdown", undefined, { until: ["POWERDOWN"] }),
   command("query-status"),
   command("quit", undefined, { until: ["SHUTDOWN"] }),
+];
+
+/** With a guest that never lets go, before and after it runs. */
+export const deafScript: readonly Line[] = [
+  command("qmp_capabilities"),
+  command("getfd", { fdname: "fd1" }, { with: "tap" }),
+  command("netdev_add", tap),
+  command("device_add", nic(1)),
+  command("cont", undefined, { until: ["RESUME"] }),
+  command("device_del", { id: "nic1" }),
+  // Asked again within a millisecond it would be refused.
+  command("device_del", { id: "nic1" }, { after: 50 }),
+  command("netdev_del", { id: "netdev1" }),
+  command("qom-list", { path: "/machine/peripheral" }),
+  command("getfd", { fdname: "fd1" }, { with: "tap" }),
+  command("netdev_add", tap),
+  command("device_add", nic(1)),
+  command("device_add", nic(1, { id: "nic2" })),
+  command("device_add", nic(2, { id: "nic2" })),
+  command("system_reset", undefined, { until: [...gone, "RESET"] }),
+  command("qom-list", { path: "/machine/peripheral" }),
+  command("device_del", { id: "nic2" }),
+  command("netdev_del", { id: "netdev1" }),
+  ...ends,
 ];
 
 /** Everything podnet says to a monitor, and what it should never say. */
