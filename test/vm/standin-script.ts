@@ -202,7 +202,8 @@ export const deafScript: readonly Line[] = [
   command("qom-list", { path: "/machine/peripheral" }),
   command("device_del", { id: "nic2" }),
   command("netdev_del", { id: "netdev1" }),
-  ...ends,
+  command("system_reset", undefined, { until: [...gone, "RESET"] }),
+  command("quit", undefined, { until: ["SHUTDOWN"] }),
 ];
 
 /** Everything podnet says to a monitor, and what it should never say. */
