@@ -26,6 +26,8 @@ export interface BootSpec {
     readonly format: "raw" | "qcow2";
     readonly readOnly: boolean;
   }[];
+  /** Undefined leaves it to the node. */
+  readonly factory?: "cold" | "template";
 }
 
 export interface InterfaceSpec {

@@ -160,7 +160,7 @@ function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][number]
 
 function validateBoot(boot: wire.Boot | undefined): BootSpec {
   if (boot === undefined) return { cmdline: "", disks: [] };
-  const { kernel, initrd, cmdline, disks } = boot;
+  const { kernel, initrd, cmdline, disks, factory } = boot;
   if (cmdline.length > limits.cmdline || !/^[\x20-\x7e]*$/.test(cmdline)) {
     throw invalid(
       "boot.cmdline",
@@ -169,10 +169,24 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
     );
   }
   checkCount(disks, limits.disks, "boot.disks");
+  if (factory !== "" && factory !== "cold" && factory !== "template") {
+    throw invalid(
+      "boot.factory",
+      `Factory "${printable(factory)}" is not known`,
+      "Use cold or template",
+    );
+  }
+  if (factory === "template" && disks.length > 0) {
+    throw new PodnetError("UNSUPPORTED", "A machine with disks cannot be cloned from a template", {
+      field: "boot.factory",
+      hint: "Use factory cold for a pod with disks",
+    });
+  }
   return {
     ...(kernel === "" ? {} : { kernel: absolutePath(kernel, "boot.kernel") }),
     ...(initrd === "" ? {} : { initrd: absolutePath(initrd, "boot.initrd") }),
     cmdline,
     disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
+    ...(factory === "" ? {} : { factory }),
   };
 }

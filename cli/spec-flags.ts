@@ -23,6 +23,7 @@ export interface SpecFlags {
   readonly initrd?: string;
   readonly cmdline?: string;
   readonly disk?: readonly string[];
+  readonly factory?: string;
   readonly network?: string;
   readonly address?: string;
   readonly mac?: string;
@@ -69,7 +70,8 @@ export function addSpecFlags(command: Command): void {
     .option("--kernel <path>", "kernel on the host; default podnet's image")
     .option("--initrd <path>", "initramfs on the host; default podnet's image")
     .option("--cmdline <words>", "words added to the kernel's command line")
-    .option("--disk <parts>", "a disk: PATH,format=raw|qcow2,readonly; may be repeated", collect);
+    .option("--disk <parts>", "a disk: PATH,format=raw|qcow2,readonly; may be repeated", collect)
+    .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up");
 }
 
 const interfaceKeys = ["network", "address", "mac", "mtu", "gateway", "name"] as const;
@@ -139,18 +141,19 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
 }
 
 function setMachine(spec: PodSpec, flags: SpecFlags): void {
-  const { vcpu, memory, kernel, initrd, cmdline } = flags;
+  const { vcpu, memory, kernel, initrd, cmdline, factory } = flags;
   if (vcpu !== undefined || memory !== undefined) {
     spec.resources ??= create(ResourcesSchema);
     if (vcpu !== undefined) spec.resources.vcpu = parseCount("--vcpu", vcpu);
     if (memory !== undefined) spec.resources.memoryMib = parseMemory(memory);
   }
   const disks = create(BootSchema, { disks: (flags.disk ?? []).map(disk) }).disks;
-  if (kernel ?? initrd ?? cmdline ?? disks[0]) {
+  if (kernel ?? initrd ?? cmdline ?? factory ?? disks[0]) {
     spec.boot ??= create(BootSchema);
     spec.boot.kernel = kernel ?? spec.boot.kernel;
     spec.boot.initrd = initrd ?? spec.boot.initrd;
     spec.boot.cmdline = cmdline ?? spec.boot.cmdline;
+    spec.boot.factory = factory ?? spec.boot.factory;
     spec.boot.disks.push(...disks);
   }
 }

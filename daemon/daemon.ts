@@ -4,8 +4,7 @@ import { systemClock } from "../core/clock.ts";
 import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { openGuest } from "../guest-init/channel/session.ts";
-import type { Driver } from "../hypervisor/driver.ts";
-import { openQemuDriver } from "../hypervisor/qemu/driver.ts";
+import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
 import { bootId } from "../linux/proc.ts";
 import { openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
@@ -13,6 +12,7 @@ import { lockNetns, lockState } from "./lock.ts";
 import type { Log } from "../linux/log.ts";
 import { openNode } from "./node.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
+import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
 import { addRoutes } from "./server/routes.ts";
@@ -41,7 +41,7 @@ export async function openDaemon(
     await openNode({
       config,
       db,
-      driver: await openDriver(config, logOf("hypervisor")),
+      driver: opened.use(await openDriver(config, logOf("hypervisor"))),
       clock: systemClock,
       bootId: bootId(),
       openTap: (name) => openTap(name),
@@ -100,12 +100,13 @@ function makeRunDirs(config: Config): void {
   }
 }
 
-function openDriver(config: Config, log: Log): Promise<Driver> {
+function openDriver(config: Config, log: Log): Promise<QemuDriver> {
   return openQemuDriver({
     qemuPath: qemuPath(config),
     kvm: config.qemu.kvm,
     // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.
     leastMemoryMib: 1,
+    settle: settleTemplate(openGuest, config.timeouts.readyMs),
     log: (level, message, fields) => log[level](fields, message),
   });
 }

@@ -48,6 +48,7 @@ export interface Config {
   readonly disableIptables: boolean;
   readonly qemu: { readonly path: string | undefined; readonly kvm: "auto" | "on" | "off" };
   readonly image: { readonly kernel: string; readonly initrd: string };
+  readonly factory: "cold" | "template";
   readonly quarantineMs: number;
   readonly timeouts: {
     readonly createMs: number;
@@ -106,6 +107,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.kvm": "auto",
     "image.kernel": join(image, "vmlinux"),
     "image.initrd": join(image, "initramfs.gz"),
+    factory: "cold",
     quarantine_s: 60,
     "timeouts.create_s": 120,
     "timeouts.ready_s": 60,
@@ -200,6 +202,7 @@ function build(merged: Layer): Config {
     disableIptables: values.disable_iptables,
     qemu: { path: values.qemu.path, kvm: values.qemu.kvm },
     image: values.image,
+    factory: values.factory,
     quarantineMs: values.quarantine_s * 1000,
     timeouts: {
       createMs: timeouts.create_s * 1000,

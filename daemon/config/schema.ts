@@ -71,6 +71,9 @@ export const configSchema = z.strictObject({
     kernel: path.describe("Kernel of pods that bring none"),
     initrd: path.describe("Initramfs of pods that bring none"),
   }),
+  factory: z
+    .enum(["cold", "template"])
+    .describe("How pods of the default image start: booted, or cloned from a template"),
   quarantine_s: seconds(86_400).describe("Seconds a freed address rests before it is given again"),
   timeouts: z.strictObject({
     create_s: seconds(3600).min(1).describe("Longest a create may take"),

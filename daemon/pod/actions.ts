@@ -1,5 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import type { Wake } from "../../guest-init/channel/guest.ts";
+import type { RunningVm } from "../../hypervisor/driver.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod } from "./live-pod.ts";
@@ -32,7 +34,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const vm = await host.driver.start(live.plan.vm, signal);
     adoptVm(live, vm);
     host.recordRun(live.plan, vm.record);
-    return `pid ${vm.record.pid}`;
+    return `pid ${vm.record.pid}${vm.asleep === true ? ", a clone" : ""}`;
   },
 
   "guest.ready": async (_step, live, host, signal) => {
@@ -41,6 +43,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
       channelPath: vm.socketPath("channel"),
       ttyPath: vm.socketPath("tty"),
       reattach: false,
+      ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
     });
     live.identity = await live.guest.ready(deadline(signal, host.timeouts.readyMs));
     return live.identity.agent === undefined ? "hyperstart" : `agent ${live.identity.agent}`;
@@ -69,6 +72,14 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 };
 
+/** What a clone is told before it runs: with its twins' randomness it would draw their keys. */
+const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
+  awakening: () => ({ entropy: freshEntropy(host), clockMs: host.clock.now() }),
+  resume: () => vm.resume(signal),
+});
+
+const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).toString("hex");
+
 /**
  * The guest's configuration with what belongs to this moment: the time, and fresh randomness. It would wait in vain for
  * NICs that it has ejected.
@@ -83,7 +94,7 @@ export function guestMessage({ plan, ejected }: LivePod, host: Host): GuestConfi
     interfaces: interfaces.filter(({ name }) => !gone.has(name)),
     routes: routes.filter((route) => !gone.has(route.interface)),
     clockMs: host.clock.now(),
-    entropy: Buffer.from(host.randomBytes(64)).toString("hex"),
+    entropy: freshEntropy(host),
   };
 }
 

@@ -46,6 +46,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     macHolders: macHolders(spec, db),
     freshMacs: freshMacs(spec.interfaces.length, world),
     defaultImage,
+    factory: config.factory,
     files: fileSnapshots(spec, defaultImage),
     dns: dnsSnapshot(config.network),
     driver: world.driver,

@@ -39,8 +39,19 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     initrd,
     cmdline: spec.boot.cmdline,
     disks: spec.boot.disks,
+    ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
     runDir: join(snapshot.podsDir, snapshot.podId),
   };
+}
+
+/**
+ * Whether the machine is cloned. Unasked only one that is known to bear it: of a guest somebody else made nobody knows before
+ * its template has been booted.
+ */
+function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
+  const ownImage = boot.kernel === undefined && boot.initrd === undefined;
+  const unasked = ownImage && boot.disks.length === 0 ? factory : "cold";
+  return (boot.factory ?? unasked) === "template";
 }
 
 function fileBytes(snapshot: Snapshot, path: string, field: string, what: string): number {

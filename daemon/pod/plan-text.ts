@@ -14,6 +14,8 @@ export interface PlanSection {
 export interface Describers {
   fragment(fragment: Fragment): readonly string[];
   plug(nic: NicPlan): readonly string[];
+  /** What makes a clone of a started machine. */
+  restore(): readonly string[];
 }
 
 /** The whole plan as text, in the order it would be carried out. */
@@ -39,7 +41,7 @@ export function describePlan(
       lines: plan.interfaces.map(tapLine),
     },
     { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
-    { step: "vm.start", title: "The machine", lines: [plan.argv.map(shellWord).join(" ")] },
+    machine(plan, describe),
     {
       step: "guest.configure",
       title: "Told to the guest, with the time and fresh randomness",
@@ -51,6 +53,16 @@ export function describePlan(
       lines: plan.interfaces.flatMap(({ nic }) => describe.plug(nic)),
     },
   ];
+}
+
+function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
+  const line = argv.map(shellWord).join(" ");
+  if (vm.factory === undefined) return { step: "vm.start", title: "The machine", lines: [line] };
+  return {
+    step: "vm.start",
+    title: "The machine, a clone; descriptor 3 is the memory of its template (QMP)",
+    lines: [line, ...describe.restore()],
+  };
 }
 
 function claimLines(plan: PodPlan): string[] {

@@ -16,6 +16,8 @@ export interface Snapshot {
   /** MACs nobody has, one per interface. */
   readonly freshMacs: readonly Mac[];
   readonly defaultImage: ImageSnapshot;
+  /** How pods of the default image start that do not say. */
+  readonly factory: "cold" | "template";
   /** The files the spec names, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
   /** Nameservers a guest gets that asks for none, loopback ones among them. */

@@ -3,6 +3,7 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
+import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { describePlan } from "../pod/plan-text.ts";
 import type { CreateOptions } from "../pod/pods.ts";
 import type { Progress } from "../pod/run-steps.ts";
@@ -87,6 +88,7 @@ function plan(asked: CreateSpec, { pods, network, fragments, host }: ServicePart
     {
       fragment: (fragment) => network.describe(fragment),
       plug: (nic) => host.driver.describePlug(nic),
+      restore: describeRestore,
     },
   );
   return planView(planned.podId, sections);

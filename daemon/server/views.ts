@@ -113,6 +113,7 @@ function specView(spec: PodSpec): WireSpec {
       initrd: boot.initrd ?? "",
       cmdline: boot.cmdline,
       disks: boot.disks.map((disk) => ({ ...disk })),
+      factory: boot.factory ?? "",
     },
     interfaces: spec.interfaces.map((each) => ({
       network: each.network,

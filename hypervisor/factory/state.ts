@@ -29,12 +29,13 @@ export async function restoreState(qmp: QmpClient, fd: number, signal: AbortSign
 }
 
 /** What `restoreState` sends, for people. Pure. */
-export const describeRestore = (): readonly string[] => [
-  `migrate-set-capabilities ${JSON.stringify({ capabilities })}`,
-  `getfd ${JSON.stringify({ fdname: fdName })} with the template's state`,
-  `migrate-incoming ${JSON.stringify({ uri })}`,
-  "cont {} once its agent's first frame, awake, waits for it",
-];
+export const describeRestore = (): readonly string[] =>
+  [
+    { execute: "migrate-set-capabilities", arguments: { capabilities } },
+    { execute: "getfd", arguments: { fdname: fdName } },
+    { execute: "migrate-incoming", arguments: { uri } },
+    { execute: "cont" },
+  ].map((command) => JSON.stringify(command));
 
 async function move(
   qmp: QmpClient,

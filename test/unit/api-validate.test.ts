@@ -46,6 +46,8 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
     "INVALID_ARGUMENT",
     "boot.disks[0].format",
   ],
+  [{ boot: { factory: "warm" } }, "INVALID_ARGUMENT", "boot.factory"],
+  [{ boot: { factory: "template", disks: [{ path: "/d" }] } }, "UNSUPPORTED", "boot.factory"],
   [{ interfaces: times(17, {}) }, "INVALID_ARGUMENT", "interfaces"],
   [one({ network: "No" }), "INVALID_ARGUMENT", "interfaces[0].network"],
   [one({ address: "192.168.123" }), "ADDRESS_INVALID", "interfaces[0].address"],
@@ -203,6 +205,7 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
       initrd: "/boot/initrd",
       cmdline: "quiet console=ttyS0",
       disks: [{ path: "/var/a.raw" }, { path: "/var/b.qcow2", format: "qcow2", readOnly: true }],
+      factory: "cold",
     },
     interfaces: [
       { address: "192.168.123.9", mac: "52:54:00:AB:CD:EF", mtu: 1400, gateway: "192.168.123.1" },
@@ -227,6 +230,7 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
         { path: "/var/a.raw", format: "raw", readOnly: false },
         { path: "/var/b.qcow2", format: "qcow2", readOnly: true },
       ],
+      factory: "cold",
     },
     interfaces: [
       {

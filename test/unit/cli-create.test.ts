@@ -33,7 +33,7 @@ test("create turns its flags into a spec", async (t) => {
     --disk /d.qcow2,format=qcow2,readonly --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400
     --gateway 10.0.0.1 --guest-name up --interface other,address=10.1.0.2/24,name=down --hostname h --dns 192.0.2.1
     --dns 192.0.2.2 --dns-search example.org --dns-option ndots:2 --route 10.2.0.0/16,via=10.1.0.1
-    --request-id r1 --timeout 90s -q`;
+    --factory cold --request-id r1 --timeout 90s -q`;
   const { code, out, err } = await podnet(
     [...args.split(/\s+/), "--cmdline", "a b", "--route", "default via 10.1.0.9 dev down"],
     here,
@@ -52,6 +52,7 @@ test("create turns its flags into a spec", async (t) => {
       kernel: "/k",
       initrd: "/i",
       cmdline: "a b",
+      factory: "cold",
       disks: { 0: { path: "/d.qcow2", format: "qcow2", readOnly: true }, length: 1 },
     },
     interfaces: {

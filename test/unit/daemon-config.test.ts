@@ -31,6 +31,7 @@ test("without anything written the ancestors' defaults hold", (t) => {
   t.is(config.iptablesChain, "HYPER");
   t.is(config.socket, "/run/podnet/podnet.sock");
   t.is(config.image.kernel, "/usr/share/podnet/vmlinux");
+  t.is(config.factory, "cold");
 });
 
 test("a flag wins over the environment, that over the file, that over the default", (t) => {
@@ -125,6 +126,7 @@ test("a wrong variable or flag is named as it was written", (t) => {
     /PODNET_NETWORK_MTU/,
   );
   t.regex(refusal(t, () => resolve("", {}, { "qemu.kvm": "maybe" })).message, /--qemu-kvm/);
+  t.regex(refusal(t, () => resolve('factory = "warm"')).message, /factory/);
   t.regex(
     refusal(t, () => resolve("", {}, { disable_iptables: "yes" })).message,
     /--disable-iptables/,

@@ -7,6 +7,7 @@ import { validateSpec } from "../../api/validate.ts";
 import type { Ip } from "../../core/address.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
+import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
 import { planPod } from "../../daemon/pod/plan.ts";
 import { createSteps, undoSteps } from "../../daemon/pod/steps.ts";
@@ -36,6 +37,7 @@ const snapshot: Snapshot = {
     (_, i) => `52:54:00:00:00:${(i + 1).toString(16).padStart(2, "0")}` as never,
   ),
   defaultImage: { kernel: "/image/vmlinux", initrd: "/image/initramfs.gz", minMemoryMib: 80 },
+  factory: "cold",
   files: {
     "/image/vmlinux": { kind: "file", bytes: 40 << 20 },
     "/image/initramfs.gz": { kind: "file", bytes: 1 << 20 },
@@ -65,14 +67,46 @@ const plan = (wire: object = {}, over: Partial<Snapshot> = {}): PodPlan =>
     kernel,
   ]);
 
-test("a pod of defaults, as text", (t) => {
-  const text = describePlan(plan(), [], {
+const sections = (of: PodPlan) =>
+  describePlan(of, [], {
     fragment: (fragment) =>
       fragment.kind === "pod"
         ? fragment.ports.map(({ tap, bridge, alias }) => `port ${tap} on ${bridge} ${alias}`)
         : [],
     plug: describePlug,
-  })
+    restore: describeRestore,
+  });
+
+test("a clone's plan says what makes it one", (t) => {
+  const cloned = plan({ boot: { factory: "template" } });
+  t.is(cloned.vm.factory, "template");
+  t.deepEqual(
+    sections(cloned)
+      .find(({ step }) => step === "vm.start")
+      ?.lines.slice(1),
+    [
+      '{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]}}',
+      '{"execute":"getfd","arguments":{"fdname":"state"}}',
+      '{"execute":"migrate-incoming","arguments":{"uri":"fd:state"}}',
+      '{"execute":"cont"}',
+    ],
+  );
+});
+
+test("unasked, pods of the default image without disks start as the node says, all others cold", (t) => {
+  const factory = (boot: object): string | undefined =>
+    plan({ boot }, { factory: "template" }).vm.factory;
+  t.is(plan().vm.factory, undefined);
+  t.is(factory({}), "template");
+  t.is(factory({ cmdline: "quiet" }), "template");
+  t.is(factory({ factory: "cold" }), undefined);
+  t.is(factory({ disks: [{ path: "/own/vmlinux" }] }), undefined);
+  t.is(factory({ kernel: "/own/vmlinux" }), undefined);
+  t.is(factory({ kernel: "/own/vmlinux", factory: "template" }), "template");
+});
+
+test("a pod of defaults, as text", (t) => {
+  const text = sections(plan())
     .flatMap(({ step, lines }) => lines.map((line) => `${step}: ${line}`))
     .join("\n");
   t.is(

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSK5AgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLQoJUmVzb3VyY2VzEgwKBHZjcHUYASABKA0SEgoKbWVtb3J5X21pYhgCIAEoDSJXCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrIjcKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIImwKCUludGVyZmFjZRIPCgduZXR3b3JrGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSCwoDbWFjGAMgASgJEgsKA210dRgEIAEoDRIPCgdnYXRld2F5GAUgASgJEhIKCmd1ZXN0X25hbWUYBiABKAkiNwoDRG5zEg8KB3NlcnZlcnMYASADKAkSDgoGc2VhcmNoGAIgAygJEg8KB29wdGlvbnMYAyADKAkiQAoFUm91dGUSEwoLZGVzdGluYXRpb24YASABKAkSDwoHZ2F0ZXdheRgCIAEoCRIRCglpbnRlcmZhY2UYAyABKAliBnByb3RvMw");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSK5AgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLQoJUmVzb3VyY2VzEgwKBHZjcHUYASABKA0SEgoKbWVtb3J5X21pYhgCIAEoDSJoCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkiNwoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgibAoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCSI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJACgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCWIGcHJvdG8z");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -135,6 +135,14 @@ export type Boot = Message<"podnet.v1.Boot"> & {
    * @generated from field: repeated podnet.v1.Disk disks = 4;
    */
   disks: Disk[];
+
+  /**
+   * `cold`: a boot of its own. `template`: a clone of a machine that booted the same before; not with disks. Empty: as the
+   * node is configured for pods of its default image without disks, else `cold`.
+   *
+   * @generated from field: string factory = 5;
+   */
+  factory: string;
 };
 
 /**
