@@ -35,7 +35,7 @@ const networks: RolesOf<typeof NetworkService> = { get: "viewer", list: "viewer"
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",
-  diff: "admin",
+  diff: "viewer",
   down: "admin",
 };
 const health: RolesOf<typeof Health> = { check: "viewer", watch: "viewer" };

@@ -2,6 +2,7 @@ import { Command, CommanderError } from "commander";
 import { addConsole } from "./commands/console.ts";
 import { addCreate } from "./commands/create.ts";
 import { addDelete } from "./commands/delete.ts";
+import { addDiff } from "./commands/diff.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addGet } from "./commands/get.ts";
@@ -69,6 +70,7 @@ export function buildProgram(context: Context): Command {
     addVerify,
     addNetworks,
     addInfo,
+    addDiff,
     addDown,
     addVersion,
     addCompletion,

@@ -9,6 +9,7 @@ import { bootId } from "../linux/proc.ts";
 import { openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
 import { lockNetns, lockState } from "./lock.ts";
+import { DriftWatch } from "./drift/drift.ts";
 import type { Log } from "../linux/log.ts";
 import { openNode } from "./node.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
@@ -52,8 +53,19 @@ export async function openDaemon(
   );
   node.metrics.includeProcess();
 
+  const { driftMs: everyMs } = config;
+  const drift =
+    everyMs === 0
+      ? {}
+      : {
+          drift: opened.use(
+            DriftWatch.open({ ...node, clock: systemClock, log: logOf("drift"), everyMs }),
+          ),
+        };
+
   const parts: ServiceParts = {
     ...node,
+    ...drift,
     config,
     db,
     log: logOf("api"),

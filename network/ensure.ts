@@ -139,7 +139,7 @@ class OpenHostNetwork implements HostNetwork {
   ): Promise<Inspection> {
     return this.#queue.run(async () => {
       const fragment = now();
-      if (fragment === undefined) return { found: [], error: undefined };
+      if (fragment === undefined) return { found: [], healed: true, error: undefined };
       return inspect(this.#view, configured(this.#view, fragment), options, signal);
     }, signal);
   }

@@ -7,8 +7,8 @@ import { type Deviation, deviations } from "./deviation.ts";
 import { observeLinks } from "./observe.ts";
 
 export interface InspectOptions {
-  /** Puts right what differs; else only looks. */
-  readonly heal: boolean;
+  /** Whether what was found is to be put right; else it is only looked at. */
+  readonly heal: (found: readonly Deviation[]) => boolean;
   /** Leaves the firewall alone, which costs most to look at. */
   readonly linksOnly: boolean;
 }
@@ -17,9 +17,14 @@ export interface InspectOptions {
 export interface Inspection {
   /** What was not as planned. */
   readonly found: readonly Deviation[];
+  /** It was put right. */
+  readonly healed: boolean;
   /** Why it cannot be compared, or has not been put right. */
   readonly error: PodnetError | undefined;
 }
+
+/** Looks and changes nothing. */
+export const onlyLook = (): boolean => false;
 
 /** Compares a fragment with the host and, if asked to, heals it. Does not throw, but when the signal aborts. */
 export async function inspect(
@@ -28,18 +33,23 @@ export async function inspect(
   { heal, linksOnly }: InspectOptions,
   signal: AbortSignal,
 ): Promise<Inspection> {
+  const compare = linksOnly ? compareLinks(view, fragment) : compareFragment(view, fragment);
   let found: readonly Deviation[] = [];
-  try {
-    const compare = linksOnly ? compareLinks(view, fragment) : compareFragment(view, fragment);
-    const changes = await compare(signal);
-    if (changes.length === 0) return { found, error: undefined };
-    found = await describe(changes, view);
-    refuseUnmarked(fragment, changes);
-    if (heal) await applyAll(changes, view, signal, { done: [] });
-    return { found, error: undefined };
-  } catch (thrown) {
-    if (isPodnetError(thrown, "CANCELLED", "DEADLINE_EXCEEDED")) throw thrown;
-    return { found, error: toPodnetError(thrown) };
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const changes = await compare(signal);
+      if (changes.length === 0) return { found, healed: true, error: undefined };
+      found = await describe(changes, view);
+      refuseUnmarked(fragment, changes);
+      const healed = heal(found);
+      if (healed) await applyAll(changes, view, signal, { done: [] });
+      return { found, healed, error: undefined };
+    } catch (thrown) {
+      if (isPodnetError(thrown, "CANCELLED", "DEADLINE_EXCEEDED")) throw thrown;
+      // Another program may have written the firewall since it was read: see `ensure`.
+      if (attempt === 1 && isPodnetError(thrown, "FIREWALL_FAILED")) continue;
+      return { found, healed: false, error: toPodnetError(thrown) };
+    }
   }
 }
 

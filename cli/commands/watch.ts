@@ -23,6 +23,7 @@ const words: Readonly<Record<Kind, string>> = {
   [Kind.UPDATED]: "updated",
   [Kind.STEP]: "step",
   [Kind.DELETED]: "deleted",
+  [Kind.DRIFT]: "drift",
 };
 
 export function addWatch(program: Command, context: Context): void {

@@ -49,6 +49,8 @@ export interface Config {
   readonly qemu: { readonly path: string | undefined; readonly kvm: "auto" | "on" | "off" };
   readonly image: { readonly kernel: string; readonly initrd: string };
   readonly factory: "cold" | "template";
+  /** Between looks for drift; 0 never looks. */
+  readonly driftMs: number;
   readonly quarantineMs: number;
   readonly timeouts: {
     readonly createMs: number;
@@ -107,6 +109,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.kvm": "auto",
     "image.kernel": join(image, "vmlinux"),
     "image.initrd": join(image, "initramfs.gz"),
+    drift_s: 5,
     factory: "cold",
     quarantine_s: 60,
     "timeouts.create_s": 120,
@@ -203,6 +206,7 @@ function build(merged: Layer): Config {
     qemu: { path: values.qemu.path, kvm: values.qemu.kvm },
     image: values.image,
     factory: values.factory,
+    driftMs: values.drift_s * 1000,
     quarantineMs: values.quarantine_s * 1000,
     timeouts: {
       createMs: timeouts.create_s * 1000,

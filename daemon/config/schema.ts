@@ -71,6 +71,9 @@ export const configSchema = z.strictObject({
     kernel: path.describe("Kernel of pods that bring none"),
     initrd: path.describe("Initramfs of pods that bring none"),
   }),
+  drift_s: seconds(3600).describe(
+    "Seconds between looks for what others changed of the host, which is then healed; 0 never looks",
+  ),
   factory: z
     .enum(["cold", "template"])
     .describe("How pods of the default image start: booted, or cloned from a template"),

@@ -64,6 +64,7 @@ export class Pods implements RunningPorts {
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
   #closing = false;
+  #refusing = false;
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
@@ -261,7 +262,7 @@ export class Pods implements RunningPorts {
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod does not start",
     );
-    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#closing);
+    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#ending);
     else records.state(plan, "failed", { error: result.error });
     throw result.error;
   }
@@ -324,14 +325,22 @@ export class Pods implements RunningPorts {
     await recoverPods(recovery);
   }
 
-  /** Takes no new pods from here on. */
+  /** Takes no new pods from here on, until they are admitted again. */
   refuse(): void {
-    this.#closing = true;
+    this.#refusing = true;
+  }
+
+  admit(): void {
+    this.#refusing = false;
+  }
+
+  get #ending(): boolean {
+    return this.#closing || this.#refusing;
   }
 
   /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
   async close(graceMs: number): Promise<void> {
-    this.refuse();
+    this.#closing = true;
     using _limit = timer(graceMs, () => {
       for (const stop of this.#bringingUp.values()) {
         stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));
@@ -350,7 +359,7 @@ export class Pods implements RunningPorts {
   }
 
   #refuseClosing(): void {
-    if (!this.#closing) return;
+    if (!this.#ending) return;
     throw new PodnetError("CANCELLED", "podnetd is ending", {
       hint: "Try again when it runs again",
     });

@@ -2,6 +2,7 @@ import type { HandlerContext } from "@connectrpc/connect";
 import type { Pods } from "../pod/pods.ts";
 import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
+import type { DriftWatch } from "../drift/drift.ts";
 import type { Host } from "../pod/host.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
@@ -26,6 +27,8 @@ export interface ServiceParts {
   readonly network: HostNetwork;
   readonly fragments: readonly NetworkFragment[];
   readonly log: Log;
+  /** Absent when nobody looks for drift. */
+  readonly drift?: Pick<DriftWatch, "rest">;
   readonly startedMs: number;
   /** Ends the daemon; what is under way still gets its answer. */
   end(): void;

@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import type { Fragment } from "../../network/desired.ts";
+import { onlyLook } from "../../network/inspect.ts";
 import { networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
 import type { ServiceParts } from "./context.ts";
 
@@ -14,7 +15,11 @@ export async function diffHost(
   for (const part of [...networkParts(fragments), ...portParts(pods)]) {
     let planned: Fragment | undefined;
     const now = (): Fragment | undefined => (planned = partNow(part, pods));
-    const { found, error } = await network.inspect(now, { heal: false, linksOnly: false }, signal);
+    const { found, error } = await network.inspect(
+      now,
+      { heal: onlyLook, linksOnly: false },
+      signal,
+    );
     // A pod that ended meanwhile has no ports, and so no drift.
     if (planned === undefined) continue;
     parts.push(

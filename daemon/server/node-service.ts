@@ -10,6 +10,7 @@ import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";
+import { diffHost } from "./diff-view.ts";
 import { peerKey, peerText } from "./peer.ts";
 import { time } from "./views.ts";
 
@@ -31,6 +32,7 @@ export function nodeService(
         ok: checks.every(({ status }) => status !== wire.HealthCheck_Status.FAILED),
       };
     },
+    diff: (_request, context) => diffHost(parts, context.signal),
     async down({ planOnly }, context) {
       if (planOnly) return { removed: downPlan(parts) };
       note(parts, context, "down");
@@ -135,7 +137,7 @@ async function networkChecks(
           name,
           WARNING,
           `differs from the plan: ${changesText(drift).join("; ")}`,
-          "Restart podnetd to repair it",
+          "See what: podnet diff; podnetd repairs it every drift_s seconds, and at its start",
         );
       } catch (thrown) {
         const { message, hint } = toPodnetError(thrown);
@@ -183,11 +185,32 @@ function downPlan({ pods, fragments, network }: ServiceParts): string[] {
   ];
 }
 
-/** Deletes every pod, then everything podnet made on the host. A stuck pod does not stop it. */
-async function down({ pods, network, log }: ServiceParts): Promise<string[]> {
+/**
+ * Deletes every pod, then everything podnet made on the host. A stuck pod does not stop it. When something of it fails
+ * the node is as usable as before, without the pods that are gone, and may be asked again.
+ */
+async function down(parts: ServiceParts): Promise<string[]> {
+  const { pods, network, fragments, drift, log } = parts;
   pods.refuse();
+  const goOn = await drift?.rest();
+  try {
+    return await takeDown(parts);
+  } catch (thrown) {
+    for (const fragment of fragments)
+      await network.ensure(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
+        log.error({ network: fragment.key, err }, "The network cannot be put back");
+      });
+    pods.admit();
+    goOn?.();
+    throw toPodnetError(thrown).with({
+      hint: "podnetd goes on; put right what is in the way and ask again: podnet down",
+    });
+  }
+}
+
+async function takeDown({ pods, network, log }: ServiceParts): Promise<string[]> {
   const rows = pods.list();
-  await Promise.all(
+  const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
       try {
         await pods.delete(id, { force: false });
@@ -197,6 +220,8 @@ async function down({ pods, network, log }: ServiceParts): Promise<string[]> {
       }
     }),
   );
+  const failed = ends.find(({ status }) => status === "rejected");
+  if (failed?.status === "rejected") throw failed.reason;
   const changes = await network.down(AbortSignal.timeout(60_000));
   return [...rows.map(({ name }) => `pod ${name}`), ...changesText(changes)];
 }

@@ -6,6 +6,7 @@ import {
   WatchPodsResponse_Kind as Kind,
   WatchPodsResponseSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { PodName } from "../../core/names.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { EventKind, EventRow } from "../store/events.ts";
@@ -17,6 +18,7 @@ const kinds: Readonly<Record<EventKind, Kind>> = {
   updated: Kind.UPDATED,
   step: Kind.STEP,
   deleted: Kind.DELETED,
+  drift: Kind.DRIFT,
 };
 
 /** Pods as they are, unless the caller goes on from a cursor, and every change after. */
@@ -45,18 +47,24 @@ export async function* watchPods(
 }
 
 function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
-  const { span, error, text } = event.data;
-  const row = parts.records.get(event.podId);
+  const { span, error, text, drift } = event.data;
   return response({
     cursor: BigInt(event.cursor),
     time: time(event.timeMs),
     kind: kinds[event.kind],
-    // The pod as it is by now; of one that is gone only what it was called is left.
-    pod: row === undefined ? { id: event.podId, name: event.podName } : viewPod(row, parts),
+    ...podOf(event, parts),
     text,
     ...(span === undefined ? {} : { span: spanView(span) }),
     ...(error === undefined ? {} : { error: toErrorInfo(errorFromRecord(error)) }),
+    ...(drift === undefined ? {} : { drift: { ...drift, found: [...drift.found] } }),
   });
+}
+
+/** The pod as it is by now; of one that is gone only what it was called is left, and some events are about none. */
+function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
+  if (podId === undefined) return {};
+  const row = parts.records.get(podId);
+  return { pod: row === undefined ? { id: podId, name: podName } : viewPod(row, parts) };
 }
 
 const response = (init: MessageInitShape<typeof WatchPodsResponseSchema>): WatchPodsResponse =>

@@ -1,4 +1,5 @@
 import type { PodId, PodName } from "../../core/names.ts";
+import type { Deviation } from "../../network/deviation.ts";
 import type { ErrorRecord } from "../pod/error-record.ts";
 import type { Span } from "../pod/span.ts";
 import type { Database, Row } from "./database.ts";
@@ -7,8 +8,18 @@ import { integer, json, text } from "./rows.ts";
 /** Events kept; a reader further behind has to list anew. */
 export const eventLimit = 10_000;
 
-/** What can happen to a pod, as watchers are told. */
-export type EventKind = "created" | "updated" | "step" | "deleted";
+/** What can happen, as watchers are told. All but `drift` is about a pod. */
+export type EventKind = "created" | "updated" | "step" | "deleted" | "drift";
+
+/** What others changed of the host. */
+export interface DriftData {
+  /** `network default`, `port pn…`. */
+  readonly part: string;
+  readonly found: readonly Deviation[];
+  readonly healed: boolean;
+  /** Something keeps undoing it: the next repair comes no sooner, milliseconds. 0 as a rule. */
+  readonly pauseMs: number;
+}
 
 export interface EventData {
   /** For people; may be empty. */
@@ -17,6 +28,8 @@ export interface EventData {
   readonly span?: Span;
   /** Why, when something failed. */
   readonly error?: ErrorRecord;
+  /** With `drift`. */
+  readonly drift?: DriftData;
 }
 
 export interface EventRow {
@@ -24,8 +37,9 @@ export interface EventRow {
   readonly cursor: number;
   readonly timeMs: number;
   readonly kind: EventKind;
-  readonly podId: PodId;
-  readonly podName: PodName;
+  /** Absent when it is about a network. */
+  readonly podId?: PodId;
+  readonly podName?: PodName;
   readonly data: EventData;
 }
 
@@ -33,8 +47,9 @@ const fromRow = (row: Row): EventRow => ({
   cursor: integer(row, "cursor"),
   timeMs: integer(row, "time_ms"),
   kind: text<EventKind>(row, "kind"),
-  podId: text<PodId>(row, "pod_id"),
-  podName: text<PodName>(row, "pod_name"),
+  ...(text(row, "pod_id") === ""
+    ? {}
+    : { podId: text<PodId>(row, "pod_id"), podName: text<PodName>(row, "pod_name") }),
   data: json(row, "data"),
 });
 
@@ -44,8 +59,8 @@ export function insertEvent(db: Database, event: Omit<EventRow, "cursor">): Even
     "INSERT INTO events (time_ms, kind, pod_id, pod_name, data) VALUES (?, ?, ?, ?, ?) RETURNING *",
     event.timeMs,
     event.kind,
-    event.podId,
-    event.podName,
+    event.podId ?? "",
+    event.podName ?? "",
     JSON.stringify(event.data),
   );
   const stored = fromRow(row as Row);

@@ -2,6 +2,7 @@ import test from "ava";
 import type { Deviation } from "../../network/deviation.ts";
 import { openHostNetwork } from "../../network/ensure.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
+import { onlyLook } from "../../network/inspect.ts";
 import { nftablesGeneration, parseGeneration } from "../../linux/nftables-generation.ts";
 import { run } from "../../linux/command.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -9,8 +10,8 @@ import { ip, networkFragment, podFragment } from "../lab/network.ts";
 
 const never = new AbortController().signal;
 const network = networkFragment();
-const look = { heal: false, linksOnly: false } as const;
-const heal = { heal: true, linksOnly: false } as const;
+const look = { heal: onlyLook, linksOnly: false } as const;
+const heal = { heal: () => true, linksOnly: false } as const;
 let host: HostNetwork;
 
 test.serial.before(async () => {

@@ -1,0 +1,237 @@
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Clock } from "../../core/clock.ts";
+import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
+import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Inspection } from "../../network/inspect.ts";
+import type { PodRecords } from "../pod/records.ts";
+import {
+  type Part,
+  type PortPart,
+  networkParts,
+  partNow,
+  portParts,
+  type RunningPorts,
+} from "./parts.ts";
+import { Patience } from "./patience.ts";
+import { type Reporting, reportDrift } from "./report.ts";
+
+/** From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of its ports. */
+const settleMs = 100;
+/** Longest a look may take, milliseconds. */
+const lookLimitMs = 60_000;
+/** A tap that is missing is told of when it is still missing after so long: its machine may just be ending. */
+const missingMs = 2000;
+/** What ails a pod whose port cannot be healed. */
+const cut = "its network is cut";
+
+export interface DriftParts extends Reporting {
+  readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
+  readonly fragments: readonly NetworkFragment[];
+  readonly pods: RunningPorts;
+  readonly records: PodRecords;
+  readonly clock: Clock;
+  /** Between looks at what the kernel sends no event for, milliseconds. */
+  readonly everyMs: number;
+}
+
+/** What is to be looked at next. */
+interface Suspects {
+  /** Links named by events. */
+  readonly links: Set<string>;
+  /** Everything that events could have named: some were lost, or an address changed, which names no link. */
+  networks: boolean;
+  ports: boolean;
+  /** Rules and settings too, for which there are no events. */
+  rules: boolean;
+}
+
+const nobody = (): Suspects => ({ links: new Set(), networks: false, ports: false, rules: false });
+
+/**
+ * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what others changed of
+ * it, heals it and tells of it. There is one look at a time, and none of a part that is left alone for a while.
+ */
+export class DriftWatch implements AsyncDisposable {
+  readonly #parts: DriftParts;
+  readonly #networks: readonly Part[];
+  readonly #patience = new Map<string, Patience>();
+  /** What could not be healed, with what was last told of it; looked at again every time. */
+  readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
+  readonly #over = new AbortController();
+  readonly #opened = new DisposableStack();
+  #suspects = nobody();
+  #timer: NodeJS.Timeout | undefined;
+  #looking: Promise<void> = Promise.resolve();
+  #resting = 0;
+  /** The fingerprint of rules and settings as they were when all was as planned. */
+  #clean: string | undefined;
+
+  private constructor(parts: DriftParts) {
+    this.#parts = parts;
+    this.#networks = networkParts(parts.fragments);
+    const { everyMs } = parts;
+    this.#opened.use(
+      watchRtnetlink(
+        { groups: ["link", "address4", "address6"] },
+        (event) => this.#heard(event),
+        () => this.#suspect({ networks: true, ports: true }),
+      ),
+    );
+    const every = setInterval(() => this.#suspect({ rules: true }), everyMs);
+    every.unref();
+    this.#opened.defer(() => clearInterval(every));
+  }
+
+  /** Begins to watch the network namespace of the calling thread. */
+  static open(parts: DriftParts): DriftWatch {
+    return new DriftWatch(parts);
+  }
+
+  /** Looks at nothing until the returned function is called: what is taken down on purpose is no drift. */
+  async rest(): Promise<() => void> {
+    this.#resting++;
+    await this.#looking;
+    let resting = true;
+    return () => {
+      if (!resting) return;
+      resting = false;
+      this.#resting--;
+      this.#clean = undefined;
+      this.#suspect({ networks: true, ports: true, rules: true });
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#opened.dispose();
+    clearTimeout(this.#timer);
+    this.#over.abort();
+    await this.#looking;
+  }
+
+  #heard(event: RtnetlinkEvent): void {
+    if (event.kind === "address") this.#suspect({ networks: true });
+    if (event.kind === "link" || event.kind === "port") {
+      this.#suspects.links.add(event.link.name);
+      this.#suspect({});
+    }
+  }
+
+  #suspect(more: Partial<Omit<Suspects, "links">>): void {
+    Object.assign(this.#suspects, more);
+    if (this.#timer !== undefined || this.#over.signal.aborted) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#looking = this.#looking.then(() => this.#look());
+    }, settleMs);
+    this.#timer.unref();
+  }
+
+  async #look(): Promise<void> {
+    if (this.#resting > 0 || this.#over.signal.aborted) return;
+    const suspects = this.#suspects;
+    this.#suspects = nobody();
+    const signal = AbortSignal.any([this.#over.signal, AbortSignal.timeout(lookLimitMs)]);
+    try {
+      const rules = suspects.rules && (await this.#rulesChanged(signal));
+      let networksWell = true;
+      for (const part of this.#networks) {
+        const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
+        const sick = suspects.rules && this.#sick.has(part.key);
+        if (!rules && !sick && !suspects.networks && !named) continue;
+        const { found, error } = await this.#inspect(part, !rules && !sick, signal);
+        networksWell &&= error === undefined;
+        // A bridge that was made anew has no ports yet.
+        if (found.length > 0) suspects.ports = true;
+      }
+      if (rules && !networksWell) this.#clean = undefined;
+      // Without its bridge no port can be healed, and each would say so.
+      if (networksWell) await this.#lookAtPorts(suspects, signal);
+      else this.#suspects.ports ||= suspects.ports;
+    } catch (thrown) {
+      if (this.#over.signal.aborted) return;
+      this.#clean = undefined;
+      this.#parts.log.error({ err: thrown }, "Cannot look for drift");
+    }
+  }
+
+  async #lookAtPorts(suspects: Suspects, signal: AbortSignal): Promise<void> {
+    if (!suspects.ports && suspects.links.size === 0 && this.#sick.size === 0) return;
+    const ports = portParts(this.#parts.pods);
+    this.#forgetAllBut([...this.#networks, ...ports]);
+    for (const part of ports) {
+      const sick = suspects.rules && this.#sick.has(part.key);
+      if (!suspects.ports && !sick && !suspects.links.has(part.tap)) continue;
+      await this.#inspect(part, true, signal);
+    }
+  }
+
+  #forgetAllBut(parts: readonly Part[]): void {
+    const keys = new Set(parts.map(({ key }) => key));
+    for (const known of [this.#sick, this.#patience])
+      for (const key of known.keys()) if (!keys.has(key)) known.delete(key);
+  }
+
+  /** Whether rules or settings are others than when all was well; cheap. */
+  async #rulesChanged(signal: AbortSignal): Promise<boolean> {
+    const { network, fragments } = this.#parts;
+    const now = await network.fingerprint(fragments, signal);
+    if (now === this.#clean) return false;
+    // As it was before the look that follows: what changes meanwhile is seen next time.
+    this.#clean = now;
+    return true;
+  }
+
+  async #inspect(part: Part, linksOnly: boolean, signal: AbortSignal): Promise<Inspection> {
+    const { clock, network, pods } = this.#parts;
+    const patience = this.#patience.get(part.key) ?? new Patience();
+    const heal = (seen: readonly Deviation[]): boolean => patience.allows(seen, clock.monotonic());
+    const options = { heal, linksOnly };
+    const inspection = await network.inspect(() => partNow(part, pods), options, signal);
+    const { found, healed, error } = inspection;
+    if (error !== undefined) this.#failed(part, found, error);
+    // Left alone for now, and looked at again when its time has come.
+    else if (!healed) this.#sick.set(part.key, { sinceMs: clock.monotonic() });
+    else {
+      this.#recovered(part);
+      if (found.length > 0) {
+        this.#patience.set(part.key, patience);
+        const pauseMs = patience.repaired(found, clock.monotonic());
+        reportDrift({ part, found, pauseMs }, this.#parts);
+      }
+    }
+    return inspection;
+  }
+
+  /** Something cannot be healed: told once for as long as it is the same. */
+  #failed(part: Part, found: readonly Deviation[], thrown: PodnetError): void {
+    const now = this.#parts.clock.monotonic();
+    const sick = this.#sick.get(part.key) ?? { sinceMs: now };
+    this.#sick.set(part.key, sick);
+    const missing = part.kind === "port" && thrown.details["errno"] === "ENODEV";
+    if (missing && now - sick.sinceMs < missingMs) return;
+    const error = toPodnetError(thrown);
+    if (part.kind === "port") this.#ailing(part, error);
+    if (sick.told === error.message) return;
+    sick.told = error.message;
+    reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
+  }
+
+  /** It is as planned; a pod that said otherwise says so no more. */
+  #recovered(part: Part): void {
+    const wasSick = this.#sick.delete(part.key);
+    if (!wasSick || part.kind !== "port") return;
+    const { records } = this.#parts;
+    const row = records.get(part.podId);
+    if (row?.reason?.startsWith(cut) === true) records.well(row.plan, "its network is whole again");
+  }
+
+  /** The pod runs on and says what it lacks, unless something else ails it already. */
+  #ailing({ podId }: PortPart, error: PodnetError): void {
+    const { records } = this.#parts;
+    const row = records.get(podId);
+    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, cut, error);
+  }
+}

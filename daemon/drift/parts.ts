@@ -1,0 +1,47 @@
+import type { IfName, PodId, PodName } from "../../core/names.ts";
+import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
+
+/** A part of the host that is looked at and repaired by itself: a network, or one port of a running pod. */
+export type Part = NetworkPart | PortPart;
+
+export interface NetworkPart {
+  readonly kind: "network";
+  /** Tells parts apart. */
+  readonly key: string;
+  readonly fragment: NetworkFragment;
+}
+
+export interface RunningPort {
+  readonly podId: PodId;
+  readonly podName: PodName;
+  readonly tap: IfName;
+}
+
+export interface PortPart extends RunningPort {
+  readonly kind: "port";
+  readonly key: string;
+}
+
+/** The running pods, as far as drift is concerned. */
+export interface RunningPorts {
+  /** The ports that running pods are to have now. */
+  runningPorts(): readonly RunningPort[];
+  /** One of them; undefined when its pod does not run any more, or has let go of it. */
+  portNow(port: RunningPort): PodFragment | undefined;
+}
+
+export const networkParts = (fragments: readonly NetworkFragment[]): NetworkPart[] =>
+  fragments.map((fragment) => ({ kind: "network", key: `network ${fragment.key}`, fragment }));
+
+export const portParts = (pods: RunningPorts): PortPart[] =>
+  pods.runningPorts().map((port) => ({ ...port, kind: "port", key: `port ${port.tap}` }));
+
+/**
+ * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
+ * then has no ports any more, whatever it had when the look was asked for. So what podnet does itself is no drift.
+ */
+export const partNow = (
+  part: Part,
+  pods: RunningPorts,
+): NetworkFragment | PodFragment | undefined =>
+  part.kind === "network" ? part.fragment : pods.portNow(part);

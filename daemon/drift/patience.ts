@@ -1,0 +1,45 @@
+import type { Deviation } from "../../network/deviation.ts";
+
+/** Repairs of one thing within the window after which somebody is taken to undo them on purpose. */
+const heals = { most: 5, windowMs: 60_000 } as const;
+/** Between repairs of what keeps being undone, milliseconds: doubled from the first to the longest. */
+const pauses = { first: 10_000, longest: 300_000 } as const;
+
+interface Subject {
+  times: readonly number[];
+  pauseMs: number;
+  untilMs: number;
+}
+
+/**
+ * How long podnet goes on repairing a part of the host. A thing that is changed a few times is repaired at once; with
+ * whoever keeps undoing the same repair podnet does not fight: it repairs less and less often, and says so. Pure but for
+ * what it is told.
+ */
+export class Patience {
+  readonly #subjects = new Map<string, Subject>();
+
+  /** Whether to repair now: there is something that is not left alone for a while. */
+  allows(found: readonly Deviation[], nowMs: number): boolean {
+    return found.some(({ subject }) => nowMs >= (this.#subjects.get(subject)?.untilMs ?? 0));
+  }
+
+  /** It was repaired. Answers for how long it is left alone from now on, milliseconds; 0 as a rule. */
+  repaired(found: readonly Deviation[], nowMs: number): number {
+    const subjects = new Set(found.map(({ subject }) => subject));
+    return Math.max(0, ...[...subjects].map((subject) => this.#again(subject, nowMs)));
+  }
+
+  #again(subject: string, nowMs: number): number {
+    const known = this.#subjects.get(subject) ?? { times: [], pauseMs: 0, untilMs: 0 };
+    const calmMs = nowMs - (known.times.at(-1) ?? nowMs);
+    if (calmMs > Math.max(heals.windowMs, 2 * known.pauseMs)) known.pauseMs = 0;
+    known.times = [...known.times.filter((time) => nowMs - time < heals.windowMs), nowMs];
+    this.#subjects.set(subject, known);
+    // What was undone again after a pause is not given another five tries.
+    if (known.pauseMs === 0 && known.times.length <= heals.most) return 0;
+    known.pauseMs = Math.min(Math.max(2 * known.pauseMs, pauses.first), pauses.longest);
+    known.untilMs = nowMs + known.pauseMs;
+    return known.pauseMs;
+  }
+}

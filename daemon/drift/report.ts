@@ -1,0 +1,59 @@
+import type { PodnetError } from "../../core/errors.ts";
+import type { Log } from "../../linux/log.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { Journal } from "../journal.ts";
+import type { Metrics } from "../metrics.ts";
+import { recordError } from "../pod/error-record.ts";
+import type { DriftData } from "../store/events.ts";
+import type { Part } from "./parts.ts";
+
+/** Deviations an event names; a flushed firewall has a handful, a host turned inside out any number. */
+const namedMost = 32;
+
+export interface DriftReport {
+  readonly part: Part;
+  readonly found: readonly Deviation[];
+  /** Why it is not put right. */
+  readonly error?: PodnetError | undefined;
+  /** It keeps being undone, and is left alone for so long, milliseconds; 0 as a rule. */
+  readonly pauseMs: number;
+}
+
+export interface Reporting {
+  readonly journal: Journal;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Tells of drift in the journal, in the log and in the metrics. */
+export function reportDrift(report: DriftReport, { journal, log, metrics }: Reporting): void {
+  const { part, found, error, pauseMs } = report;
+  const healed = error === undefined;
+  const drift: DriftData = { part: part.key, found: found.slice(0, namedMost), healed, pauseMs };
+  const text = driftText(report);
+  const named = part.kind === "network" ? { network: part.fragment.key } : { pod_id: part.podId };
+  const level = healed && pauseMs === 0 ? "warn" : "error";
+  log[level](
+    { ...named, drift: drift.found, ...(error === undefined ? {} : { err: error }) },
+    text,
+  );
+  metrics.drift(part.kind, healed ? "healed" : "failed", pauseMs > 0);
+  journal.emit({
+    kind: "drift",
+    ...(part.kind === "network" ? {} : { podId: part.podId, podName: part.podName }),
+    data: { text, drift, ...(error === undefined ? {} : { error: recordError(error) }) },
+  });
+}
+
+/** What was found, and what came of it, in one line. Pure. */
+export function driftText({ part, found, error, pauseMs }: DriftReport): string {
+  const [first] = found;
+  const more = found.length > 1 ? `, and ${found.length - 1} more` : "";
+  const what =
+    first === undefined
+      ? part.key
+      : `${part.key}: ${first.subject} is ${first.found}, should be ${first.wanted}${more}`;
+  if (error !== undefined) return `${what}; not healed: ${error.message}`;
+  if (pauseMs === 0) return `${what}; healed`;
+  return `${what}; healed, but something keeps undoing it: next time in ${pauseMs / 1000} s`;
+}
