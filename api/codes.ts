@@ -41,6 +41,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   IMAGE_MISSING: Code.FailedPrecondition,
   IMAGE_UNREADABLE: Code.FailedPrecondition,
   QEMU_MISSING: Code.FailedPrecondition,
+  JAIL_FAILED: Code.FailedPrecondition,
   QEMU_EXITED: Code.Internal,
   QMP_FAILED: Code.Internal,
   QMP_PROTOCOL: Code.Internal,

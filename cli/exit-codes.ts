@@ -41,6 +41,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   CONFIG_INVALID: exitCodes.preflight,
   FIREWALL_AMBIGUOUS: exitCodes.preflight,
   QEMU_MISSING: exitCodes.preflight,
+  JAIL_FAILED: exitCodes.preflight,
   IMAGE_MISSING: exitCodes.preflight,
   IMAGE_UNREADABLE: exitCodes.preflight,
   STATE_UNWRITABLE: exitCodes.preflight,

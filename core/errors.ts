@@ -42,6 +42,7 @@ export const errorCodes = [
   "IMAGE_MISSING",
   "IMAGE_UNREADABLE",
   "QEMU_MISSING",
+  "JAIL_FAILED",
   "QEMU_EXITED",
   "QMP_FAILED",
   "QMP_PROTOCOL",

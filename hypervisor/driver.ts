@@ -23,6 +23,22 @@ export interface VmPlan {
   readonly factory?: "template";
   /** The VM's own directory; every socket of `vmSockets` lives in it. */
   readonly runDir: string;
+  /** How it is shut in; a machine of an earlier podnetd, or with `qemu.confine = "off"`, is not. */
+  readonly jail?: JailPlan;
+}
+
+export interface JailPlan {
+  /** User and group of this VM alone. */
+  readonly uid: number;
+  readonly cgroups: readonly CgroupPlan[];
+}
+
+/** A control group of one VM. */
+export interface CgroupPlan {
+  /** Its absolute path; its last part is the pod's id. */
+  readonly path: string;
+  /** Names of its files, with what is written into each, in order. */
+  readonly files: readonly (readonly [name: string, value: string])[];
 }
 
 /** File names inside `VmPlan.runDir`. */

@@ -5,11 +5,11 @@ import type { VmPlan } from "../driver.ts";
 import type { TemplateKey } from "./templates.ts";
 
 /** The plan without what is one pod's alone: plans alike this way can be cloned from the same template. */
-export const ofNobody = (plan: VmPlan): VmPlan => ({
-  ...plan,
-  podId: parsePodId("aaaaaaaaaaaa"),
-  runDir: "/",
-});
+export function ofNobody(plan: VmPlan): VmPlan {
+  const { jail, ...rest } = plan;
+  void jail;
+  return { ...rest, podId: parsePodId("aaaaaaaaaaaa"), runDir: "/" };
+}
 
 /** `argv` is that of `ofNobody(plan)`. A file that is replaced or written anew is another one. */
 export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[]): TemplateKey {

@@ -4,6 +4,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import { type Memfd, openMemfd } from "../../linux/memfd.ts";
 import type { RunningVm, VmPlan } from "../driver.ts";
+import { jailOf } from "../jail/cgroup-layout.ts";
 
 /** A machine as it was when its agent had said READY: what clones begin with. Nobody can change it any more. */
 export interface Template extends Disposable {
@@ -57,7 +58,8 @@ export async function buildTemplate(
  */
 function templatePlan(plan: VmPlan): VmPlan {
   const podId = podIdFromBytes(randomBytes(12));
-  return { ...plan, podId, runDir: join(dirname(plan.runDir), podId) };
+  const jail = plan.jail === undefined ? {} : { jail: jailOf(plan.jail, podId) };
+  return { ...plan, ...jail, podId, runDir: join(dirname(plan.runDir), podId) };
 }
 
 /** Aborted when the machine ends, or its guest restarts: a kernel that panicked does so for ever. */

@@ -1,4 +1,4 @@
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, statSync } from "node:fs";
 import { PodnetError } from "../../core/errors.ts";
 
 export type Accelerator = "kvm" | "tcg";
@@ -26,6 +26,9 @@ export function chooseAccelerator(choice: KvmChoice): Accelerator {
     hint: 'Set kvm to "auto" to run guests under software emulation, or use a host with KVM',
   });
 }
+
+/** The group that may open /dev/kvm: a QEMU in a jail is in it. */
+export const kvmGroup = (): number => statSync("/dev/kvm").gid;
 
 function kvmMissing(): string | undefined {
   if (!hasVirtualisation(readFileSync("/proc/cpuinfo", "latin1")))

@@ -1,6 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { type DiskPlan, type VmPlan, vmSockets } from "../driver.ts";
+import { sandboxWords } from "../jail/argv.ts";
 
 /** What the command line depends on beside the plan. */
 export interface QemuHost {
@@ -62,7 +63,8 @@ export function qemuArgv(
     ["-m", `size=${plan.memoryMib}M`],
     ...memoryFile(plan, memory),
     ["-nodefaults", "-no-user-config", "-display", "none", "-S"],
-    ["-pidfile", vmFiles.pid],
+    // In a jail QEMU is 1 to itself.
+    plan.jail === undefined ? ["-pidfile", vmFiles.pid] : sandboxWords,
     monitor("qmp", vmSockets.qmp),
     monitor("witness", vmSockets.witness),
     [...socket("console", vmSockets.console), "-serial", "chardev:console"],
@@ -71,7 +73,7 @@ export function qemuArgv(
     channel(0, vmSockets.channel),
     channel(1, vmSockets.tty),
     ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
-    ...plan.disks.map(disk),
+    ...plan.disks.map((each, index) => disk(each, index, firstDiskFd(memory) + index)),
     ["-kernel", plan.kernel, "-initrd", plan.initrd, "-append", cmdline],
   ].flat();
 }
@@ -104,22 +106,31 @@ function channel(port: 0 | 1, name: string): string[] {
   return [...socket(id, name), "-device", device];
 }
 
-function disk(plan: DiskPlan, index: number): string[] {
+/** The disks' descriptors come after the memory's. */
+export const firstDiskFd = (memory: MemoryRole): number =>
+  memory === "own" ? memoryFd : memoryFd + 1;
+
+/**
+ * A disk is opened by podnetd and inherited: QEMU needs no right to its path. A set of one descriptor stands for it,
+ * with the path beside it for people to read.
+ */
+function disk(plan: DiskPlan, index: number, fd: number): string[] {
   const node = `disk${index}`;
-  // As JSON, so that no character of the path has a meaning; the format is never guessed from what a guest wrote.
+  const opened = `fd=${fd},set=${index},opaque=${plan.path.replaceAll(",", ",,")}`;
+  // As JSON, where nothing has to be escaped; the format is never guessed from what a guest wrote.
   const backend = {
     driver: plan.format,
     "node-name": node,
     "read-only": plan.readOnly,
     file: {
       driver: plan.path.startsWith("/dev/") ? "host_device" : "file",
-      filename: plan.path,
+      filename: `/dev/fdset/${index}`,
       "read-only": plan.readOnly,
     },
   };
   const slot = `0x${(firstDiskSlot + index).toString(16)}`;
   const device = `virtio-blk-pci,id=${node},drive=${node},serial=${node},bus=pcie.0,addr=${slot}`;
-  return ["-blockdev", JSON.stringify(backend), "-device", device];
+  return ["-add-fd", opened, "-blockdev", JSON.stringify(backend), "-device", device];
 }
 
 function checkPlan(plan: VmPlan): void {

@@ -2,18 +2,23 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
 import type { Capabilities, Driver, NicPlan, RunningVm, VmPlan, VmRecord } from "../driver.ts";
-import { type Accelerator, chooseAccelerator, type KvmChoice } from "./accelerator.ts";
+import { type Accelerator, chooseAccelerator, type KvmChoice, kvmGroup } from "./accelerator.ts";
 import { restoreState } from "../factory/state.ts";
 import { ofNobody, templateKey } from "../factory/key.ts";
 import { buildTemplate, type Settle, type Template } from "../factory/template.ts";
 import { Templates } from "../factory/templates.ts";
-import { hotplugBus, type MemoryRole, qemuArgv } from "./argv.ts";
+import { jailArgv } from "../jail/argv.ts";
+import { makeCgroups } from "../jail/cgroup.ts";
+import { findLauncher } from "../jail/launcher.ts";
+import { firstDiskFd, hotplugBus, type MemoryRole, qemuArgv } from "./argv.ts";
 import { within } from "./connect.ts";
 import { type Log, noLog } from "./log.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
+import { openDisks } from "./disks.ts";
 import { describePlug } from "./plug-commands.ts";
 import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
-import { lastLine, logTail, makeRunDir, removeRunDir } from "./run-dir.ts";
+import { removeRemains } from "./remains.ts";
+import { lastLine, logTail, makeRunDir } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
@@ -126,10 +131,12 @@ class OpenQemuDriver implements QemuDriver {
     const argv = this.#argv(plan, qemu, memory);
     let started: StartedProcess | undefined;
     try {
-      await makeRunDir(plan.runDir);
+      await makeRunDir(plan);
+      makeCgroups(plan.jail?.cgroups ?? []);
       if (signal.aborted)
         throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
-      started = await startProcess(argv, plan, { fds });
+      using disks = openDisks(plan.disks);
+      started = await startProcess(argv, plan, { fds: [...fds, ...disks.fds] });
       return await this.#open(plan, started, restore, signal);
     } catch (error) {
       const failure = toPodnetError(error, "INTERNAL");
@@ -157,7 +164,7 @@ class OpenQemuDriver implements QemuDriver {
     // The record may be that of an earlier run, and the daemon have died before it wrote the next one.
     const unrecorded = findProcess(plan);
     if (unrecorded !== undefined) await endProcess(unrecorded, { told: false });
-    await removeRunDir(plan.runDir);
+    await removeRemains(plan);
   }
 
   /** Opens the VM; a QEMU that ends meanwhile ends the wait at once, with what it said. */
@@ -206,7 +213,16 @@ class OpenQemuDriver implements QemuDriver {
 
   #argv(plan: VmPlan, qemu: string, memory: MemoryRole): readonly string[] {
     const { tbSizeMib = 64 } = this.#options;
-    return qemuArgv(plan, { qemu, accelerator: this.#accelerator, tbSizeMib }, memory);
+    const accelerator = this.#accelerator;
+    return [
+      ...jailArgv(plan, {
+        launcher: findLauncher(),
+        reportFd: firstDiskFd(memory) + plan.disks.length,
+        accelerator,
+        ...(accelerator === "kvm" ? { kvmGroup: kvmGroup() } : {}),
+      }),
+      ...qemuArgv(plan, { qemu, accelerator, tbSizeMib }, memory),
+    ];
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -224,7 +240,7 @@ async function undoStart(
 ): Promise<PodnetError> {
   try {
     if (record !== undefined) await endProcess(record, { told: false });
-    await removeRunDir(plan.runDir);
+    await removeRemains(plan);
     return failure.with({ step: "vm.start" });
   } catch (error) {
     const { message } = toPodnetError(error);

@@ -1,9 +1,10 @@
-import { constants } from "node:fs";
+import { constants, type Stats } from "node:fs";
 import { access, type FileHandle, open } from "node:fs/promises";
-import { PodnetError } from "../../core/errors.ts";
+import { type ErrorContext, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../driver.ts";
 import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
+import { qcow2Fault, qcow2HeadBytes } from "./qcow2-file.ts";
 
 /**
  * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image of 1.7 MB,
@@ -36,32 +37,52 @@ export async function preflight(
       },
     );
   }
-  await checkKernel(plan.kernel);
-  await checkInitrd(plan.initrd);
+  await checkKernel(plan);
+  await checkInitrd(plan);
   for (const [index, disk] of plan.disks.entries())
-    await checkDisk(disk, `boot.disks[${index}].path`);
+    await checkDisk(disk, `boot.disks[${index}].path`, plan.jail);
   return qemuPath;
 }
 
-async function checkKernel(path: string): Promise<void> {
+async function checkKernel({ kernel: path, jail }: VmPlan): Promise<void> {
   const field = "boot.kernel";
-  const { head, size } = await readHead(path, field, kernelHeadBytes);
-  const fault = kernelFault(head, size);
+  const { head, stat } = await readHead(path, field, kernelHeadBytes);
+  const fault = kernelFault(head, stat.size);
   if (fault !== undefined) throw unreadable(path, field, fault);
+  checkReadable(path, field, stat, jail);
 }
 
-async function checkInitrd(path: string): Promise<void> {
+async function checkInitrd({ initrd: path, jail }: VmPlan): Promise<void> {
   const field = "boot.initrd";
-  if ((await readHead(path, field, 1)).head.length === 0) throw unreadable(path, field, "is empty");
+  const { head, stat } = await readHead(path, field, 1);
+  if (head.length === 0) throw unreadable(path, field, "is empty");
+  checkReadable(path, field, stat, jail);
 }
 
-async function checkDisk(disk: VmPlan["disks"][number], field: string): Promise<void> {
-  const { head } = await readHead(disk.path, field, 4, "disk image");
-  if (disk.format === "qcow2" && head.toString("latin1") !== "QFI\u00fb")
-    throw unreadable(disk.path, field, "is not a qcow2 image");
+/** A QEMU in a jail opens kernel and initrd as a user that is nobody's: of the rights, others' count. */
+export const readableByOthers = ({ mode }: Pick<Stats, "mode">): boolean =>
+  (mode & constants.S_IROTH) !== 0;
+
+function checkReadable(path: string, field: string, stat: Stats, jail: VmPlan["jail"]): void {
+  if (jail !== undefined && !readableByOthers(stat))
+    throw unreadable(path, field, "may not be read by others, and so not by a machine's own user", {
+      hint: "Make it readable (chmod o+r), or copy it to where it may be",
+    });
+}
+
+async function checkDisk(
+  disk: VmPlan["disks"][number],
+  field: string,
+  jail: VmPlan["jail"],
+): Promise<void> {
+  const { head } = await readHead(disk.path, field, qcow2HeadBytes, "disk image");
+  if (disk.format === "qcow2") {
+    const fault = qcow2Fault(head, jail !== undefined);
+    if (fault !== undefined) throw unreadable(disk.path, field, fault);
+  }
   if (disk.readOnly) return;
   await access(disk.path, constants.W_OK).catch((error: unknown) => {
-    throw unreadable(disk.path, field, "cannot be written", error);
+    throw unreadable(disk.path, field, "cannot be written", { cause: error });
   });
 }
 
@@ -71,7 +92,7 @@ async function readHead(
   field: string,
   length: number,
   what = "image",
-): Promise<{ readonly head: Buffer; readonly size: number }> {
+): Promise<{ readonly head: Buffer; readonly stat: Stats }> {
   let file: FileHandle;
   try {
     // Without O_NONBLOCK the open of a named pipe would wait for its writer.
@@ -79,7 +100,7 @@ async function readHead(
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "ENOENT" && code !== "ENOTDIR")
-      throw unreadable(path, field, `does not open (${code})`, error);
+      throw unreadable(path, field, `does not open (${code})`, { cause: error });
     throw new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
       field,
       hint: "Check the path; ./scripts/build-image makes the default kernel and initrd",
@@ -88,16 +109,21 @@ async function readHead(
     });
   }
   await using _ = file;
-  const kind = await file.stat();
-  if (!kind.isFile() && !kind.isBlockDevice()) throw unreadable(path, field, "is no regular file");
+  const stat = await file.stat();
+  if (!stat.isFile() && !stat.isBlockDevice()) throw unreadable(path, field, "is no regular file");
   const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0);
-  return { head: buffer.subarray(0, bytesRead), size: kind.size };
+  return { head: buffer.subarray(0, bytesRead), stat };
 }
 
-function unreadable(path: string, field: string, why: string, cause?: unknown): PodnetError {
+function unreadable(
+  path: string,
+  field: string,
+  why: string,
+  { hint = "Give a readable file of the right kind", cause }: ErrorContext = {},
+): PodnetError {
   return new PodnetError("IMAGE_UNREADABLE", `Image "${printable(path)}" ${why}`, {
     field,
-    hint: "Give a readable file of the right kind",
+    hint,
     details: { path },
     cause,
   });

@@ -1,4 +1,6 @@
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
+import type { Readable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
 import {
   closeSync,
   constants,
@@ -13,6 +15,8 @@ import { cross, crossAsync } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
 import type { VmPlan, VmRecord } from "../driver.ts";
+import { membersOf } from "../jail/cgroup.ts";
+import { readReport } from "../jail/report.ts";
 import { vmFiles } from "./argv.ts";
 
 /** A QEMU we started ourselves. */
@@ -34,8 +38,9 @@ export interface StartOptions {
 }
 
 /**
- * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon.
- * Throws `QEMU_MISSING` when the program cannot be run.
+ * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon. With a
+ * jail in the plan, `argv` begins with the launcher, which reports on the descriptor after the last of `fds`.
+ * Throws `QEMU_MISSING` when the program cannot be run, `JAIL_FAILED` when it cannot be shut in.
  */
 export async function startProcess(
   argv: readonly string[],
@@ -47,21 +52,26 @@ export async function startProcess(
   const log = cross("file", `make ${vmFiles.log}`, () =>
     openSync(join(plan.runDir, vmFiles.log), flags, 0o600),
   );
-  const { promise: ended, resolve } = Promise.withResolvers<string>();
+  const { promise: exited, resolve } = Promise.withResolvers<string>();
+  const jailed = plan.jail !== undefined;
   let child: ChildProcess | undefined;
+  let pid: number | undefined;
   try {
     await crossAsync("spawn", "qemu", async () => {
       child = spawnStrictly(program as string, args, {
         cwd: plan.runDir,
         detached: true,
-        stdio: ["ignore", log, log, ...fds],
+        stdio: ["ignore", log, log, ...fds, ...(jailed ? (["pipe"] as const) : [])],
         env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
       });
       child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
       child.unref();
-      await hasStarted(child, program as string);
+      await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun);
+      const report = child.stdio[firstInheritedFd + fds.length] as Readable | undefined;
+      pid = jailed ? await jailedPid(report as Readable) : child.pid;
     });
-    return { record: identify(child?.pid as number, plan.runDir), ended };
+    const record = identify(pid as number, plan);
+    return { record, ended: jailed ? exited.then((how) => endOf(record, how)) : exited };
   } catch (error) {
     // Nobody else knows of it.
     child?.kill("SIGKILL");
@@ -86,10 +96,14 @@ function spawnStrictly(
   }
 }
 
-async function hasStarted(child: ChildProcess, program: string): Promise<void> {
+async function hasStarted(
+  child: ChildProcess,
+  program: string,
+  otherwise: typeof cannotRun,
+): Promise<void> {
   await new Promise<void>((started, failed) => {
     child.once("spawn", started);
-    child.once("error", (error) => failed(cannotRun(program, error)));
+    child.once("error", (error) => failed(otherwise(program, error)));
   });
   child.on("error", () => {});
 }
@@ -100,13 +114,41 @@ const cannotRun = (program: string, cause: Error): PodnetError =>
     cause,
   });
 
-function identify(pid: number, runDir: string): VmRecord {
+const launcherMissing = (program: string, cause: Error): PodnetError =>
+  new PodnetError("JAIL_FAILED", `The launcher "${program}" cannot be run: ${cause.message}`, {
+    hint: "Build it: ./scripts/build-jail",
+    cause,
+  });
+
+/** The pid of a QEMU the launcher has started. */
+async function jailedPid(stream: Readable): Promise<number> {
+  const { pid, ready, error } = await readReport(stream);
+  if (pid !== undefined && ready) return pid;
+  throw new PodnetError("JAIL_FAILED", `QEMU cannot be shut in: ${error ?? "no word of it"}`, {
+    hint: 'See "Confinement" in the guide; qemu.confine = "off" does without',
+    details: { error: error ?? "" },
+  });
+}
+
+/** The launcher ends right after its QEMU; one that was killed ends before, and its QEMU runs on. */
+async function endOf(record: VmRecord, how: string): Promise<string> {
+  for (;;) {
+    try {
+      if (!isRunning(record)) return how;
+    } catch {
+      // A look that fails proves no end.
+    }
+    await delay(100, undefined, { ref: false });
+  }
+}
+
+function identify(pid: number, { runDir, jail }: VmPlan): VmRecord {
   return {
     pid,
     // A child that has ended already is a zombie until its exit is delivered, and still has a start time.
     startTime: processStartTime(pid) ?? "0",
     bootId: bootId(),
-    uid: process.getuid?.() ?? 0,
+    uid: jail?.uid ?? process.getuid?.() ?? 0,
     runDir,
   };
 }
@@ -126,16 +168,23 @@ export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): 
   }
 }
 
-/** Finds a QEMU of this run directory whose record was never written: the daemon died in between. */
+/**
+ * Finds a QEMU of this plan whose record was never written: the daemon died in between. One in a jail is in its control
+ * group; any other has the run directory as working directory.
+ */
 export function findProcess(plan: VmPlan): VmRecord | undefined {
   const runDir = realPath(plan.runDir);
-  for (const entry of readdirSync("/proc")) {
-    if (!/^[0-9]+$/.test(entry)) continue;
+  const { jail } = plan;
+  const candidates =
+    jail === undefined
+      ? readdirSync("/proc").map(Number).filter(Number.isInteger)
+      : jail.cgroups.flatMap(({ path }) => membersOf(path));
+  for (const pid of candidates) {
     try {
-      if (readlinkSync(`/proc/${entry}/cwd`) !== runDir) continue;
-      const words = readFileSync(`/proc/${entry}/cmdline`, "utf8").split("\0");
+      if (jail === undefined && readlinkSync(`/proc/${pid}/cwd`) !== runDir) continue;
+      const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
       if (!words.includes(`guest=podnet-${plan.podId},debug-threads=on`)) continue;
-      return identify(Number(entry), plan.runDir);
+      return identify(pid, plan);
     } catch {
       // It ended while we looked, or is none of ours.
     }

@@ -1,42 +1,57 @@
-import { chmod, mkdir, open, rmdir, unlink } from "node:fs/promises";
+import { chmod, chown, mkdir, open, readdir, rmdir, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { crossAsync } from "../../core/crossing.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
-import { vmSockets } from "../driver.ts";
+import { type VmPlan, vmSockets } from "../driver.ts";
 import { vmFiles } from "./argv.ts";
 
-const names = [...Object.values(vmSockets), ...Object.values(vmFiles)];
+const names: readonly string[] = [...Object.values(vmSockets), ...Object.values(vmFiles)];
 
 const what = (path: string): string => `Cannot use the run directory "${path}"`;
 
-/** Makes the VM's directory (0700) and the ones above it; leftovers of an earlier VM in it are removed. */
-export async function makeRunDir(path: string): Promise<void> {
+type RunDir = Pick<VmPlan, "runDir" | "jail">;
+
+/**
+ * Makes the VM's directory and the ones above it; leftovers of an earlier VM in it are removed. It is open to podnetd
+ * alone, and to a jailed QEMU by its group: that one may make sockets in it, but not replace what is not its own (the
+ * sticky bit), such as its log.
+ */
+export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
   try {
     await crossAsync("file", "make run directory", () =>
       mkdir(path, { recursive: true, mode: 0o700 }),
     );
     // It may have been there before, with other rights.
-    await crossAsync("file", "close run directory to others", () => chmod(path, 0o700));
+    if (jail !== undefined) {
+      const owner = process.getuid?.() ?? 0;
+      await crossAsync("file", "give run directory a group", () => chown(path, owner, jail.uid));
+    }
+    const mode = jail === undefined ? 0o700 : 0o1770;
+    await crossAsync("file", "close run directory to others", () => chmod(path, mode));
   } catch (error) {
     throw fileError(error, what(path));
   }
-  await removeFiles(path);
+  await removeFiles(path, names);
 }
 
-/** Removes QEMU's files, and the directory when nothing else is in it. Absent means success. */
-export async function removeRunDir(path: string): Promise<void> {
-  await removeFiles(path);
+/**
+ * Removes QEMU's files, and the directory when nothing else is in it; what a jailed QEMU left there is all its own (it can
+ * make no directory), whatever its name. Absent means success.
+ */
+export async function removeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
+  const others = jail === undefined ? [] : await readdir(path).catch(() => []);
+  await removeFiles(path, new Set([...names, ...others]));
   const removed = crossAsync("file", "remove run directory", () => rmdir(path));
   await removed.catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
 }
 
-async function removeFiles(path: string): Promise<void> {
+async function removeFiles(path: string, all: Iterable<string>): Promise<void> {
   await Promise.all(
-    names.map((name) =>
-      crossAsync("file", `remove ${name}`, () => unlink(join(path, name))).catch(
-        unless(path, "ENOENT", "ENOTDIR"),
-      ),
+    Array.from(all, (name) =>
+      crossAsync("file", `remove ${names.includes(name) ? name : "leftover"}`, () =>
+        unlink(join(path, name)),
+      ).catch(unless(path, "ENOENT", "ENOTDIR")),
     ),
   );
 }

@@ -19,7 +19,8 @@ import { ConsoleRing, drainConsole } from "./console.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
 import { isRunning } from "./process.ts";
-import { boundLog, lastLine, logTail, removeRunDir } from "./run-dir.ts";
+import { removeRemains } from "./remains.ts";
+import { boundLog, lastLine, logTail } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
 
 export interface OpenVmOptions {
@@ -281,6 +282,6 @@ export class QemuVm implements RunningVm {
     await endProcess(this.record, { told: (await told) ?? false });
     if (this.#options.ended === undefined) await this.#exited("it was stopped");
     await this.#gone.promise;
-    await removeRunDir(this.record.runDir);
+    await removeRemains(this.#options.plan);
   }
 }

@@ -90,10 +90,19 @@ test("disks, with a path full of QEMU's own syntax", (t) => {
     driver: "qcow2",
     "node-name": "disk0",
     "read-only": true,
-    file: { driver: "file", filename: path, "read-only": true },
+    file: { driver: "file", filename: "/dev/fdset/0", "read-only": true },
   });
   t.is(argv[at + 3], "virtio-blk-pci,id=disk0,drive=disk0,serial=disk0,bus=pcie.0,addr=0x8");
-  t.is((JSON.parse(argv[at + 5] ?? "") as { file: { driver: string } }).file.driver, "host_device");
+  t.is((JSON.parse(argv[at + 7] ?? "") as { file: { driver: string } }).file.driver, "host_device");
+  // Its descriptor and, for people, its path: a comma is written twice there, all else has no meaning.
+  t.deepEqual(argv.slice(at - 2, at), [
+    "-add-fd",
+    `fd=3,set=0,opaque=/disks/a,,readonly=off,,"b"\n=c`,
+  ]);
+  t.is(argv[at + 5], "fd=4,set=1,opaque=/dev/vg/data");
+  // A clone's memory is the first that it inherits.
+  const cloned = qemuArgv({ ...plan, disks }, host, "clone");
+  t.is(cloned[cloned.lastIndexOf("-add-fd") + 1], "fd=5,set=1,opaque=/dev/vg/data");
 });
 
 const refusals: readonly (readonly [string, Partial<VmPlan>])[] = [

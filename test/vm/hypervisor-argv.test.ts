@@ -32,9 +32,14 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
   t.deepEqual(
     blocks.map(({ inserted }) => [inserted.file, inserted.ro]),
     [
-      [name("disk"), true],
-      [name("disk"), true],
+      ["/dev/fdset/0", true],
+      ["/dev/fdset/1", true],
     ],
+  );
+  const sets = (await ask.call(witness, "query-fdsets", {})) as { fds: { opaque: string }[] }[];
+  t.deepEqual(
+    sets.flatMap(({ fds }) => fds.map(({ opaque }) => opaque)),
+    [name("disk"), name("disk")],
   );
   await vm.stop({ graceMs: 0 });
 });

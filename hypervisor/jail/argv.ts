@@ -1,0 +1,36 @@
+import type { VmPlan } from "../driver.ts";
+
+/** What the launcher's words depend on beside the plan. */
+export interface JailHost {
+  /** Absolute path of podnet-jail. */
+  readonly launcher: string;
+  /** The descriptor on which it reports; those from 3 up to it are QEMU's to inherit. */
+  readonly reportFd: number;
+  readonly accelerator: "kvm" | "tcg";
+  /** Group that may open /dev/kvm, when QEMU needs it. */
+  readonly kvmGroup?: number;
+}
+
+/** QEMU's own sandbox: what the jail's filter leaves, it refuses from the moment QEMU has started up. */
+export const sandboxWords = [
+  "-sandbox",
+  "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+] as const;
+
+/** What goes before QEMU's own command line: the launcher and all that QEMU will see. Nothing for a plan without jail. Pure. */
+export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
+  const { jail } = plan;
+  if (jail === undefined) return [];
+  const kvm = host.accelerator === "kvm";
+  return [
+    host.launcher,
+    ["--uid", `${jail.uid}`],
+    kvm && host.kvmGroup !== undefined ? ["--group", `${host.kvmGroup}`] : [],
+    ["--run", plan.runDir],
+    ["--report", `${host.reportFd}`],
+    ...jail.cgroups.map(({ path }) => ["--cgroup", path]),
+    ["--read", plan.kernel, "--read", plan.initrd],
+    kvm ? ["--device", "/dev/kvm"] : [],
+    ["--"],
+  ].flat();
+}

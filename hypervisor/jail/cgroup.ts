@@ -1,0 +1,75 @@
+import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { cross } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { CgroupPlan } from "../driver.ts";
+
+/** Longest wait for the last process of a group to be gone; a killed one still has its memory to return. */
+const emptyMs = 10_000;
+
+/** Makes the groups of a VM and sets their limits; one that is there already is used. Throws `SYSCALL_FAILED`. */
+export function makeCgroups(cgroups: readonly CgroupPlan[]): void {
+  for (const { path, files } of cgroups) {
+    try {
+      cross("file", "make cgroup", () => mkdirSync(path, { recursive: true }));
+      for (const [name, value] of files)
+        cross("file", `set ${name}`, () => writeFileSync(`${path}/${name}`, value));
+    } catch (error) {
+      throw fileError(error, `Cannot set up the control group "${path}"`);
+    }
+  }
+}
+
+/**
+ * Ends whatever runs in the groups of a VM and removes them. Absent means success.
+ * Throws `INTERNAL` when a process does not end, `SYSCALL_FAILED`.
+ */
+export async function removeCgroups(cgroups: readonly CgroupPlan[]): Promise<void> {
+  const end = performance.now() + emptyMs;
+  for (const { path } of cgroups) {
+    for (let waitMs = 1; !tryRemove(path); waitMs = Math.min(waitMs * 2, 20)) {
+      const pids = membersOf(path);
+      if (performance.now() > end) throw doesNotEmpty(path, pids);
+      for (const pid of pids) kill(pid);
+      await delay(waitMs);
+    }
+  }
+}
+
+/** False while somebody is in it. */
+function tryRemove(path: string): boolean {
+  try {
+    cross("file", "remove cgroup", () => rmdirSync(path));
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT") return true;
+    if (code === "EBUSY") return false;
+    throw fileError(error, `Cannot remove the control group "${path}"`);
+  }
+}
+
+/** Pids of the processes in a group, those of other pid namespaces left out; none when there is no such group. */
+export function membersOf(path: string): readonly number[] {
+  try {
+    const text = readFileSync(`${path}/cgroup.procs`, "latin1");
+    return text.split("\n").map(Number).filter(Boolean);
+  } catch {
+    return [];
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    cross("signal", "SIGKILL", () => process.kill(pid, "SIGKILL"));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+const doesNotEmpty = (path: string, pids: readonly number[]): PodnetError =>
+  new PodnetError("INTERNAL", `Processes in "${path}" do not end: ${pids.join(" ")}`, {
+    hint: "Look for a hung device below them; the pod's resources stay taken until they are gone",
+    details: { path },
+  });

@@ -1,0 +1,286 @@
+/*
+ * Runs a program as a user of its own, in namespaces of its own, on a root that holds what it was told and nothing else.
+ *
+ *   podnet-jail --uid N --run DIR --report FD [--cgroup DIR]... [--read PATH]... [--device PATH]... [--group GID]
+ *               -- PROGRAM [ARGUMENT]...
+ *
+ * The program inherits descriptors 0 to FD - 1 and no other. On FD stands `pid N` with its pid as seen from here, then
+ * `ready` right before it is executed or `error TEXT`; the end of the stream tells that it runs, or has failed.
+ * With nobody left to read `ready`, it is not executed: what no podnetd knows of never comes to be.
+ * The process that was started stays, does nothing but wait, and ends the way the program ended.
+ *
+ * Linux 5.12 or later (mount_setattr). Every failure ends the start; nothing is ever left out to get on.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <linux/filter.h>
+#include <linux/mount.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define UMOUNT_DETACH 2
+#define MANY 64
+#define FAILED 125
+
+enum kind { READ, DEVICE, RUN };
+
+/* A mount to be: taken from the host's files before the root changes, put in place after. */
+struct piece {
+    const char *path;
+    enum kind kind;
+    int tree;
+    int directory;
+    char link[256];
+};
+
+static struct {
+    unsigned uid, group;
+    int has_group, report, cgroups, pieces;
+    const char *run, *cgroup[MANY];
+    struct piece piece[MANY];
+} jail = {.report = -1};
+
+/* What a dynamic program of a usual distribution needs, as far as it is there. */
+static const char *const system_paths[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache",
+                                           "/usr/share/qemu", "/usr/share/seabios"};
+static const char *const system_devices[] = {"/dev/null", "/dev/zero", "/dev/urandom"};
+
+static _Noreturn void fail(const char *what, const char *of) {
+    const char *why = errno ? strerror(errno) : "not usable";
+    dprintf(jail.report >= 0 ? jail.report : 2, "error %s %s: %s\n", what, of, why);
+    _exit(FAILED);
+}
+
+static void check(long result, const char *what, const char *of) {
+    if (result < 0) fail(what, of);
+}
+
+static void add(const char *path, enum kind kind) {
+    errno = 0;
+    if (jail.pieces == MANY || path[0] != '/') fail("take path", path);
+    jail.piece[jail.pieces++] = (struct piece){.path = path, .kind = kind, .tree = -1};
+}
+
+static unsigned number(const char *text, unsigned long most) {
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value > most) fail("read number", text);
+    return (unsigned)value;
+}
+
+/* Every word before `--` is an option followed by its value. Answers the program and its arguments. */
+static char **parse(char **word) {
+    for (word++; *word && strcmp(*word, "--"); word += 2) {
+        const char *option = word[0], *value = word[1];
+        errno = 0;
+        if (!value) fail("read option", option);
+        /* User 0 is what the jail is for keeping away. */
+        if (!strcmp(option, "--uid")) jail.uid = number(value, 0xfffffffeu);
+        else if (!strcmp(option, "--group")) jail.group = number(value, 0xfffffffeu), jail.has_group = 1;
+        else if (!strcmp(option, "--report")) jail.report = (int)number(value, 1023);
+        else if (!strcmp(option, "--run")) jail.run = value;
+        else if (!strcmp(option, "--read")) add(value, READ);
+        else if (!strcmp(option, "--device")) add(value, DEVICE);
+        else if (!strcmp(option, "--cgroup") && jail.cgroups < MANY) jail.cgroup[jail.cgroups++] = value;
+        else fail("read option", option);
+    }
+    errno = 0;
+    if (!*word || !word[1]) fail("find", "PROGRAM");
+    if (!jail.uid || !jail.run || jail.report < 3) fail("find", "--uid, --run and --report");
+    add(word[1], READ);
+    add(jail.run, RUN);
+    return word + 1;
+}
+
+static void join(const char *cgroup) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    check(fd, "open", path);
+    check(write(fd, "0", 1), "join", cgroup);
+    close(fd);
+}
+
+/* Takes a piece as a detached mount, or its link: /lib is one where /usr is merged. */
+static void take(struct piece *piece, int optional) {
+    struct stat is;
+    if (optional && lstat(piece->path, &is) < 0) return;
+    if (optional && S_ISLNK(is.st_mode)) {
+        ssize_t length = readlink(piece->path, piece->link, sizeof piece->link - 1);
+        check(length, "read link", piece->path);
+        return;
+    }
+    piece->tree = (int)syscall(SYS_open_tree, AT_FDCWD, piece->path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    check(piece->tree, "open", piece->path);
+    check(fstat(piece->tree, &is), "look at", piece->path);
+    piece->directory = S_ISDIR(is.st_mode);
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
+    if (piece->kind != DEVICE) attr.attr_set |= MOUNT_ATTR_NODEV;
+    if (piece->kind != RUN) attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (piece->kind != READ) attr.attr_set |= MOUNT_ATTR_NOEXEC;
+    check(syscall(SYS_mount_setattr, piece->tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr),
+          "protect", piece->path);
+}
+
+static int filesystem(const char *type, const char *key, const char *value, unsigned attributes) {
+    int context = (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+    check(context, "open filesystem", type);
+    check(syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, key, value, 0), "set up", type);
+    check(syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0), "create", type);
+    int made = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, attributes);
+    check(made, "mount", type);
+    close(context);
+    return made;
+}
+
+static void place(int tree, const char *path) {
+    check(syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH), "mount", path);
+}
+
+/* Makes the directories above a path, on the new root. */
+static void parents(const char *path) {
+    char part[4096];
+    if (strlen(path) >= sizeof part) errno = ENAMETOOLONG, fail("make", path);
+    strcpy(part, path);
+    for (char *at = strchr(part + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = 0;
+        if (mkdir(part, 0755) < 0 && errno != EEXIST) fail("make", part);
+        *at = '/';
+    }
+}
+
+static void put(const struct piece *piece) {
+    if (piece->link[0]) {
+        parents(piece->path);
+        check(symlink(piece->link, piece->path), "link", piece->path);
+    }
+    if (piece->tree < 0) return;
+    parents(piece->path);
+    /* It is there already below a directory that was put before. */
+    int made = piece->directory ? mkdir(piece->path, 0755) : mknod(piece->path, S_IFREG | 0444, 0);
+    if (made < 0 && errno != EEXIST && errno != EROFS) fail("make", piece->path);
+    place(piece->tree, piece->path);
+    close(piece->tree);
+}
+
+/* The new root: a tmpfs that holds the pieces and a /proc of the program's own processes, itself read-only. */
+static void change_root(void) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY, .propagation = MS_PRIVATE};
+    struct mount_attr apart = {.propagation = MS_PRIVATE};
+    check(syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &apart, sizeof apart), "part from", "the host's mounts");
+    struct piece fixed[MANY];
+    int count = 0;
+    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++, count++) {
+        fixed[count] = (struct piece){.path = system_paths[i], .kind = READ, .tree = -1};
+        take(&fixed[count], 1);
+    }
+    for (size_t i = 0; i < sizeof system_devices / sizeof *system_devices; i++, count++) {
+        fixed[count] = (struct piece){.path = system_devices[i], .kind = DEVICE, .tree = -1};
+        take(&fixed[count], 0);
+    }
+    for (int i = 0; i < jail.pieces; i++) take(&jail.piece[i], 0);
+    int root = filesystem("tmpfs", "mode", "755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    int proc = filesystem("proc", "subset", "pid", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    /* Any directory serves: from here on it is the root. */
+    place(root, jail.run);
+    check(fchdir(root), "enter", "the new root");
+    check(syscall(SYS_pivot_root, ".", "."), "change", "root");
+    check(syscall(SYS_umount2, ".", UMOUNT_DETACH), "let go of", "the old root");
+    check(chdir("/"), "enter", "/");
+    for (int i = 0; i < count; i++) put(&fixed[i]);
+    for (int i = 0; i < jail.pieces; i++) put(&jail.piece[i]);
+    check(mkdir("/proc", 0555), "make", "/proc");
+    place(proc, "/proc");
+    check(syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &attr, sizeof attr), "protect", "/");
+    check(chdir(jail.run), "enter", jail.run);
+    close(root);
+    close(proc);
+}
+
+static void drop_capabilities(void) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}};
+    check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "clear", "ambient capabilities");
+    check(syscall(SYS_capset, &header, none), "drop", "capabilities");
+}
+
+static void drop_privileges(void) {
+    for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; each++)
+        check(prctl(PR_CAPBSET_DROP, each, 0, 0, 0), "drop", "the bounding set");
+    check(setgroups((size_t)jail.has_group, &jail.group), "set", "groups");
+    check(setresgid(jail.uid, jail.uid, jail.uid), "become", "group");
+    check(setresuid(jail.uid, jail.uid, jail.uid), "become", "user");
+    drop_capabilities();
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set", "no_new_privs");
+    errno = 0;
+    if (getuid() != jail.uid || setuid(0) == 0) fail("become", "user");
+}
+
+#include "filter.h"
+
+static void limit(int resource, const char *name, rlim_t most) {
+    struct rlimit limits = {most, most}, now;
+    if (getrlimit(resource, &now) == 0 && now.rlim_max < most) limits.rlim_cur = limits.rlim_max = now.rlim_max;
+    check(setrlimit(resource, &limits), "limit", name);
+}
+
+/* First process of its own pid namespace: with it ends every other one in there. */
+static _Noreturn void confined(char **program) {
+    for (int i = 0; i < jail.cgroups; i++) join(jail.cgroup[i]);
+    check(unshare(CLONE_NEWCGROUP), "make", "a cgroup namespace");
+    check(sethostname("pod", 3), "set", "host name");
+    change_root();
+    limit(RLIMIT_CORE, "core files", 0);
+    limit(RLIMIT_NOFILE, "open files", 4096);
+    check(fcntl(jail.report, F_SETFD, FD_CLOEXEC), "keep", "the report");
+    check(syscall(SYS_close_range, jail.report + 1, ~0u, 0), "close", "descriptors");
+    /* Its sockets are for podnetd, which is another user; nobody else gets at the directory. */
+    umask(0);
+    drop_privileges();
+    install_filter();
+    if (write(jail.report, "ready\n", 6) != 6) _exit(FAILED);
+    execv(program[0], program);
+    fail("execute", program[0]);
+}
+
+int main(int count, char **words) {
+    char **program = parse(words);
+    const int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | SIGCHLD;
+    /* Nobody who reads any more: the write fails, and with it the start. */
+    signal(SIGPIPE, SIG_DFL);
+    long child = syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+    check(child, "make", "namespaces");
+    if (child == 0) confined(program);
+    dprintf(jail.report, "pid %ld\n", child);
+    drop_capabilities();
+    check(syscall(SYS_close_range, 0, ~0u, 0), "close", "descriptors");
+    /* Nobody who looks for the program by its words is to find this. */
+    memset(words[1], 0, (size_t)(words[count - 1] + strlen(words[count - 1]) - words[1]));
+    int status;
+    while (waitpid((pid_t)child, &status, 0) < 0)
+        if (errno != EINTR) _exit(FAILED);
+    if (WIFSIGNALED(status)) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status));
+    }
+    return WEXITSTATUS(status);
+}

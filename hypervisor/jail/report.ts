@@ -1,0 +1,28 @@
+import type { Readable } from "node:stream";
+
+/** What the launcher has said: see podnet-jail.c. */
+export interface JailReport {
+  /** QEMU's pid as seen from here. */
+  readonly pid: number | undefined;
+  /** QEMU was about to be executed. */
+  readonly ready: boolean;
+  /** Why it was not. */
+  readonly error: string | undefined;
+}
+
+/** Reads the launcher's report. Pure. */
+export function parseReport(text: string): JailReport {
+  const pid = /^pid (\d+)$/m.exec(text)?.[1];
+  const error = /^error (.*)$/m.exec(text)?.[1];
+  // `ready` is said before the execution that may fail.
+  const ready = error === undefined && /^ready$/m.test(text);
+  return { pid: pid === undefined ? undefined : Number(pid), ready, error };
+}
+
+/** The report as it is when its stream ends: once QEMU is executed or the start has failed. */
+export async function readReport(stream: Readable): Promise<JailReport> {
+  let text = "";
+  stream.setEncoding("utf8");
+  for await (const chunk of stream) text += String(chunk);
+  return parseReport(text);
+}
