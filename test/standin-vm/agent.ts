@@ -23,7 +23,7 @@ import {
 import { TtyDecoder, encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
 import type { Behaviour } from "./behaviour.ts";
 import { newEpoch, type GuestNetwork } from "./guest-network.ts";
-import { Processes } from "./processes.ts";
+import { noSuch, Processes } from "./processes.ts";
 import type { Wire } from "./wire.ts";
 
 const packageVersion = "standin";
@@ -49,6 +49,7 @@ export class Agent {
   #decoder = new CtlDecoder();
   #ttyDecoder = new TtyDecoder();
   #epoch = newEpoch();
+  #started = false;
   #announced = false;
   #work: Promise<void> = Promise.resolve();
   /** Counts host connections and starts: an answer is for its own alone. */
@@ -63,7 +64,9 @@ export class Agent {
       ended: (event) => this.#say(command.processAsyncEvent, event),
     });
     this.#handlers = this.#commands();
-    control.joined = () => this.#announce();
+    control.joined = () => {
+      if (this.#started) this.#announce();
+    };
     control.left = () => this.#forget();
     control.received = (bytes) => this.#received(bytes);
     tty.received = (bytes) => {
@@ -75,14 +78,14 @@ export class Agent {
     };
   }
 
-  /** The agent starts, at the boot or anew: another epoch, and READY. */
+  /** The agent starts, at the boot or anew, its ports being open: another epoch, and READY. */
   start(): void {
     this.#forget();
     this.#processes.forget();
     this.#epoch = newEpoch();
+    this.#started = true;
     this.#announced = false;
-    this.#options.tty.open();
-    this.#options.control.open();
+    if (this.#options.control.connected) this.#announce();
   }
 
   #forget(): void {
@@ -130,11 +133,16 @@ export class Agent {
 
   #commands(): ReadonlyMap<number, Handler> {
     const nothing = (): Answer => undefined;
+    const noContainer = (): never => {
+      throw noSuch("container");
+    };
     return new Map<number, Handler>([
       [command.ping, nothing],
       [command.ready, nothing],
       [command.onlineCpuMem, nothing],
       [command.getVersion, getVersion],
+      [command.killContainer, noContainer],
+      [command.removeContainer, noContainer],
       [command.hello, (payload) => this.#hello(payload)],
       [command.configure, (payload) => this.#configure(payload)],
       [command.execCmd, quietly((payload) => this.#processes.exec(payload))],

@@ -19,13 +19,16 @@ export class Chardev {
     this.id = id;
     this.path = path;
     this.#user = user;
+  }
+
+  listen(): void {
     // QEMU replaces what is there.
-    rmSync(path, { force: true });
+    rmSync(this.path, { force: true });
     createServer({ pauseOnConnect: true }, (socket) => {
       socket.on("error", () => {});
       this.#waiting.push(socket);
       this.#serve();
-    }).listen(path);
+    }).listen(this.path);
   }
 
   get connected(): boolean {

@@ -42,7 +42,7 @@ export class Guest {
       network: this.network,
       behaviour,
       commandCame: options.commandCame,
-      powerOff: options.powerOff,
+      powerOff: () => this.#powerOff(),
     });
   }
 
@@ -75,7 +75,7 @@ export class Guest {
     this.#later("garbage-after", () => this.#forEver(() => noise(4096)));
     this.#later("huge-after", () => this.#huge());
     this.#later("die-after", () => this.#ports(false));
-    this.#later("poweroff-after", () => this.#options.powerOff());
+    this.#later("poweroff-after", () => this.#powerOff());
     this.#later("reset-after", () => this.#options.reset());
     this.#later("flood", () => this.#forEver(() => encodeCtlFrame(command.cmdFinished)));
     this.#restartAgain();
@@ -89,6 +89,11 @@ export class Guest {
       this.#agent.start();
       this.#restartAgain();
     });
+  }
+
+  #powerOff(): void {
+    this.#ports(false);
+    this.#options.powerOff();
   }
 
   #ports(open: boolean): void {

@@ -34,9 +34,7 @@ export class Processes {
     const { container, process: spec } = parseExecCmd(payload);
     if (container !== agentContainer) throw noSuch("container");
     const [program = "", ...args] = spec.args;
-    const begin = programs[program.replace(/^.*\//, "")];
-    if (begin === undefined)
-      throw new PodnetError("SYSCALL_FAILED", `Cannot run "${program}": ENOENT`);
+    const begin = programs[program.replace(/^.*\//, "")] ?? missing;
     const key = spec.id;
     const process: Process = {
       spec,
@@ -51,7 +49,10 @@ export class Processes {
     };
     this.#running.set(key, process);
     // After the answer to EXECCMD.
-    setImmediate(() => begin(process, args, (data) => this.#events.output(spec.stdio, data)));
+    const output = (data: Uint8Array): void => this.#events.output(spec.stdio, data);
+    const complain = (text: string): void =>
+      this.#events.output(spec.terminal ? spec.stdio : spec.stderr, encodeUtf8(text));
+    setImmediate(() => begin(process, args, output, complain));
   }
 
   signal(payload: Uint8Array): void {
@@ -77,7 +78,14 @@ type Program = (
   process: Process,
   args: readonly string[],
   output: (data: Uint8Array) => void,
+  complain: (text: string) => void,
 ) => void;
+
+/** What the agent does for a program that is not there. */
+const missing: Program = (process, _, __, complain) => {
+  complain(`podnet-guest: ${process.spec.args[0]}: No such file or directory\n`);
+  process.exit(127);
+};
 
 const programs: Readonly<Record<string, Program>> = {
   true: (process) => process.exit(0),
@@ -95,5 +103,5 @@ const programs: Readonly<Record<string, Program>> = {
   },
 };
 
-const noSuch = (what: "container" | "process"): PodnetError =>
+export const noSuch = (what: "container" | "process"): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", `no such ${what}`);

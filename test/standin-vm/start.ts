@@ -90,6 +90,11 @@ class StandIn {
   run(): void {
     const { pidFile, paused } = this.#line;
     if (pidFile !== undefined) writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 });
+    // In QEMU's order: whoever sees one knows that those before it are there.
+    for (const id of this.#line.sockets.keys())
+      this.#allChardevs()
+        .find((chardev) => chardev.id === id)
+        ?.listen();
     for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const)
       process.on(signal, () => void this.#end({ guest: false, reason: "host-signal" }));
     const dieAfter = this.#behaviour.number("die-after");
@@ -102,6 +107,11 @@ class StandIn {
     const path = id === undefined ? undefined : sockets.get(id);
     if (id === undefined || path === undefined) return undefined;
     return new Chardev(id, path, { connected: (socket) => void socket.resume() });
+  }
+
+  #allChardevs(): readonly Chardev[] {
+    const others = [...this.#monitors, ...this.#guest.wires].map(({ chardev }) => chardev);
+    return this.#console === undefined ? others : [this.#console, ...others];
   }
 
   #event(name: string, data?: Json): void {

@@ -44,6 +44,10 @@ export class Wire {
     this.#socket?.pause();
   }
 
+  get connected(): boolean {
+    return this.#socket !== undefined;
+  }
+
   get isOpen(): boolean {
     return this.#open;
   }

@@ -20,7 +20,7 @@ export interface BareMachine extends AsyncDisposable {
   stderr(): Promise<string>;
 }
 
-/** Starts QEMU, or what stands in for it, and waits for its monitor. */
+/** Starts QEMU, or what stands in for it; `connect` waits for its sockets. */
 export async function startBare(qemu: string, plan: VmPlan): Promise<BareMachine> {
   await mkdir(plan.runDir, { recursive: true });
   const [program, ...args] = qemuArgv(plan, { qemu, accelerator: "tcg", tbSizeMib: 32 });
