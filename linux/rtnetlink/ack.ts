@@ -44,6 +44,7 @@ export function parseAck(message: NetlinkMessage): Ack {
   if (message.type !== NLMSG_ERROR) throw malformed(`type ${message.type} is no ack`);
   // struct nlmsgerr: the error, the request's header, and unless capped the request itself.
   const requestSize = reader.u32(4);
+  if (requestSize > 0x7fffffff) throw malformed(`an ack of a request of ${requestSize} bytes`);
   const copied = (message.flags & NLM_F_CAPPED) !== 0 ? headerSize : (requestSize + 3) & ~3;
   const withAttributes = (message.flags & NLM_F_ACK_TLVS) !== 0;
   return verdict(

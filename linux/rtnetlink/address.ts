@@ -1,4 +1,6 @@
 import {
+  familyBits,
+  familyOf,
   type Ip,
   ipOf,
   type IpPrefix,
@@ -89,10 +91,13 @@ export function parseAddress(payload: Uint8Array): LinkAddress | undefined {
   // Without IFA_LOCAL (IPv6) IFA_ADDRESS is the address; with both, IFA_ADDRESS is the peer's.
   const local = attributes.ip(IFA_LOCAL) ?? address;
   if (local === undefined) throw malformed("an address message without an address");
+  const length = reader.u8(1);
+  if (length > familyBits(familyOf(local)))
+    throw malformed(`an address message with ${local}/${length}`);
   const flags = attributes.u32(IFA_FLAGS) ?? reader.u8(2);
   return {
     index: reader.u32(4),
-    prefix: withLength(local, reader.u8(1)),
+    prefix: withLength(local, length),
     ...(address === undefined || address === local ? {} : { peer: address }),
     ...optional("broadcast", attributes.ip(IFA_BROADCAST)),
     ...optional("label", attributes.text(IFA_LABEL)),

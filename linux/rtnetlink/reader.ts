@@ -29,11 +29,6 @@ export class Reader {
     return this.#view.getUint16(this.#checked(offset, 2), true);
   }
 
-  /** Ports and protocols are in network order even here. */
-  u16be(offset: number): number {
-    return this.#view.getUint16(this.#checked(offset, 2), false);
-  }
-
   u32(offset: number): number {
     return this.#view.getUint32(this.#checked(offset, 4), true);
   }
