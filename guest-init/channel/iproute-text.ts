@@ -9,6 +9,7 @@ import {
   parseIpPrefix,
   parseMac,
 } from "../../core/address.ts";
+import { parseIfName } from "../../core/names.ts";
 import type { GuestRoute, ObservedInterface } from "../protocol/configure.ts";
 
 /** The value after a keyword in a line of words. */
@@ -25,6 +26,9 @@ function attempt<T>(parse: () => T): T | undefined {
     return undefined;
   }
 }
+
+/** What else a guest calls an interface goes into no message of ours. */
+const isName = (name: string): boolean => attempt(() => parseIfName(name)) !== undefined;
 
 interface Draft {
   name: string;
@@ -65,7 +69,9 @@ export function parseIpAddr(text: string): ObservedInterface[] {
       if (prefix !== undefined) draft.addresses.push(prefix);
     }
   }
-  return drafts.flatMap(({ mac, ...rest }) => (mac === undefined ? [] : [{ ...rest, mac }]));
+  return drafts.flatMap(({ mac, ...rest }) =>
+    mac === undefined || !isName(rest.name) ? [] : [{ ...rest, mac }],
+  );
 }
 
 /** Reads `ip route`: IPv4 routes of the main table. */
@@ -77,7 +83,7 @@ export function parseIpRoute(text: string): GuestRoute[] {
     const destination = attempt(() =>
       dest === "default" ? ("0.0.0.0/0" as Cidr) : parseCidr(isIp(dest) ? `${dest}/32` : dest),
     );
-    if (destination === undefined || name === undefined) return [];
+    if (destination === undefined || name === undefined || !isName(name)) return [];
     const via = after(words, "via");
     const gateway: Ip | undefined = via === undefined ? undefined : attempt(() => parseIp(via));
     const metric = Number(after(words, "metric") ?? Number.NaN);

@@ -16,6 +16,9 @@ export function renderResolver(dns: ResolverWords): string {
   return lines.map((line) => `${line}\n`).join("");
 }
 
+/** What the host takes as one word of a guest, see `asWord`: another would cost the guest its whole answer. */
+const isWord = (word: string): boolean => /^[\x21-\x7e]{1,255}$/.test(word);
+
 /** Reads resolv.conf back; what is not understood, such as a server with a zone, is left out. */
 export function parseResolver(text: string): GuestDns {
   const servers: string[] = [];
@@ -28,5 +31,9 @@ export function parseResolver(text: string): GuestDns {
     else if (keyword === "search" || keyword === "domain") search = words;
     else if (keyword === "options") options.push(...words);
   }
-  return { servers: servers.filter(isIp).map((server) => parseIp(server)), search, options };
+  return {
+    servers: servers.filter(isIp).map((server) => parseIp(server)),
+    search: search.filter(isWord),
+    options: options.filter(isWord),
+  };
 }
