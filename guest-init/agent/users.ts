@@ -1,4 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import type { ProcessSpec } from "../protocol/process-messages.ts";
 
 /** Who a process runs as. */
@@ -18,20 +19,26 @@ export interface Accounts {
 const number = /^[0-9]{1,10}$/;
 const rows = (text: string): string[][] => text.split("\n").map((line) => line.split(":"));
 const unknown = (what: string, name: string): PodnetError =>
-  new PodnetError("INVALID_ARGUMENT", `There is no ${what} "${name}" in the guest`);
+  new PodnetError("INVALID_ARGUMENT", `There is no ${what} "${printable(name)}" in the guest`);
+
+/** The largest user or group: the next number, -1, leaves the caller's own as it is (setresuid(2)). */
+const largest = 0xfffffffe;
+
+/** A number of the kernel's. What is none must be refused: cut to 32 bits, or empty, it would be 0, which is root. */
+function idOf(text: string | undefined, what: string, name: string): number {
+  if (text === undefined || !number.test(text) || Number(text) > largest) throw unknown(what, name);
+  return Number(text);
+}
 
 function findUser(name: string, passwd: string): { uid: number; gid: number; home: string } {
   const row = rows(passwd).find((r) => r[0] === name || (number.test(name) && r[2] === name));
-  if (row !== undefined) return { uid: Number(row[2]), gid: Number(row[3]), home: row[5] ?? "/" };
-  if (number.test(name)) return { uid: Number(name), gid: 0, home: "/" };
-  throw unknown("user", name);
+  if (row === undefined) return { uid: idOf(name, "user", name), gid: 0, home: "/" };
+  return { uid: idOf(row[2], "user", name), gid: idOf(row[3], "user", name), home: row[5] ?? "/" };
 }
 
 function findGroup(name: string, group: string): number {
   const row = rows(group).find((r) => r[0] === name);
-  if (row !== undefined) return Number(row[2]);
-  if (number.test(name)) return Number(name);
-  throw unknown("group", name);
+  return idOf(row === undefined ? name : row[2], "group", name);
 }
 
 /** Names and numbers of a process spec as numbers; without a user it is root, as in hyperstart. */
