@@ -81,7 +81,7 @@ export async function logTail(runDir: string, bytes = 2048): Promise<string> {
 
 /** The last line of QEMU's messages without its own name: what a person needs to see, safe to print. */
 export function lastLine(log: string): string {
-  const line = log.split("\n").at(-1) ?? "";
+  const line = log.slice(log.lastIndexOf("\n") + 1);
   return printable(line.replace(/^qemu-system-[a-z0-9_]+: /, ""));
 }
 
