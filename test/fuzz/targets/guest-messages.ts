@@ -1,0 +1,313 @@
+import { deepStrictEqual } from "node:assert";
+import * as container from "../../../guest-init/protocol/container-messages.ts";
+import * as extension from "../../../guest-init/protocol/extension-messages.ts";
+import * as file from "../../../guest-init/protocol/file-messages.ts";
+import * as network from "../../../guest-init/protocol/network-messages.ts";
+import * as pod from "../../../guest-init/protocol/pod-messages.ts";
+import * as process from "../../../guest-init/protocol/process-messages.ts";
+import * as replies from "../../../guest-init/protocol/replies.ts";
+import { choosing, chosen, json, type Target, utf8, valueOf } from "../engine/target.ts";
+
+const folder = "guest-init/protocol";
+const refusals = ["AGENT_PROTOCOL"] as const;
+
+/** A parser whose value, encoded, is read as the same value again. */
+const returning =
+  <T>(parse: (bytes: Uint8Array) => T, encode: (value: T) => Uint8Array) =>
+  (bytes: Uint8Array): void => {
+    const value = valueOf(refusals, () => parse(bytes));
+    if (value !== undefined) deepStrictEqual(parse(encode(value)), value);
+  };
+
+const mac = "52:54:00:12:34:56";
+const config = {
+  requestId: "r1",
+  hostname: "web.example",
+  dns: { servers: ["192.168.123.1", "fd00::1"], search: ["example.org"], options: ["ndots:2"] },
+  interfaces: [
+    { mac, name: "eth0", mtu: 1500, addresses: ["192.168.123.2/24", "fd00::2/64"] },
+    { mac: "52:54:00:12:34:57", name: "eth1", addresses: [] },
+  ],
+  routes: [
+    { destination: "0.0.0.0/0", gateway: "192.168.123.1", interface: "eth0", metric: 5 },
+    { destination: "fd01::/64", interface: "eth0" },
+  ],
+  neighbours: [{ interface: "eth0", address: "192.168.123.1", mac }],
+  waitMs: 5000,
+  clockMs: 1_700_000_000_000,
+  entropy: "00ff",
+};
+const observed = {
+  requestId: "r1",
+  hostname: "web",
+  dns: config.dns,
+  interfaces: [
+    { name: "eth0", mac, index: 2, mtu: 1500, up: true, addresses: ["192.168.123.2/24"] },
+  ],
+  routes: config.routes,
+  clockMs: 1,
+  agentRssKib: 900,
+};
+const hello = { versions: [1], nonce: "n" };
+const helloReply = { version: 1, agent: "0.1.0", epoch: "e", nonce: "n" };
+
+const extensionMessages: Target = {
+  name: "extension-messages",
+  files: [`${folder}/extension-messages.ts`, `${folder}/fields.ts`],
+  seeds: [
+    ...[hello, helloReply, config, observed, { entropy: "00ff", clockMs: 1 }].map((value, i) =>
+      chosen(i, json(value)),
+    ),
+    chosen(3, json({ ...observed, hostname: "h".repeat(256) })),
+    chosen(3, json({ ...observed, interfaces: [{ ...observed.interfaces[0], up: 1 }] })),
+    chosen(4, json({ entropy: "0g", clockMs: 1 })),
+    chosen(0, utf8("[".repeat(500))),
+    chosen(1, Uint8Array.of(0xff, 0xfe, 0x7b)),
+  ],
+  words: [
+    "requestId",
+    "hostname",
+    "dns",
+    "servers",
+    "search",
+    "options",
+    "interfaces",
+    "routes",
+    "neighbours",
+    "waitMs",
+    "clockMs",
+    "entropy",
+    "mac",
+    "name",
+    "mtu",
+    "addresses",
+    "gateway",
+    "metric",
+    "eth0",
+    "..",
+    "::",
+    "fe80::1",
+    "10.0.0.0/8",
+    "00:00:00:00:00:00",
+    "01:00:5e:00:00:01",
+    "x".repeat(256),
+    "zz",
+    "-eth0",
+  ],
+  run: choosing([
+    returning(extension.parseHelloRequest, extension.encodeHelloRequest),
+    returning(extension.parseHelloReply, extension.encodeHelloReply),
+    returning(extension.parseGuestConfig, extension.encodeGuestConfig),
+    returning(extension.parseObservedGuest, extension.encodeObservedGuest),
+    returning(extension.parseAwakening, extension.encodeAwakening),
+  ]),
+};
+
+/** What a guest says when it refuses: kept short and fit for a log. */
+function readFailure(bytes: Uint8Array): void {
+  const failure = replies.parseFailure(bytes);
+  for (const text of Object.values(failure) as string[]) {
+    if (text.length > 2500) throw new Error(`A reason of ${text.length} characters`);
+    if (/[\u0000-\u001f\u007f-\u009f\u202e]/.test(text))
+      throw new Error("A reason with control characters");
+  }
+  const { message, code } = replies.refusal("it", bytes);
+  if (code !== "AGENT_REFUSED" || message.length > 2600) throw new Error(message);
+}
+
+const replyMessages: Target = {
+  name: "replies",
+  files: [`${folder}/replies.ts`],
+  seeds: [
+    chosen(0, replies.encodeVersion()),
+    chosen(1, replies.encodeVersion(17)),
+    chosen(
+      2,
+      replies.encodeFailure({ message: "no such device", field: "interfaces[0]", errno: "ENODEV" }),
+    ),
+    chosen(2, replies.encodeFailure({ message: "x".repeat(500) })),
+    chosen(2, replies.encodeErrorText("no\u001b[2J such process")),
+    chosen(2, replies.encodeErrorText("")),
+  ],
+  words: ["message", "field", "errno", "\u0000", "\u001b", "\u202e", "y".repeat(81)],
+  longest: 8192,
+  run: choosing([
+    (bytes) => valueOf(refusals, () => replies.parseVersion(bytes)),
+    (bytes) => valueOf(refusals, () => replies.parseNext(bytes)),
+    readFailure,
+  ]),
+};
+
+const spec = {
+  id: "p1",
+  user: "root",
+  group: "wheel",
+  additionalGroups: ["7"],
+  terminal: false,
+  stdio: 1,
+  stderr: 2,
+  args: ["sh", "-c", "true"],
+  envs: [{ env: "A", value: "b" }, { env: "B" }],
+  workdir: "/",
+};
+
+const processMessages: Target = {
+  name: "process-messages",
+  files: [`${folder}/process-messages.ts`],
+  seeds: [
+    chosen(0, json({ container: "hyperstart", process: spec })),
+    chosen(0, json({ container: "c", process: { terminal: true, stdio: 1, args: ["sh"] } })),
+    chosen(1, json({ container: "c", process: "p", row: 24, column: 80 })),
+    chosen(1, json({ seq: 3, row: 24, column: 80 })),
+    chosen(2, json({ container: "c", process: "p", signal: 9 })),
+    chosen(3, json({ container: "c", process: "p", event: "finished", status: 137 })),
+  ],
+  words: Object.keys(spec).concat(
+    "container",
+    "process",
+    "seq",
+    "row",
+    "column",
+    "event",
+    "finished",
+    "status",
+  ),
+  run: choosing([
+    returning(process.parseExecCmd, process.encodeExecCmd),
+    returning(process.parseWinSize, process.encodeWinSize),
+    returning(process.parseSignalProcess, process.encodeSignalProcess),
+    returning(process.parseProcessEvent, process.encodeProcessEvent),
+  ]),
+};
+
+const setup = {
+  device: "eth0",
+  newDeviceName: "net0",
+  mtu: 1400,
+  ipAddresses: [
+    { ipAddress: "10.0.0.2", netMask: "255.255.255.0" },
+    { ipAddress: "-fd00::2", netMask: "64" },
+    { ipAddress: "10.0.0.3", netMask: "0x18" },
+  ],
+};
+const routes = {
+  routes: [
+    { dest: "default", gateway: "10.0.0.1", device: "eth0" },
+    { dest: "10.1.0.0/255.255.0.0" },
+    { dest: "any", gateway: "fd00::1" },
+    { dest: "10.2.3.4" },
+    { dest: "fd01::/64", gateway: "fd00::1" },
+  ],
+};
+
+const networkMessages: Target = {
+  name: "network-messages",
+  files: [`${folder}/network-messages.ts`],
+  seeds: [
+    chosen(0, json(setup)),
+    chosen(0, json({ device: "eth0", ipAddress: "10.0.0.2", netMask: "24", mtu: 0 })),
+    chosen(0, json({ device: "eth0", ipAddress: "10.0.0.2" })),
+    chosen(0, json({ device: "" })),
+    chosen(1, json({ routes: [{ dest: "10.0.0.1/8" }] })),
+    chosen(1, json({ routes: [{ dest: "10.0.0.0/8", gateway: "fd00::1" }] })),
+    chosen(1, json(routes)),
+    chosen(1, json({})),
+  ],
+  words: [
+    ...Object.keys(setup),
+    "ipAddress",
+    "netMask",
+    "dest",
+    "gateway",
+    "255.0.255.0",
+    "0x21",
+    "129",
+    "0.0.0.0/0",
+    "all",
+  ],
+  run: choosing([
+    returning(network.parseInterfaceSetup, network.encodeInterfaceSetup),
+    returning(network.parseRouteSetup, network.encodeRouteSetup),
+  ]),
+};
+
+const started = {
+  hostname: "h",
+  dns: ["10.0.0.1"],
+  dnsSearch: ["a.b"],
+  dnsOptions: ["ndots:1"],
+  shareDir: "share",
+  portmappingWhiteLists: { internalNetworks: ["10.0.0.0/8"], externalNetworks: ["0.0.0.0/0"] },
+  interfaces: [setup],
+  routes: routes.routes,
+  containers: [{ id: "c" }],
+};
+const created = {
+  id: "c1",
+  rootfs: "/rootfs",
+  image: "i",
+  addr: "0:0:0",
+  fstype: "ext4",
+  volumes: [
+    { device: "sdb", addr: "a", mount: "/m", fstype: "xfs", readOnly: true, dockerVolume: false },
+    {},
+  ],
+  fsmap: [{ source: "s", path: "p", readOnly: true, dockerVolume: true }, {}],
+  sysctl: { "net.ipv4.ip_forward": "1" },
+  process: spec,
+  restartPolicy: "never",
+  initialize: true,
+  readOnly: true,
+  ports: [{ protocol: "tcp", hostPort: 80, containerPort: 8080 }, {}],
+};
+
+const podMessages: Target = {
+  name: "pod-messages",
+  files: [
+    `${folder}/pod-messages.ts`,
+    `${folder}/container-messages.ts`,
+    `${folder}/file-messages.ts`,
+  ],
+  // Clients of containers only send these; the agent answers that it has none.
+  seeds: [
+    chosen(0, json(started)),
+    chosen(0, json({})),
+    chosen(1, json(created)),
+    chosen(1, json({ id: "c", process: spec })),
+    chosen(2, json({ container: "c", signal: 9 })),
+    chosen(3, json({ container: "c" })),
+    chosen(4, json({ container: "hyperstart", file: "/etc/hosts" })),
+    chosen(5, file.encodeWriteFile({ container: "hyperstart", file: "/a", data: utf8("data }") })),
+  ],
+  words: [
+    ...Object.keys(started),
+    ...Object.keys(created),
+    "container",
+    "signal",
+    "file",
+    "}",
+    "{",
+  ],
+  run: choosing([
+    returning(pod.parseStartPod, pod.encodeStartPod),
+    (bytes) => valueOf(refusals, () => container.parseNewContainer(bytes)),
+    returning(container.parseKillContainer, container.encodeKillContainer),
+    (bytes) => valueOf(refusals, () => container.parseRemoveContainer(bytes)),
+    returning(file.parseReadFile, file.encodeReadFile),
+    (bytes) => {
+      const parsed = valueOf(refusals, () => file.parseWriteFile(bytes));
+      // Keys in another order, or a name holding what its own encoder refuses to write.
+      if (parsed === undefined) return;
+      const again = valueOf(refusals, () => file.encodeWriteFile(parsed));
+      if (again !== undefined) deepStrictEqual(file.parseWriteFile(again), parsed);
+    },
+  ]),
+};
+
+export const guestMessages: readonly Target[] = [
+  extensionMessages,
+  replyMessages,
+  processMessages,
+  networkMessages,
+  podMessages,
+];

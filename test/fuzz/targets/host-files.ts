@@ -1,0 +1,259 @@
+import { deepStrictEqual } from "node:assert";
+import { lastWords } from "../../../daemon/pod/last-words.ts";
+import { hasCapability } from "../../../daemon/preflight.ts";
+import { parseHostTestimony, parseVmTestimony } from "../../../daemon/verify/testimony.ts";
+import { parseOptions } from "../../../guest-init/agent/options.ts";
+import { identify } from "../../../guest-init/agent/users.ts";
+import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
+import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
+import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
+import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
+import { networkMark, ownedBy, parseOwner, podMark } from "../../../network/ownership.ts";
+import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+const elf = new Uint8Array(128);
+elf.set([0x7f, 0x45, 0x4c, 0x46, 2]);
+const elfView = new DataView(elf.buffer);
+elfView.setBigUint64(32, 64n, true);
+elfView.setUint16(54, 56, true);
+elfView.setUint16(56, 1, true);
+const bzImage = new Uint8Array(0x260);
+bzImage.set([0x48, 0x64, 0x72, 0x53], 0x202);
+const packed = (magic: readonly number[]): Uint8Array => {
+  const image = new Uint8Array(3072);
+  image.set(bzImage);
+  image.set(magic, 2560);
+  new DataView(image.buffer).setUint32(0x24c, 64, true);
+  return image;
+};
+const changed = (bytes: Uint8Array, at: number, value: number): Uint8Array =>
+  Uint8Array.from(bytes, (byte, i) => (i === at ? value : byte));
+
+/** Kernels people name, and those of a distribution's package. */
+const images: Target = {
+  name: "kernel-file",
+  files: ["hypervisor/qemu/kernel-file.ts", "guest-init/image/vmlinux.ts"],
+  except: ["extractVmlinux", "unpackWith"],
+  seeds: [
+    elf,
+    elf.subarray(0, 20),
+    changed(elf, 4, 1),
+    bzImage,
+    changed(bzImage, 0x1f1, 9),
+    packed([0x02, 0x21, 0x4c, 0x18]),
+    packed([0x28, 0xb5, 0x2f, 0xfd]),
+    packed([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00]),
+    packed([0x1f, 0x8b]),
+    packed([1]),
+  ],
+  lengths: () =>
+    [32, 36, 54, 56, 72, 96, 0x1f1, 0x1f4, 0x248, 0x24c].map((at) => ({
+      at,
+      bytes: 4,
+      littleEndian: true,
+    })),
+  longest: kernelHeadBytes,
+  run: (bytes) => {
+    for (const size of [0, bytes.length, 2 ** 40]) kernelFault(Buffer.from(bytes), size);
+    const payload = valueOf(["IMAGE_UNREADABLE"], () => bzImagePayload(Buffer.from(bytes)));
+    if (payload !== undefined) valueOf(["IMAGE_UNREADABLE"], () => payloadFormat(payload));
+  },
+};
+
+const processFiles: Target = {
+  name: "proc-text",
+  files: ["hypervisor/qemu/accelerator.ts", "daemon/preflight.ts"],
+  only: ["hasVirtualisation", "hasCapability"],
+  seeds: [
+    chosen(0, utf8("processor : 0\nflags\t\t: fpu vmx sse\nprocessor : 1\nflags : fpu svm\n")),
+    chosen(0, utf8("flags : fpu\n")),
+    chosen(1, utf8("Name:\tnode\nCapEff:\t000001ffffffffff\n")),
+    chosen(1, utf8("CapEff:\t0\n")),
+  ],
+  words: ["flags", ":", " vmx", " svm", "\n", "CapEff:", "ffff"],
+  run: choosing([
+    (bytes) => hasVirtualisation(textOf(bytes)),
+    (bytes) => hasCapability(textOf(bytes), 12n),
+  ]),
+};
+
+const isId = (value: number): boolean =>
+  Number.isInteger(value) && value >= 0 && value < 2 ** 32 - 1;
+const accounts = {
+  user: "app",
+  group: "wheel",
+  more: ["7", "app"],
+  passwd:
+    "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\nshort:x:5\nodd:x::x\n",
+  groups: "root:x:0:\nwheel:x:10:app\napp:x:1000:\nodd:x:\n",
+};
+
+const users: Target = {
+  name: "guest-accounts",
+  files: ["guest-init/agent/users.ts"],
+  seeds: [
+    accounts,
+    { ...accounts, user: "1000" },
+    { ...accounts, user: "4294967296" },
+    { ...accounts, user: "77", group: undefined },
+    { ...accounts, user: undefined, group: "12" },
+    { ...accounts, user: "short" },
+    { ...accounts, user: "odd" },
+    { ...accounts, group: "odd" },
+    { ...accounts, user: "nobody" },
+    { ...accounts, group: "nobody" },
+  ].map(json),
+  words: [
+    "root",
+    "app",
+    "odd",
+    ":",
+    "::",
+    "\n",
+    "0",
+    "4294967295",
+    "4294967296",
+    "9999999999",
+    "-1",
+    "x",
+  ],
+  run: (bytes) => {
+    const input = fields(bytes);
+    const identity = valueOf(["INVALID_ARGUMENT"], () =>
+      identify(
+        {
+          ...(input["user"] === undefined ? {} : { user: String(input["user"]) }),
+          ...(input["group"] === undefined ? {} : { group: String(input["group"]) }),
+          additionalGroups: Array.isArray(input["more"]) ? input["more"].map(String) : [],
+        },
+        { passwd: String(input["passwd"] ?? ""), group: String(input["groups"] ?? "") },
+      ),
+    );
+    if (identity === undefined) return;
+    for (const id of [identity.uid, identity.gid, ...identity.groups])
+      if (!isId(id)) throw new Error(`A process would run as ${id}`);
+  },
+};
+
+function fields(bytes: Uint8Array): Readonly<Record<string, unknown>> {
+  try {
+    return Object(JSON.parse(textOf(bytes))) as Record<string, unknown>;
+  } catch {
+    return { passwd: textOf(bytes), user: "app" };
+  }
+}
+
+/** The kernel's command line reaches PID 1 as arguments. */
+const agentOptions: Target = {
+  name: "agent-options",
+  files: ["guest-init/agent/options.ts"],
+  seeds: [
+    "--channel a --tty b",
+    "--version",
+    "--channel",
+    "--bogus",
+    "quiet ro --tty /dev/x",
+  ].flatMap((line) => [0, 1].map((init) => chosen(init, utf8(line)))),
+  words: ["--channel", "--tty", "--version", " "],
+  run: choosing(
+    [false, true].map((isInit) => (bytes: Uint8Array) => {
+      const parsed = parseOptions(textOf(bytes).split(" "), isInit, { control: "c", tty: "t" });
+      if (isInit && parsed.kind === "usage") throw new Error("PID 1 would not start");
+      if (parsed.kind === "run" && (parsed.channel === "" || parsed.tty === ""))
+        throw new Error("An empty name");
+    }),
+  ),
+};
+
+/** What a guest or QEMU wrote last, as it is shown to people. */
+const lastTexts: Target = {
+  name: "last-words",
+  files: ["daemon/pod/last-words.ts", "hypervisor/qemu/run-dir.ts"],
+  only: ["lastWords", "lastLine"],
+  seeds: [
+    chosen(0, utf8("boot\r\n\u001b[31mKernel panic - not syncing\u001b[0m\r\nend\n")),
+    chosen(0, utf8("login:\n\n")),
+    chosen(1, utf8("warning\nqemu-system-x86_64: -netdev: no\u001b[2J")),
+  ],
+  words: ["Kernel panic", "\u001b[", "\u009b", "\n", "\u202e", "qemu-system-x86_64: "],
+  run: choosing([
+    (bytes) => checkShown(lastWords(bytes).replaceAll("\n", " "), 600),
+    (bytes) => checkShown(lastLine(textOf(bytes)), 80),
+  ]),
+};
+
+function checkShown(text: string, limit: number): void {
+  if (text.length > limit || /[\u0000-\u001f\u007f-\u009f\u202e]/.test(text))
+    throw new Error(JSON.stringify(text));
+}
+
+/** Aliases of links and comments of rules, which others write too. */
+const marks: Target = {
+  name: "marks",
+  files: ["network/ownership.ts"],
+  except: ["chainMark"],
+  seeds: [
+    "podnet:network:default",
+    "podnet:pod:abcdefghijkl:0",
+    "podnet:pod:abcdefghijkl",
+    "podnet:chain:HYPER",
+    "podnet:",
+    "other",
+  ].map(utf8),
+  words: ["podnet:", "pod:", "network:", "chain:", ":", "0", "99999", "\n"],
+  run: (bytes) => {
+    deepStrictEqual(parseOwner(undefined), undefined);
+    const owner = parseOwner(textOf(bytes));
+    if (owner === undefined) return;
+    deepStrictEqual(ownedBy(textOf(bytes), owner.kind, owner.key), true);
+    if (owner.kind === "network") deepStrictEqual(parseOwner(networkMark(owner.key)), owner);
+    if (owner.kind === "pod" && owner.index !== undefined)
+      deepStrictEqual(parseOwner(podMark(owner.key, owner.index)), owner);
+  },
+};
+
+const hostSaid = {
+  links: [
+    {
+      name: "hyper0",
+      index: 2,
+      up: true,
+      mtu: 1500,
+      group: 73,
+      alias: "a",
+      mac: "m",
+      master: "b",
+      kind: "bridge",
+      isolated: true,
+    },
+  ],
+  addresses: [{ link: "hyper0", address: "10.0.0.1", length: 24 }],
+  routes: [{ destination: "10.0.0.0/24", link: "hyper0", table: 254 }],
+};
+const vmSaid = {
+  status: "running",
+  nics: [{ id: "n", driver: "virtio-net-pci", mac: "m", netdev: "d", address: "a" }],
+  pci: [{ id: "n", bus: 1, slot: 2 }],
+};
+
+/** What the witnesses of `podnet verify` print. */
+const testimony: Target = {
+  name: "testimony",
+  files: ["daemon/verify/testimony.ts"],
+  seeds: [chosen(0, json(hostSaid)), chosen(1, json(vmSaid)), chosen(0, utf8("no"))],
+  words: ["links", "addresses", "routes", "status", "nics", "pci", "index", "up"],
+  run: choosing([
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseHostTestimony(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseVmTestimony(textOf(bytes))),
+  ]),
+};
+
+export const hostFiles: readonly Target[] = [
+  images,
+  processFiles,
+  users,
+  agentOptions,
+  lastTexts,
+  marks,
+  testimony,
+];

@@ -1,0 +1,106 @@
+import { deepStrictEqual } from "node:assert";
+import { eventData, type QmpEventName } from "../../../hypervisor/qmp/commands.ts";
+import { LineSplitter } from "../../../hypervisor/qmp/lines.ts";
+import { parseMessage } from "../../../hypervisor/qmp/message.ts";
+import { digest, Random } from "../engine/random.ts";
+import { json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+const refusals = ["QMP_PROTOCOL"] as const;
+const limit = 256;
+const timestamp = { seconds: 1_700_000_000, microseconds: 5 };
+const said = [
+  {
+    QMP: {
+      version: { qemu: { micro: 0, minor: 2, major: 7 }, package: "Debian" },
+      capabilities: ["oob"],
+    },
+  },
+  { QMP: { version: { qemu: { micro: 0, minor: 2, major: 7 }, package: 3 }, capabilities: [1] } },
+  { QMP: { version: { qemu: {} }, capabilities: [] } },
+  { return: {}, id: 2 },
+  { return: [{ label: "x" }] },
+  { error: { class: "GenericError", desc: "no" }, id: 3 },
+  { event: "DEVICE_DELETED", data: { device: "nic0", path: "/machine" }, timestamp },
+  { event: "DEVICE_DELETED", data: { path: "/machine" }, timestamp },
+  {
+    event: "SHUTDOWN",
+    data: { guest: true, reason: "guest-shutdown" },
+    timestamp: { seconds: -1, microseconds: -1 },
+  },
+  { event: "VSERPORT_CHANGE", data: { id: "p", open: true }, timestamp },
+  { event: "STOP", timestamp },
+  { event: "STOP" },
+  { event: "STOP", timestamp: {} },
+];
+const names: readonly QmpEventName[] = [
+  "SHUTDOWN",
+  "RESET",
+  "STOP",
+  "RESUME",
+  "DEVICE_DELETED",
+  "VSERPORT_CHANGE",
+];
+
+const messages: Target = {
+  name: "qmp-message",
+  files: ["hypervisor/qmp/message.ts", "hypervisor/qmp/commands.ts"],
+  seeds: [...said.map(json), utf8("[]"), utf8("x"), utf8("[".repeat(1000))],
+  words: [
+    "QMP",
+    "return",
+    "error",
+    "event",
+    "id",
+    "class",
+    "desc",
+    "data",
+    "timestamp",
+    "seconds",
+    "version",
+    ...names,
+  ],
+  longest: 4096,
+  run: (bytes) => {
+    const message = valueOf(refusals, () => parseMessage(textOf(bytes)));
+    if (message?.kind !== "event") return;
+    for (const name of names) eventData(message, name);
+  },
+};
+
+/** Lines of a stream, cut in some way; the last is what was refused. */
+function lines(bytes: Uint8Array, most: number): string[] {
+  const random = new Random(digest(bytes));
+  const splitter = new LineSplitter(limit);
+  const found: string[] = [];
+  for (let at = 0; at < bytes.length; ) {
+    const part = bytes.subarray(at, at + 1 + random.below(most));
+    at += part.length;
+    const more = valueOf(refusals, () => splitter.push(part));
+    if (more === undefined) return [...found, "refused"];
+    found.push(...more);
+    if (splitter.midLine !== (bytes[at - 1] !== 10)) throw new Error("Not where the line is");
+  }
+  return found;
+}
+
+const splitting: Target = {
+  name: "qmp-lines",
+  files: ["hypervisor/qmp/lines.ts"],
+  seeds: [
+    utf8('{"return":{}}\r\n{"event":"STOP"}\n'),
+    utf8("x".repeat(limit)),
+    utf8(`${"y".repeat(limit)}\n\n`),
+    utf8("z".repeat(limit + 1)),
+  ],
+  words: ["\n", "\r\n", "\u00fc", "{}"],
+  run: (bytes) => {
+    const whole = lines(bytes, 1 << 20);
+    const pieces = lines(bytes, 7);
+    // A refusal takes with it what came whole in the same piece.
+    if (whole.at(-1) === "refused") deepStrictEqual(pieces.at(-1), "refused");
+    else deepStrictEqual(pieces, whole);
+    for (const line of whole) if (line.length > limit) throw new Error("A line beyond the limit");
+  },
+};
+
+export const qmp: readonly Target[] = [messages, splitting];
