@@ -43,3 +43,15 @@ export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
     [Symbol.dispose]: () => caller?.removeEventListener("abort", onAbort),
   };
 }
+
+/** Longest wait for the end of a machine that has hung up, milliseconds. */
+const endToldMs = 500;
+
+/** A machine's connections close a moment before its end is told of; the end is what matters then. */
+export async function toldOfEnd(ended: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (ended.aborted) resolve();
+  ended.addEventListener("abort", () => resolve(), { once: true });
+  using _limit = timer(endToldMs, resolve);
+  await promise;
+}

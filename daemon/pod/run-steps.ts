@@ -1,14 +1,11 @@
 import { assertNever } from "../../core/brand.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import { actions } from "./actions.ts";
-import { timer } from "./deadlines.ts";
+import { toldOfEnd } from "./deadlines.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { Span } from "./span.ts";
 import type { Flow, Step, StepKind, StepOf } from "./steps.ts";
-
-/** Longest wait for the end of a machine that has hung up, milliseconds. */
-const endToldMs = 500;
 
 /** Told of every step. */
 export interface Progress {
@@ -100,15 +97,6 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
     if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(run.live.ended.signal);
     throw explain(thrown, step.kind, signal);
   }
-}
-
-/** A machine's connections close a moment before its end is told of; the end is what matters then. */
-async function toldOfEnd(ended: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  if (ended.aborted) resolve();
-  ended.addEventListener("abort", () => resolve(), { once: true });
-  using _limit = timer(endToldMs, resolve);
-  await promise;
 }
 
 function act<K extends StepKind>(

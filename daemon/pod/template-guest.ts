@@ -1,8 +1,9 @@
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest, GuestIdentity, OpenGuestOptions } from "../../guest-init/channel/guest.ts";
 import { agentFeatures } from "../../guest-init/protocol/configure.ts";
 import type { Settle } from "../../hypervisor/factory/template.ts";
 import { deadline } from "./actions.ts";
+import { toldOfEnd } from "./deadlines.ts";
 import { lastWords } from "./last-words.ts";
 
 /**
@@ -22,7 +23,7 @@ export function settleTemplate(
       return { [Symbol.asyncDispose]: () => guest.close() };
     } catch (thrown) {
       await guest.close();
-      // A machine that has ended takes its channels along; why it ended says more.
+      if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(signal);
       const error = toPodnetError(signal.aborted ? signal.reason : thrown);
       const console = lastWords(vm.consoleTail());
       throw error.with({ details: console === "" ? {} : { console } });

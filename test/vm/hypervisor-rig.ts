@@ -3,8 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseMac } from "../../core/address.ts";
 import { parseIfName, podIdFromBytes } from "../../core/names.ts";
-import type { Driver, NicPlan, RunningVm, VmEvent, VmPlan } from "../../hypervisor/driver.ts";
-import { openQemuDriver, type QemuDriverOptions } from "../../hypervisor/qemu/driver.ts";
+import type { NicPlan, RunningVm, VmEvent, VmPlan } from "../../hypervisor/driver.ts";
+import {
+  openQemuDriver,
+  type QemuDriver,
+  type QemuDriverOptions,
+} from "../../hypervisor/qemu/driver.ts";
 import { openTap } from "../../linux/tun.ts";
 import { type GuestFiles, type tinyGuests, writeTinyGuest } from "../peers/tiny-guest.ts";
 
@@ -19,7 +23,7 @@ export const debianGuest: GuestFiles = {
 /** A directory, a driver and a plan to start VMs from; whatever still runs ends with it. */
 export interface Rig extends AsyncDisposable {
   readonly directory: string;
-  readonly driver: Driver;
+  readonly driver: QemuDriver;
   readonly plan: VmPlan;
   start(): Promise<Vm>;
 }

@@ -1,0 +1,119 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { settleTemplate } from "../../daemon/pod/template-guest.ts";
+import { podIdFromBytes } from "../../core/names.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
+import { openGuest } from "../../guest-init/channel/session.ts";
+import type { RunningVm, VmPlan } from "../../hypervisor/driver.ts";
+import type { Settle } from "../../hypervisor/factory/template.ts";
+import type { QemuDriverOptions } from "../../hypervisor/qemu/driver.ts";
+import { debianGuest, never, type Rig, rig } from "./hypervisor-rig.ts";
+
+/** What one clone says of itself. */
+export interface Self {
+  readonly epoch: string | undefined;
+  /** Three in a row. */
+  readonly uuids: readonly string[];
+  /** 32 bytes of /dev/urandom. */
+  readonly urandom: string;
+  readonly bootId: string;
+  readonly machineId: string;
+  /** Milliseconds that its clock is ahead, at least and at most. */
+  readonly clockAhead: readonly [least: number, most: number];
+}
+
+/** A clone that runs. */
+export interface Clone extends AsyncDisposable {
+  readonly vm: RunningVm;
+  readonly guest: Guest;
+  /** Runs a program and answers what it wrote. */
+  run(...args: readonly string[]): Promise<string>;
+  self(): Promise<Self>;
+}
+
+/** A driver that clones, and how many templates it has begun to make. */
+export interface Factory extends AsyncDisposable {
+  readonly rig: Rig;
+  readonly templates: readonly RunningVm[];
+  plan(): VmPlan;
+  /** Starts a clone; `woken` false lets it run without a word of what it is. */
+  clone(options?: { readonly woken?: boolean }): Promise<Clone>;
+}
+
+export const settle: Settle = settleTemplate(openGuest, 30_000);
+
+export async function factory(
+  files: Parameters<typeof rig>[0] = debianGuest,
+  options: QemuDriverOptions = {},
+): Promise<Factory> {
+  await using opened = new AsyncDisposableStack();
+  const templates: RunningVm[] = [];
+  const it = opened.use(
+    await rig(files, {
+      ...options,
+      settle: (vm, signal) => {
+        templates.push(vm);
+        return (options.settle ?? settle)(vm, signal);
+      },
+    }),
+  );
+  const driver = opened.use(it.driver);
+  const plan = (): VmPlan => {
+    const podId = podIdFromBytes(randomBytes(12));
+    return { ...it.plan, podId, runDir: join(it.directory, podId), factory: "template" };
+  };
+  const clones = opened.use(new AsyncDisposableStack());
+  const held = opened.move();
+  return {
+    rig: it,
+    templates,
+    plan,
+    async clone({ woken = true } = {}) {
+      const vm = await driver.start(plan(), never);
+      clones.defer(() => vm.stop({ graceMs: 0 }));
+      const resume = (): Promise<void> => vm.resume(never);
+      const wake = {
+        awakening: () => ({ entropy: randomBytes(64).toString("hex"), clockMs: Date.now() }),
+        resume,
+      };
+      const guest = openGuest({
+        channelPath: vm.socketPath("channel"),
+        ttyPath: vm.socketPath("tty"),
+        reattach: !woken,
+        ...(woken ? { wake } : {}),
+      });
+      clones.defer(() => guest.close());
+      if (!woken) await resume();
+      return { vm, guest, ...asking(guest), [Symbol.asyncDispose]: () => vm.stop({ graceMs: 0 }) };
+    },
+    [Symbol.asyncDispose]: () => held.disposeAsync(),
+  };
+}
+
+function asking(guest: Guest): Pick<Clone, "run" | "self"> {
+  const run = async (...args: readonly string[]): Promise<string> => {
+    const request = { args, env: {}, workdir: "/", terminal: false };
+    const { events } = await guest.exec(request, never);
+    const chunks: Uint8Array[] = [];
+    for await (const event of events) if (event.kind === "stdout") chunks.push(event.data);
+    return Buffer.concat(chunks).toString();
+  };
+  return {
+    run,
+    async self() {
+      const { epoch } = await guest.ready(never);
+      const random = "/proc/sys/kernel/random";
+      const script = `cat ${random}/uuid ${random}/uuid ${random}/uuid ${random}/boot_id
+        head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo; cat /etc/machine-id`;
+      const lines = (await run("sh", "-c", script)).split("\n");
+      const before = Date.now();
+      const { clockMs } = await guest.configure(
+        { requestId: "clock", interfaces: [], routes: [], neighbours: [], waitMs: 0 },
+        never,
+      );
+      const [bootId, urandom, machineId] = lines.slice(3) as [string, string, string];
+      const clockAhead = [clockMs - Date.now(), clockMs - before] as const;
+      return { epoch, uuids: lines.slice(0, 3), urandom, bootId, machineId, clockAhead };
+    },
+  };
+}
