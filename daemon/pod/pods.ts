@@ -63,6 +63,8 @@ export class Pods implements RunningPorts {
   /** Creates and starts under way, which a delete aborts. */
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
+  /** Aborted when pods are let go of. */
+  readonly #over = new AbortController();
   #closing = false;
   #refusing = false;
 
@@ -95,6 +97,12 @@ export class Pods implements RunningPorts {
     const row = this.find(idOrName);
     const live = this.#live.get(row.id);
     if (row.state === "running" && live !== undefined) return live;
+    if (row.state === "running") {
+      throw new PodnetError("WRONG_STATE", `Pod "${row.name}" runs, but ${row.reason ?? "alone"}`, {
+        hint: "Wait: podnetd keeps trying; see how it fares: podnet get",
+        details: { state: row.state },
+      });
+    }
     throw new PodnetError("WRONG_STATE", `Pod "${row.name}" is ${row.state} instead of running`, {
       hint: row.state === "creating" ? "Wait until it runs" : `Start it: podnet start ${row.name}`,
       details: { state: row.state },
@@ -320,6 +328,7 @@ export class Pods implements RunningPorts {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
       bootId,
+      over: this.#over.signal,
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);
@@ -341,6 +350,7 @@ export class Pods implements RunningPorts {
   /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
+    this.#over.abort();
     using _limit = timer(graceMs, () => {
       for (const stop of this.#bringingUp.values()) {
         stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));

@@ -252,20 +252,104 @@ test("a create asked for again after a restart is the one that was made", async 
   await t.throwsAsync(node.create({ requestId: "r1" }), { code: "POD_NOT_FOUND" });
 });
 
-test("a machine that cannot be given its ports again is let go of, and its pod says why", async (t) => {
-  const config = configuration({});
-  {
-    using node = openNode(config);
-    const { id } = await node.create();
-    const { record } = await node.host.driver.start(node.pods.find(id).plan.vm, never);
-    new PodRecords({ ...node, clock: systemClock }).started(id, record);
-    await node.pods.close(0);
+/** A node whose pod has a machine, left by one daemon and taken over by the next. */
+async function leftRunning(config: Config): Promise<void> {
+  using node = openNode(config);
+  const { id } = await node.create();
+  const { record } = await node.host.driver.start(node.pods.find(id).plan.vm, never);
+  new PodRecords({ ...node, clock: systemClock }).started(id, record);
+  await node.pods.close(0);
+}
+
+/** Waits until the only pod is like that. */
+async function becomes(node: Node, like: (pod: PodRow) => boolean): Promise<PodRow> {
+  for (let i = 0; i < 400; i++) {
+    const [pod] = node.pods.list();
+    if (pod !== undefined && like(pod)) return pod;
+    await new Promise((resolve) => setTimeout(resolve, 10));
   }
+  throw new Error(JSON.stringify(node.pods.list()[0]));
+}
+
+test("a machine that cannot be given its ports yet is watched, and its pod says so until it can", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
   using node = openNode(config);
   node.failing.add("ensure");
   await node.pods.recover("b");
-  t.like(node.pods.list()[0], { state: "failed", failure: { code: "SYSCALL_FAILED" } });
-  t.deepEqual(node.calls, ["reattach", "ensure", "vm-detach"]);
+  const [pod] = node.pods.list();
+  t.like(pod, { state: "running" });
+  t.regex(pod?.reason ?? "", /ports are not as planned: ensure fails/);
+  t.not(node.pods.live(pod?.id as never), undefined, "it is ours");
+  node.failing.clear();
+  await becomes(node, ({ reason }) => reason === undefined);
+  await node.pods.close(0);
+});
+
+test("a machine that cannot be reached yet is tried again, and not called failed while it may run", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
+  using node = openNode(config);
+  node.failing.add("reattach");
+  await node.pods.recover("b");
+  const [pod] = node.pods.list();
+  t.like(pod, { state: "running" });
+  t.regex(pod?.reason ?? "", /cannot take it over yet: reattach fails/);
+  const error = t.throws(() => node.pods.running(pod?.id ?? ""), { code: "WRONG_STATE" });
+  t.regex(error.message, /runs, but podnetd cannot take it over yet/);
+  node.failing.clear();
+  await becomes(node, ({ reason }) => reason === undefined);
+  t.not(node.pods.live(pod?.id as never), undefined);
+  await node.pods.close(0);
+});
+
+test("a pod that is not taken over yet can be deleted", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
+  using node = openNode(config);
+  node.failing.add("reattach");
+  await node.pods.recover("b");
+  const [pod] = node.pods.list();
+  t.like(await node.pods.delete(pod?.id ?? "", { force: false }), { existed: true });
+  t.true(node.calls.includes("reap"));
+  t.deepEqual(node.pods.list(), []);
+  await node.pods.close(0);
+});
+
+test("a delete that cannot be finished after a restart is tried again until nothing is left", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
+  using node = openNode(config);
+  node.db.run("UPDATE pods SET state = 'deleting'");
+  node.failing.add("reap");
+  await node.pods.recover("b");
+  t.like(node.pods.list()[0], { state: "deleting" });
+  t.regex(node.pods.list()[0]?.reason ?? "", /reap fails/);
+  node.failing.clear();
+  for (let i = 0; i < 400 && node.pods.list().length > 0; i++)
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  t.deepEqual(node.pods.list(), []);
+  await node.pods.close(0);
+});
+
+test("pods are taken over sixteen at a time at most", async (t) => {
+  const config = configuration({ "network.cidr": "10.0.0.0/24" });
+  {
+    using node = openNode(config);
+    for (let i = 0; i < 40; i++) await node.create();
+    await node.pods.close(0);
+  }
+  using node = openNode(config);
+  node.db.run("UPDATE pods SET state = 'deleting'");
+  let now = 0;
+  let most = 0;
+  node.onCall = (call) => {
+    if (call.startsWith("detach")) most = Math.max(most, ++now);
+    if (call === "remove") now--;
+  };
+  await node.pods.recover("b");
+  t.deepEqual(node.pods.list(), []);
+  t.is(most, 16);
 });
 
 test("a start that waits for another is refused when the daemon ends meanwhile", async (t) => {

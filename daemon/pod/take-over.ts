@@ -1,0 +1,99 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { RunningVm } from "../../hypervisor/driver.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import type { PodRow } from "../store/pods.ts";
+import { keepTrying, type Trying } from "./keep-trying.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { supervise } from "./supervise.ts";
+import { undoPod } from "./undo.ts";
+
+/** Longest a machine may take to be found again, milliseconds. */
+const reattachMs = 10_000;
+/** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
+const portsLacking = "its ports are not as planned";
+
+export interface TakeOver extends Trying {
+  /** Differs from the recorded one after a restart of the host. */
+  readonly bootId: string;
+  /** The pod runs and is ours again. */
+  attached(live: LivePod): void;
+}
+
+/**
+ * Takes over the machine of a running pod, or frees what is left of one that has ended. Throws when neither is certain,
+ * with nothing changed: its QMP socket may be held by another client for a while. From when the machine is ours its end is noticed; ports
+ * that cannot be put right then are tried again.
+ */
+export async function takeOver(row: PodRow, recovery: TakeOver): Promise<void> {
+  const { host, records } = recovery;
+  const record = records.run(row.id);
+  const signal = AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs)]);
+  const vm =
+    record?.bootId === recovery.bootId
+      ? await host.driver.reattach(record, row.plan.vm, signal)
+      : undefined;
+  if (vm === undefined) {
+    await takeDown(row, recovery);
+    records.state(row.plan, "failed", { error: absent(record?.bootId === recovery.bootId) });
+    return;
+  }
+  const live = livePod(row.plan, record);
+  adoptVm(live, vm);
+  live.identity = row.guest;
+  live.observed = row.observed;
+  let ports: PodFragment;
+  try {
+    ports = await portsOf(live, vm, signal);
+  } catch (thrown) {
+    unsubscribe(live);
+    await vm.detach();
+    throw thrown;
+  }
+  recovery.attached(live);
+  // The machine's traffic does not depend on its agent, which is reached meanwhile.
+  supervise(live, recovery);
+  const ensure = (until: AbortSignal) => host.network.ensure(ports, until);
+  try {
+    await ensure(signal);
+  } catch (thrown) {
+    recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
+    keepTrying(row, portsLacking, thrown, recovery, async () => {
+      await ensure(AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs)]));
+    });
+  }
+}
+
+/** Takes down whatever there is of a pod; answers what could not be undone. */
+export async function takeDown(row: PodRow, recovery: TakeOver): Promise<readonly Error[]> {
+  const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
+    graceful: false,
+  });
+  for (const failure of failures) {
+    recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
+  }
+  return failures;
+}
+
+/** The ports of NICs that the machine still has: one that its guest ejected took its tap along. */
+async function portsOf(live: LivePod, vm: RunningVm, signal: AbortSignal): Promise<PodFragment> {
+  const { interfaces, ports } = live.plan;
+  const there = await vm.nics(signal);
+  const plugged = interfaces.filter(({ nic }) => there.includes(nic.nicId));
+  for (const each of interfaces)
+    (plugged.includes(each) ? live.plugged : live.ejected).add(each.position);
+  return {
+    ...ports,
+    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
+  };
+}
+
+function absent(sameBoot: boolean): PodnetError {
+  if (!sameBoot) {
+    return new PodnetError("HOST_RESTARTED", "host restarted", {
+      hint: "Start the pod again, with the same addresses, or delete it",
+    });
+  }
+  return new PodnetError("QEMU_EXITED", "The machine ended while podnetd was not running", {
+    hint: "Start the pod again, with the same addresses, or delete it",
+  });
+}
