@@ -5,6 +5,7 @@ import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { openGuest } from "../guest-init/channel/session.ts";
 import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
+import { type Confinement, openConfinement } from "../hypervisor/jail/confinement.ts";
 import { bootId } from "../linux/proc.ts";
 import { openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
@@ -37,12 +38,14 @@ export async function openDaemon(
   opened.use(lockState(config.stateDir));
   opened.use(await lockNetns(config.network.bridge));
   makeRunDirs(config);
+  const confinement = config.qemu.confine ? await confine(config) : undefined;
   const db = opened.use(Database.openIn(config.stateDir));
   const node = opened.use(
     await openNode({
       config,
       db,
       driver: opened.use(await openDriver(config, logOf("hypervisor"))),
+      confinement,
       clock: systemClock,
       bootId: bootId(),
       openTap: (name) => openTap(name),
@@ -96,6 +99,9 @@ export async function openDaemon(
     },
   };
 }
+
+const confine = (config: Config): Promise<Confinement> =>
+  openConfinement({ ...config.qemu, qemu: qemuPath(config), runDir: config.runDir });
 
 function makeRunDirs(config: Config): void {
   try {

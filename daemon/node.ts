@@ -20,7 +20,8 @@ import { getMeta, setMeta } from "./store/meta.ts";
 import { deleteNetwork, listNetworks, putNetwork } from "./store/networks.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
-export interface NodeParts extends Pick<Host, "openTap" | "openGuest" | "randomBytes"> {
+export interface NodeParts
+  extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement"> {
   readonly config: Config;
   readonly db: Database;
   readonly driver: Driver;
@@ -130,6 +131,7 @@ async function ensureNetwork(
 function openHost(parts: NodeParts, network: HostNetwork, records: PodRecords): Host {
   return {
     driver: parts.driver,
+    confinement: parts.confinement,
     network,
     clock: parts.clock,
     openTap: (name) => parts.openTap(name),

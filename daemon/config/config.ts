@@ -5,6 +5,7 @@ import type { Role } from "../../api/roles.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "../../core/names.ts";
+import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import { type IpRange, parseRange, parseSubnet, type SubnetConfig } from "./cidr.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
@@ -30,6 +31,17 @@ export interface TcpConfig {
   readonly clientCa: string;
 }
 
+export interface QemuConfig {
+  readonly path: string | undefined;
+  readonly kvm: "auto" | "on" | "off";
+  readonly confine: boolean;
+  readonly uids: UidRange;
+  readonly memoryOverheadMib: number;
+  readonly pids: number;
+  /** Relative to each cgroup hierarchy's mount point. */
+  readonly cgroup: string;
+}
+
 /** The daemon's configuration, every value checked; every path is absolute. */
 export interface Config {
   readonly stateDir: string;
@@ -46,7 +58,7 @@ export interface Config {
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   readonly disableIptables: boolean;
-  readonly qemu: { readonly path: string | undefined; readonly kvm: "auto" | "on" | "off" };
+  readonly qemu: QemuConfig;
   readonly image: { readonly kernel: string; readonly initrd: string };
   readonly factory: "cold" | "template";
   /** Between looks for drift; 0 never looks. */
@@ -107,6 +119,12 @@ function defaultLayer(sources: ConfigSources): Layer {
     iptables_variant: "auto",
     disable_iptables: false,
     "qemu.kvm": "auto",
+    "qemu.confine": "on",
+    // Above what systemd, containers and subordinate ids take (systemd's UIDS-GIDS).
+    "qemu.uids": "2000000000-2000065535",
+    "qemu.memory_overhead_mib": 256,
+    "qemu.pids": 96,
+    "qemu.cgroup": "podnet",
     "image.kernel": join(image, "vmlinux"),
     "image.initrd": join(image, "initramfs.gz"),
     drift_s: 5,
@@ -160,7 +178,7 @@ type Values = Omit<z.infer<typeof configSchema>, "socket_group" | "tcp" | "qemu"
   readonly socket_group?: string;
   readonly tcp?: Partial<z.infer<typeof configSchema>["tcp"]>;
   readonly qemu: Partial<Pick<z.infer<typeof configSchema>["qemu"], "path">> &
-    Pick<z.infer<typeof configSchema>["qemu"], "kvm">;
+    Omit<z.infer<typeof configSchema>["qemu"], "path">;
 };
 
 /** Dotted keys as the tables they stand for. Each value has passed its own schema already. */
@@ -203,7 +221,7 @@ function build(merged: Layer): Config {
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,
-    qemu: { path: values.qemu.path, kvm: values.qemu.kvm },
+    qemu: qemuConfig(values, read),
     image: values.image,
     factory: values.factory,
     driftMs: values.drift_s * 1000,
@@ -221,6 +239,16 @@ function accessConfig({ access }: Values, read: Reader): AccessConfig {
     read(`access.${role}`, access[role], (list) => list.map(parseAccessEntry));
   return { viewer: entries("viewer"), operator: entries("operator"), admin: entries("admin") };
 }
+
+const qemuConfig = ({ qemu }: Values, read: Reader): QemuConfig => ({
+  path: qemu.path,
+  kvm: qemu.kvm,
+  confine: qemu.confine === "on",
+  uids: read("qemu.uids", qemu.uids, parseUidRange),
+  memoryOverheadMib: qemu.memory_overhead_mib,
+  pids: qemu.pids,
+  cgroup: qemu.cgroup,
+});
 
 function networkConfig({ network }: Values, read: Reader): NetworkConfig {
   const subnet = read("network.cidr", network.cidr, parseSubnet);

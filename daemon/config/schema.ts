@@ -66,6 +66,21 @@ export const configSchema = z.strictObject({
   qemu: z.strictObject({
     path: path.describe("The QEMU program; found in PATH when not given"),
     kvm: z.enum(["auto", "on", "off"]).describe("Hardware virtualisation"),
+    confine: z
+      .enum(["on", "off"])
+      .describe("Shut each QEMU in: a user, namespaces and a root of its own, and limits"),
+    uids: z.string().describe("Users machines run as, each as another one: FIRST-LAST"),
+    memory_overhead_mib: count(32, 1024 * 1024).describe(
+      "Memory QEMU may use beside its guest's, MiB",
+    ),
+    pids: count(8, 100_000).describe("Threads QEMU may have beside one for each vCPU"),
+    cgroup: z
+      .string()
+      .regex(
+        /^[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:\/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$/,
+        "must be a relative path",
+      )
+      .describe("Where control groups of machines are made, below each hierarchy"),
   }),
   image: z.strictObject({
     kernel: path.describe("Kernel of pods that bring none"),

@@ -9,12 +9,14 @@ import {
   macFromRandom,
 } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
-import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
+import type { Confinement } from "../../hypervisor/jail/confinement.ts";
+import { freeUid } from "../../hypervisor/jail/uids.ts";
+import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
 import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
-import { getPod, podIdByName } from "../store/pods.ts";
+import { getPod, podIdByName, uidsOfPods } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { defaultPodName } from "./plan.ts";
 import type {
@@ -30,6 +32,7 @@ export interface World {
   readonly config: Config;
   readonly addresses: Addresses;
   readonly driver: Snapshot["driver"];
+  readonly confinement?: Confinement | undefined;
   randomBytes(count: number): Uint8Array;
 }
 
@@ -47,7 +50,8 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     freshMacs: freshMacs(spec.interfaces.length, world),
     defaultImage,
     factory: config.factory,
-    files: fileSnapshots(spec, defaultImage),
+    files: fileSnapshots(spec, defaultImage, world.confinement !== undefined),
+    ...jailSnapshot(world),
     dns: dnsSnapshot(config.network),
     driver: world.driver,
   };
@@ -104,18 +108,37 @@ function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {
   return [...macs];
 }
 
-function fileSnapshots(spec: PodSpec, image: ImageSnapshot): Record<string, FileSnapshot> {
-  const { kernel, initrd, disks } = spec.boot;
-  const paths = [kernel ?? image.kernel, initrd ?? image.initrd, ...disks.map(({ path }) => path)];
-  return Object.fromEntries(paths.map((path) => [path, fileSnapshot(path)]));
+function jailSnapshot({ db, confinement }: World): Pick<Snapshot, "jail"> {
+  if (confinement === undefined) return {};
+  return { jail: { confinement, uid: freeUid(confinement.uids, uidsOfPods(db)) } };
 }
 
-function fileSnapshot(path: string): FileSnapshot {
+function fileSnapshots(
+  spec: PodSpec,
+  image: ImageSnapshot,
+  confined: boolean,
+): Record<string, FileSnapshot> {
+  const { kernel, initrd, disks } = spec.boot;
+  // Disks are opened by podnetd, which hands them over.
+  const files = [
+    ...disks.map(({ path }) => fileSnapshot(path, false)),
+    ...[kernel ?? image.kernel, initrd ?? image.initrd].map((path) => fileSnapshot(path, confined)),
+  ];
+  return Object.fromEntries(files);
+}
+
+function fileSnapshot(path: string, byOthers: boolean): [string, FileSnapshot] {
+  return [path, lookAtFile(path, byOthers)];
+}
+
+function lookAtFile(path: string, byOthers: boolean): FileSnapshot {
   try {
     const stats = statSync(path);
     if (!stats.isFile() && !stats.isBlockDevice())
       return { kind: "unreadable", why: "it is no file" };
     accessSync(path, constants.R_OK);
+    if (byOthers && !readableByOthers(stats))
+      return { kind: "unreadable", why: "machines run as users of their own (chmod o+r)" };
     if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
     return { kind: "file", bytes: stats.size };
   } catch (cause) {

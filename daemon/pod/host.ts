@@ -1,6 +1,7 @@
 import type { Clock } from "../../core/clock.ts";
 import type { Guest, OpenGuestOptions } from "../../guest-init/channel/guest.ts";
 import type { Driver, VmRecord } from "../../hypervisor/driver.ts";
+import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Fragment, FragmentKey } from "../../network/desired.ts";
 import type { Tap } from "../../linux/tun.ts";
@@ -21,6 +22,8 @@ export interface PodNetwork {
 /** What the steps of a pod act on. */
 export interface Host {
   readonly driver: Driver;
+  /** How new machines are shut in; undefined leaves them open. */
+  readonly confinement?: Confinement | undefined;
   readonly network: PodNetwork;
   readonly clock: Clock;
   openTap(name: IfName): Tap;

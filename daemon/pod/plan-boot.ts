@@ -3,9 +3,10 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
+import { planJail } from "../../hypervisor/jail/confinement.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `MEMORY_TOO_SMALL`. */
+/** Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`. */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const kernel = spec.boot.kernel ?? snapshot.defaultImage.kernel;
   const initrd = spec.boot.initrd ?? snapshot.defaultImage.initrd;
@@ -31,8 +32,9 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
       },
     );
   }
+  const { podId } = snapshot;
   return {
-    podId: snapshot.podId,
+    podId,
     vcpu,
     memoryMib,
     kernel,
@@ -40,8 +42,23 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     cmdline: spec.boot.cmdline,
     disks: spec.boot.disks,
     ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
-    runDir: join(snapshot.podsDir, snapshot.podId),
+    runDir: join(snapshot.podsDir, podId),
+    ...jailOf(snapshot, { podId, vcpu, memoryMib }),
   };
+}
+
+function jailOf(
+  { jail }: Snapshot,
+  machine: Pick<VmPlan, "podId" | "vcpu" | "memoryMib">,
+): Pick<VmPlan, "jail"> {
+  if (jail === undefined) return {};
+  const { confinement, uid } = jail;
+  if (uid !== undefined) return { jail: planJail(confinement, machine, uid) };
+  const { first, last } = confinement.uids;
+  throw new PodnetError("POOL_EXHAUSTED", `All users from ${first} to ${last} are some pod's`, {
+    hint: "Delete a pod, or give qemu.uids a wider range",
+    details: { first, last },
+  });
 }
 
 /**

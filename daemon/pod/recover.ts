@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
+import { planJail } from "../../hypervisor/jail/confinement.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { takeDown, takeOver, type TakeOver } from "./take-over.ts";
@@ -81,15 +82,17 @@ async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): P
   for (const podId of podDirectories(recovery.podsDir)) {
     if (known.has(podId)) continue;
     recovery.log.warn({ pod_id: podId }, "Removing a machine that has no record");
+    const { confinement } = recovery.host;
+    const machine = { podId, vcpu: 1, memoryMib: 0 };
     const plan: VmPlan = {
-      podId,
-      vcpu: 1,
-      memoryMib: 0,
+      ...machine,
       kernel: "",
       initrd: "",
       cmdline: "",
       disks: [],
       runDir: join(recovery.podsDir, podId),
+      // Which user it was is of no matter to its end.
+      ...(confinement === undefined ? {} : { jail: planJail(confinement, machine, 0) }),
     };
     try {
       await recovery.host.driver.reap(undefined, plan);

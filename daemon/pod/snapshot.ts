@@ -1,6 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId } from "../../core/names.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
+import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 
 /** What the planner may know of the world, gathered beforehand. Plain data. */
 export interface Snapshot {
@@ -16,6 +17,8 @@ export interface Snapshot {
   /** MACs nobody has, one per interface. */
   readonly freshMacs: readonly Mac[];
   readonly defaultImage: ImageSnapshot;
+  /** How the machine is to be shut in, as a user that no pod has; undefined when none is left. */
+  readonly jail?: { readonly confinement: Confinement; readonly uid: number | undefined };
   /** How pods of the default image start that do not say. */
   readonly factory: "cold" | "template";
   /** The files the spec names, by path. */

@@ -57,6 +57,12 @@ function fromRow(row: Row): PodRow {
   };
 }
 
+/** The users of all pods' machines, also of those that do not run: they start again as the same. */
+export function uidsOfPods(db: Database): Set<number> {
+  const rows = db.all("SELECT plan ->> '$.vm.jail.uid' AS uid FROM pods");
+  return new Set(rows.flatMap(({ uid }) => (uid === null ? [] : [Number(uid)])));
+}
+
 export function insertPod(db: Database, plan: PodPlan, spec: PodSpec, nowMs: number): void {
   db.run(
     `INSERT INTO pods (id, name, state, spec, plan, created_ms, changed_ms)

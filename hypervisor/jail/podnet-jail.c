@@ -243,6 +243,8 @@ static void limit(int resource, const char *name, rlim_t most) {
 
 /* First process of its own pid namespace: with it ends every other one in there. */
 static _Noreturn void confined(char **program) {
+    /* Its sockets are for podnetd, which is another user; nobody else gets at the directory. */
+    umask(0);
     for (int i = 0; i < jail.cgroups; i++) join(jail.cgroup[i]);
     check(unshare(CLONE_NEWCGROUP), "make", "a cgroup namespace");
     check(sethostname("pod", 3), "set", "host name");
@@ -251,8 +253,6 @@ static _Noreturn void confined(char **program) {
     limit(RLIMIT_NOFILE, "open files", 4096);
     check(fcntl(jail.report, F_SETFD, FD_CLOEXEC), "keep", "the report");
     check(syscall(SYS_close_range, jail.report + 1, ~0u, 0), "close", "descriptors");
-    /* Its sockets are for podnetd, which is another user; nobody else gets at the directory. */
-    umask(0);
     drop_privileges();
     install_filter();
     if (write(jail.report, "ready\n", 6) != 6) _exit(FAILED);
