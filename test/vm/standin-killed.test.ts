@@ -1,0 +1,201 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test, { type ExecutionContext } from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
+import { create, openStandInRig, whenIn } from "./standin-rig.ts";
+
+let rig: Rig;
+
+test.serial.before(async () => {
+  rig = await openStandInRig();
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+/** Every moment of a create at which something is asked of the machine or its guest, in their order. */
+const moments = [
+  "qmp_capabilities",
+  "qom-list",
+  "query-status",
+  "cont",
+  "ready",
+  "getVersion",
+  "hello",
+  "configure",
+  "getfd",
+  "netdev_add",
+  "device_add",
+] as const;
+
+for (const moment of moments) {
+  test.serial(`QEMU killed at ${moment}: the create fails and leaves nothing`, async (t) => {
+    const error = await t.throwsAsync(create(rig.client, "killed", `standin.qemu=die:${moment}`));
+    t.true(isPodnetError(error, "QEMU_EXITED"), String(error));
+    t.truthy(isPodnetError(error) ? error.hint : "");
+    t.deepEqual(await rig.changes(), []);
+  });
+}
+
+test.serial("QEMU that ends at its start says why", async (t) => {
+  const error = await t.throwsAsync(create(rig.client, "killed", "standin.qemu=exit:1"));
+  t.true(isPodnetError(error, "QEMU_EXITED"));
+  t.regex(error?.message ?? "", /exit code 1: the stand-in was told to end/);
+  t.deepEqual(await rig.changes(), []);
+});
+
+test.serial("all of them at once, and a good one among them", async (t) => {
+  const good = create(rig.client, "good");
+  const bad = moments.map((moment) =>
+    create(
+      rig.client,
+      `at-${moment.toLowerCase().replaceAll("_", "-")}`,
+      `standin.qemu=die:${moment}`,
+    ),
+  );
+  const outcomes = await Promise.allSettled(bad);
+  t.true(outcomes.every(({ status }) => status === "rejected"));
+  t.deepEqual(await execIn(rig.client, "good", "echo", "alive"), { output: "alive\n", code: 0 });
+  await rig.lab.host.ping(addressOf(await good), 1);
+  await rig.client.pods.delete({ idOrName: "good" });
+  t.deepEqual(await rig.changes(), []);
+});
+
+/** Promise 19: state and event within a second, and everything but the addresses freed. */
+async function killed(t: ExecutionContext, name: string, kill: () => void): Promise<void> {
+  const before = Date.now();
+  kill();
+  const at = await whenIn(rig.client, name, PodState.FAILED);
+  t.true(at - before <= 1000, `${at - before} ms until the event`);
+  const { pod } = await rig.client.pods.get({ idOrName: name });
+  t.is(pod?.state, PodState.FAILED);
+  t.is(pod?.failure?.code, "QEMU_EXITED");
+  await whenFreed(t, name);
+}
+
+/** The state is told first, then what the machine held is freed; the rows and the addresses stay the pod's. */
+async function whenFreed(t: ExecutionContext, name: string): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  for (;;) {
+    const held = (await rig.changes()).filter((line) => !/^[-+] (?:row|in-use) /.test(line));
+    if (held.length > 0 && performance.now() < deadline) continue;
+    t.deepEqual(held, [], name);
+    return;
+  }
+}
+
+const kill = (pid: number | undefined): void => {
+  process.kill(pid ?? Number.NaN, "SIGKILL");
+};
+
+test.serial("QEMU killed while its pod runs; started again it has its addresses", async (t) => {
+  const pod = await create(rig.client, "victim");
+  await killed(t, "victim", () => kill(pod.vm?.pid));
+  t.false(await rig.lab.host.reaches(addressOf(pod)));
+  const again = await rig.client.pods.start({ idOrName: "victim" });
+  t.is(again.pod?.state, PodState.RUNNING);
+  t.is(addressOf(again.pod), addressOf(pod));
+  await rig.lab.host.ping(addressOf(pod), 1);
+  await rig.client.pods.delete({ idOrName: "victim" });
+  t.deepEqual(await rig.changes(), []);
+});
+
+test.serial("QEMU killed that is another podnetd's child", async (t) => {
+  const pod = await create(rig.client, "adopted");
+  await rig.restart("kill");
+  await killed(t, "adopted", () => kill(pod.vm?.pid));
+  await rig.client.pods.delete({ idOrName: "adopted" });
+  t.deepEqual(await rig.changes(), []);
+});
+
+test.serial("QEMU killed when it is told to quit: the delete goes on", async (t) => {
+  await create(rig.client, "quitter", "standin.qemu=die:quit");
+  t.true((await rig.client.pods.delete({ idOrName: "quitter", force: true })).existed);
+  await create(rig.client, "quitter", "standin.qemu=die:destroyPod");
+  t.true((await rig.client.pods.delete({ idOrName: "quitter" })).existed);
+  t.deepEqual(await rig.changes(), []);
+});
+
+interface Planted {
+  readonly pid: number;
+  readonly startTime?: string;
+  readonly bootId?: string;
+}
+
+/** Changes what the record says of a pod and its process, podnetd being down. */
+function plant(name: string, state: string, { pid, startTime, bootId }: Planted): void {
+  using db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"));
+  const id = "(SELECT id FROM pods WHERE name = ?)";
+  const set = (column: string, value: string | number | undefined): void => {
+    if (value === undefined) return;
+    const { changes } = db
+      .prepare(`UPDATE runs SET ${column} = ? WHERE pod_id = ${id}`)
+      .run(value, name);
+    if (changes !== 1) throw new Error("The pod has no run");
+  };
+  set("pid", pid);
+  set("start_time", startTime);
+  set("boot_id", bootId);
+  db.prepare("UPDATE pods SET state = ? WHERE name = ?").run(state, name);
+}
+
+const otherBoot = "00000000-0000-4000-8000-000000000000";
+const strangers: readonly (readonly [string, (pid: number) => Planted])[] = [
+  ["began at another time", (pid) => ({ pid })],
+  [
+    "began at the same time of another boot",
+    (pid) => ({ pid, startTime: startTimeOf(pid), bootId: otherBoot }),
+  ],
+];
+
+/** By hand, so that what is tested is not what tests: the process's state, and field 22 of its line (proc(5)). */
+const statOf = (pid: number): readonly string[] =>
+  readFileSync(`/proc/${pid}/stat`, "latin1")
+    .replace(/^.*\) /, "")
+    .split(" ");
+const startTimeOf = (pid: number): string => statOf(pid)[19] ?? "";
+const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`) && statOf(pid)[0] !== "Z";
+
+/** Recovery looks for the machine of a pod that runs, and ends that of one that was being created or deleted. */
+for (const state of ["running", "creating", "deleting"]) {
+  for (const [what, planted] of strangers) {
+    test.serial(
+      `a ${state} pod's pid that is a process which ${what}: never signalled`,
+      async (t) => {
+        const pod = await create(rig.client, "gone");
+        await rig.daemon.kill();
+        kill(pod.vm?.pid);
+        const stranger = spawn("sleep", ["1000"], { stdio: "ignore" });
+        await once(stranger, "spawn");
+        const pid = stranger.pid ?? 0;
+        t.teardown(() => stranger.kill("SIGKILL"));
+        plant("gone", state, planted(pid));
+        await rig.restart("kill");
+        t.true(isAlive(pid), "at the recovery");
+        if (state !== "deleting") {
+          await rig.client.pods.start({ idOrName: "gone" });
+          t.true(isAlive(pid), "at a start");
+        }
+        await rig.client.pods.delete({ idOrName: "gone", force: true });
+        t.true(isAlive(pid), "at a delete");
+        t.deepEqual(await rig.changes(), []);
+      },
+    );
+  }
+}
+
+test.serial("a process that is ours, by its time and boot, is ended", async (t) => {
+  // The other side of the check: without this, signalling nobody would pass.
+  const pod = await create(rig.client, "ours", "standin.qemu=hang:quit");
+  const pid = pod.vm?.pid ?? 0;
+  await rig.daemon.kill();
+  plant("ours", "deleting", { pid });
+  await rig.restart("kill");
+  t.false(isAlive(pid));
+  t.deepEqual(await rig.changes(), []);
+});

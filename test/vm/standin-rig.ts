@@ -1,0 +1,68 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Podnet } from "../../api/client.ts";
+import type { Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { WatchPodsResponse } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { standInConfig } from "../lab/standin.ts";
+import { openRig, type Rig, type Starting } from "./daemon-rig.ts";
+
+/** A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and tables of its own. */
+export async function openStandInRig(config = "", starting?: Starting): Promise<Rig> {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-images-"));
+  const rig = await openRig(
+    `quarantine_s = 0\n${config}${await standInConfig(directory)}`,
+    starting,
+  );
+  return {
+    lab: rig.lab,
+    directory: rig.directory,
+    get daemon() {
+      return rig.daemon;
+    },
+    get client() {
+      return rig.client;
+    },
+    restart: (how, env) => rig.restart(how, env),
+    inventory: () => rig.inventory(),
+    changes: (since) => rig.changes(since),
+    async [Symbol.asyncDispose]() {
+      await rig[Symbol.asyncDispose]();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Creates a pod whose stand-in behaves as the words say (test/standin-vm/README.md). */
+export async function create(client: Podnet, name: string, words = ""): Promise<Pod> {
+  const { pod } = await client.pods.create({ spec: { name, boot: { cmdline: words } } });
+  if (pod === undefined) throw new Error("There is no pod in the answer");
+  return pod;
+}
+
+/** The first event that is what is looked for, from the beginning or after a cursor. */
+export async function eventually(
+  client: Podnet,
+  wanted: (event: WatchPodsResponse) => boolean,
+  after?: bigint,
+): Promise<WatchPodsResponse> {
+  const ended = new AbortController();
+  try {
+    const options = after === undefined ? {} : { after };
+    for await (const event of client.pods.watch(options, { signal: ended.signal }))
+      if (wanted(event)) return event;
+  } finally {
+    ended.abort();
+  }
+  throw new Error("The watch ended");
+}
+
+/** When the pod has come into a state, by the daemon's clock, milliseconds since 1970; waits for it. */
+export async function whenIn(client: Podnet, name: string, state: PodState): Promise<number> {
+  const { time } = await eventually(
+    client,
+    ({ pod }) => pod?.name === name && pod.state === state,
+    0n,
+  );
+  return Number(time?.seconds ?? 0n) * 1000 + (time?.nanos ?? 0) / 1e6;
+}
