@@ -69,7 +69,11 @@ function endOf(vm: RunningVm): AbortSignal {
     if (event.kind === "exited")
       ended.abort(new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`));
     if (event.kind === "guest-reset")
-      ended.abort(new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready"));
+      ended.abort(
+        new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {
+          hint: "See the end of its console in the details: more memory, or another kernel or initramfs",
+        }),
+      );
   });
   return ended.signal;
 }

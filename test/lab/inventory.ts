@@ -171,11 +171,16 @@ function rows(file: string): string[] {
     });
 }
 
-/** What the daemon holds open, by kind: numbers of sockets and pipes say nothing. */
+/**
+ * What the daemon holds open, by kind: numbers of sockets and pipes say nothing. A template is kept for the next create,
+ * whoever's was the first.
+ */
 function descriptors(pid: number): string[] {
   const directory = `/proc/${pid}/fd`;
   return readdirSync(directory).flatMap((fd) => {
     const target = orNothing(() => readlinkSync(path.join(directory, fd)));
-    return target === "" ? [] : [`open ${target.replace(/:\[\d+\]$/, "")}`];
+    return target === "" || target.startsWith("/memfd:podnet-")
+      ? []
+      : [`open ${target.replace(/:\[\d+\]$/, "")}`];
   });
 }

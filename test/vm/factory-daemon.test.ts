@@ -1,0 +1,115 @@
+import test from "ava";
+import { isPodnetError } from "../../core/errors.ts";
+import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+
+test.serial.before(async () => {
+  rig = await openRig("quarantine_s = 0\n");
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+const template = { boot: { factory: "template" } };
+
+async function created(name: string): Promise<string> {
+  const { pod } = await rig.client.pods.create({ spec: { ...template, name } });
+  return addressOf(pod);
+}
+
+/** What should be one pod's alone. */
+async function idsOf(name: string): Promise<string[]> {
+  const random = "/proc/sys/kernel/random";
+  const { output } = await execIn(
+    rig.client,
+    name,
+    "cat",
+    `${random}/uuid`,
+    `${random}/boot_id`,
+    "/etc/machine-id",
+  );
+  return output.split("\n").slice(0, 3);
+}
+
+test.serial("a pod from a template is a pod like any other, with everything its own", async (t) => {
+  await rig.daemon.podnet("create", "--name", "one", "--factory", "template");
+  const addresses = [
+    addressOf((await rig.client.pods.get({ idOrName: "one" })).pod),
+    ...(await Promise.all(["two", "three"].map(created))),
+  ];
+  for (const address of addresses) await rig.lab.host.ping(address);
+  const names = ["one", "two", "three"];
+  const ids = (await Promise.all(names.map(idsOf))).flat();
+  t.is(new Set(ids).size, 9, ids.join(" "));
+  for (const name of names) t.is((await execIn(rig.client, name, "hostname")).output, `${name}\n`);
+  const [before, now, after] = [
+    Date.now(),
+    Number((await execIn(rig.client, "three", "date", "+%s")).output) * 1000,
+    Date.now(),
+  ];
+  t.true(now > before - 2000 && now < after + 1000, `${now - before} ms`);
+  const verified = await rig.client.pods.verify({ idOrName: "two" });
+  t.true(verified.ok);
+  t.regex(await rig.daemon.podnet("get", "two"), /vm\.start .* a clone/);
+  t.regex(await rig.daemon.podnet("create", "--plan", "--factory", "template"), /-incoming defer/);
+});
+
+test.serial("clones outlive a daemon that is killed, whose templates end with it", async (t) => {
+  await rig.restart("kill");
+  const { pods } = await rig.client.pods.list({});
+  t.is(pods.length, 3);
+  for (const pod of pods) {
+    await rig.lab.host.ping(addressOf(pod));
+    t.is((await execIn(rig.client, pod.id, "echo", "alive")).output, "alive\n");
+  }
+  await rig.lab.host.ping(await created("four"));
+  for (const name of ["one", "two", "three", "four"])
+    await rig.client.pods.delete({ idOrName: name });
+  t.deepEqual(await rig.changes(), []);
+});
+
+test.serial("what cannot be cloned is refused, and nothing begins", async (t) => {
+  const disk = await rig.daemon.tryPodnet("create", "--factory=template", "--disk=/dev/null");
+  t.regex(disk.stderr, /UNSUPPORTED[^]*field: boot\.factory/);
+  const unknown = await rig.daemon.tryPodnet("create", "--factory=warm");
+  t.is(unknown.exitCode, 2);
+  t.regex(unknown.stderr, /INVALID_ARGUMENT[^]*field: boot\.factory/);
+  const boot = { ...template.boot, cmdline: "rdinit=/nowhere" };
+  const error = await t.throwsAsync(rig.client.pods.create({ spec: { boot } }));
+  t.true(isPodnetError(error, "BOOT_FAILED") && /panic/.test(String(error.details["console"])));
+  t.deepEqual(await rig.changes(), []);
+});
+
+/** Where podnetd is killed: while the template is built, while it is written, and while a clone of it starts. */
+const points = [
+  "file:make memory file podnet-memory:after#1",
+  "spawn:qemu:after#1",
+  "channel:hello:after#1",
+  "qmp:migrate:after#1",
+  "file:seal memory file podnet-memory:before#1",
+  "spawn:qemu:after#2",
+  "qmp:migrate-incoming:after#1",
+  "channel:awake:after#1",
+];
+
+for (const point of points) {
+  test.serial(`podnetd is killed at ${point}: its next start leaves nothing`, async (t) => {
+    await rig.restart("stop", { PODNET_FAILPOINTS: `${point}=kill` });
+    const ended = new Promise((resolve) => rig.daemon.process.once("exit", resolve));
+    await t.throwsAsync(created("killed"), undefined, "the point is passed");
+    await ended;
+    await rig.restart("kill");
+    t.deepEqual((await rig.client.pods.list({})).pods, []);
+    t.deepEqual(await rig.changes(), []);
+  });
+}
+
+test.serial("as podnetd is set up: cloned unless a pod says otherwise", async (t) => {
+  await rig.restart("stop", { PODNET_FACTORY: "template" });
+  await rig.daemon.podnet("create", "--name", "unasked");
+  await rig.daemon.podnet("create", "--name", "cold", "--factory", "cold");
+  t.regex(await rig.daemon.podnet("get", "unasked"), /vm\.start .* a clone/);
+  t.notRegex(await rig.daemon.podnet("get", "cold"), /a clone/);
+  for (const name of ["unasked", "cold"]) await rig.client.pods.delete({ idOrName: name });
+});
