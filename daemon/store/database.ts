@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import {
   DatabaseSync,
@@ -7,7 +8,8 @@ import {
 } from "node:sqlite";
 import { cross } from "../../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { migrations } from "./migrations.ts";
+import { makeNew, refuseUnfit, upgrade } from "./found.ts";
+import { damaged } from "./rows.ts";
 
 export type Row = Record<string, SQLOutputValue>;
 
@@ -67,11 +69,19 @@ export class Database implements Disposable {
   }
 
   get(sql: string, ...values: SQLInputValue[]): Row | undefined {
-    return this.#execute(sql, () => this.#prepare(sql).get(...values));
+    try {
+      return this.#execute(sql, () => this.#prepare(sql).get(...values));
+    } catch (thrown) {
+      throw writeError(thrown);
+    }
   }
 
   all(sql: string, ...values: SQLInputValue[]): Row[] {
-    return this.#prepare(sql).all(...values);
+    try {
+      return this.#prepare(sql).all(...values);
+    } catch (thrown) {
+      throw writeError(thrown);
+    }
   }
 
   /**
@@ -125,37 +135,11 @@ function changeOf(sql: string): string | undefined {
 }
 
 function setUp(connection: DatabaseSync, path: string): void {
+  if (existsSync(path)) refuseUnfit(path);
+  else makeNew(path);
   connection.open();
   connection.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
-  const check = connection.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
-  if (check.quick_check !== "ok") throw new Error(check.quick_check);
-  migrate(connection, path);
-}
-
-function migrate(connection: DatabaseSync, path: string): void {
-  const { user_version: version } = connection.prepare("PRAGMA user_version").get() as {
-    user_version: number;
-  };
-  if (version > migrations.length) {
-    throw new PodnetError(
-      "STATE_NEWER",
-      `State "${path}" has schema ${version}, this podnetd knows up to ${migrations.length}`,
-      {
-        hint: "Run the podnetd that wrote it, or a newer one",
-        details: { found: version, known: migrations.length },
-      },
-    );
-  }
-  const strangers = connection
-    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1")
-    .get();
-  if (version === 0 && strangers !== undefined)
-    throw new Error("the file holds tables but no schema version");
-  for (let next = version; next < migrations.length; next++) {
-    connection.exec(
-      `BEGIN IMMEDIATE; ${migrations[next]}; PRAGMA user_version = ${next + 1}; COMMIT`,
-    );
-  }
+  upgrade(connection);
 }
 
 /** SQLite's extended codes keep the primary one in the low byte. */
@@ -163,9 +147,13 @@ const extendedCode = (thrown: unknown): number =>
   thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) : 0;
 const sqliteCode = (thrown: unknown): number => extendedCode(thrown) & 0xff;
 const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
+const corrupt = new Set([11, 26]); // CORRUPT, NOTADB
 
 function openError(path: string, cause: unknown): PodnetError {
   if (isPodnetError(cause)) return cause;
+  // What `node:fs` throws: SQLite's own code is ERR_SQLITE_ERROR.
+  const { code = "" } = cause as NodeJS.ErrnoException;
+  if (/^E[A-Z]+$/.test(code)) return unwritableError(cause);
   if (unwritable.has(sqliteCode(cause))) return writeError(cause) as PodnetError;
   return new PodnetError("STATE_CORRUPT", `State "${path}" cannot be read`, {
     hint: "Restore it from a backup; or stop the pods, move the file away and start anew. podnetd never deletes it",
@@ -174,10 +162,14 @@ function openError(path: string, cause: unknown): PodnetError {
 }
 
 function writeError(cause: unknown): unknown {
-  if (!unwritable.has(sqliteCode(cause))) return cause;
-  return new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
+  const code = sqliteCode(cause);
+  if (corrupt.has(code)) return damaged(cause instanceof Error ? cause.message : "", cause);
+  return unwritable.has(code) ? unwritableError(cause) : cause;
+}
+
+const unwritableError = (cause: unknown): PodnetError =>
+  new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
     hint: "Check free space and permissions of the state directory",
     details: { sqlite: cause instanceof Error ? cause.message : "", code: extendedCode(cause) },
     cause,
   });
-}

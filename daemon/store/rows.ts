@@ -1,17 +1,26 @@
 // oxlint-disable typescript/no-unnecessary-type-parameters -- the type says what the column holds, which the schema keeps
+import { PodnetError } from "../../core/errors.ts";
 import type { Row } from "./database.ts";
 
-/** Readers of single columns: the schema is STRICT, so a wrong type means a damaged file. */
+/** A row that is not as podnetd writes it: `STATE_CORRUPT`. */
+export function damaged(what: string, cause?: unknown): PodnetError {
+  return new PodnetError("STATE_CORRUPT", `The state database is damaged: ${what}`, {
+    hint: "Restore it from a backup; or stop the pods, move the file away and start anew. podnetd never deletes it",
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+/** Readers of single columns: the schema is STRICT, so a wrong type means a damaged file. Throw `STATE_CORRUPT`. */
 function column(row: Row, name: string): Row[string] {
   const value = row[name];
-  if (value === undefined) throw new TypeError(`Column "${name}" is missing`);
+  if (value === undefined) throw damaged(`column "${name}" is missing`);
   return value;
 }
 
 /** The schema's own parsers wrote these columns, so branded text is taken back as it is. */
 export function text<T extends string = string>(row: Row, name: string): T {
   const value = column(row, name);
-  if (typeof value !== "string") throw new TypeError(`Column "${name}" is not text`);
+  if (typeof value !== "string") throw damaged(`column "${name}" is not text`);
   return value as T;
 }
 
@@ -21,7 +30,7 @@ export function optionalText<T extends string = string>(row: Row, name: string):
 
 export function integer(row: Row, name: string): number {
   const value = column(row, name);
-  if (typeof value !== "number") throw new TypeError(`Column "${name}" is not a number`);
+  if (typeof value !== "number") throw damaged(`column "${name}" is not a number`);
   return value;
 }
 
@@ -30,7 +39,16 @@ export function optionalInteger(row: Row, name: string): number | undefined {
 }
 
 export function json<T>(row: Row, name: string): T {
-  return JSON.parse(text(row, name)) as T;
+  return parseJson(text(row, name), `column "${name}"`) as T;
+}
+
+/** What was stored as JSON. Throws `STATE_CORRUPT`. */
+export function parseJson(text: string, what: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (cause) {
+    throw damaged(`${what} is not JSON`, cause);
+  }
 }
 
 export function optionalJson<T>(row: Row, name: string): T | undefined {

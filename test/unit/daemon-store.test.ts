@@ -11,7 +11,6 @@ import { Database } from "../../daemon/store/database.ts";
 import { eventBounds, eventLimit, eventsAfter, insertEvent } from "../../daemon/store/events.ts";
 import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
-import { migrations } from "../../daemon/store/migrations.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
 import {
   finishRequestsOf,
@@ -43,14 +42,6 @@ test("what was committed is there after reopening, what failed is not", (t) => {
   }
   using db = Database.openIn(dir);
   t.is(getMeta(db, "boot_id"), "one");
-});
-
-test("an older schema is brought up to date", (t) => {
-  const dir = directory();
-  // A database that has taken no step yet is the oldest there is.
-  new DatabaseSync(join(dir, "state.db")).close();
-  using db = Database.openIn(dir);
-  t.is(db.get("PRAGMA user_version")?.["user_version"], migrations.length);
 });
 
 test("a newer schema is refused and left as it is", (t) => {

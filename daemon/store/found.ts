@@ -1,0 +1,80 @@
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { cross } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { migrations } from "./migrations.ts";
+
+/** Tables that podnet's state has had since its first schema. */
+const lasting = ["meta", "networks", "pods", "leases"] as const;
+
+/**
+ * Refuses a file that is not podnet's state, or is damaged or newer, while nothing of it can change: it is opened for
+ * reading alone, since merely to set the journal mode writes into it, and to close it may copy its log.
+ */
+export function refuseUnfit(file: string): void {
+  // Ours is never empty: see `makeNew`. SQLite would take it for a new one, and pods for machines without a record.
+  if (statSync(file).size === 0) throw new Error("the file is empty");
+  const found = new DatabaseSync(file, { readOnly: true });
+  using _found = { [Symbol.dispose]: () => found.close() };
+  const check = found.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
+  if (check.quick_check !== "ok") throw new Error(check.quick_check);
+  const version = schemaVersion(found);
+  if (version > migrations.length) {
+    throw new PodnetError(
+      "STATE_NEWER",
+      `State "${file}" has schema ${version}, this podnetd knows up to ${migrations.length}`,
+      {
+        hint: "Run the podnetd that wrote it, or a newer one",
+        details: { found: version, known: migrations.length },
+      },
+    );
+  }
+  const tables = new Set(
+    found
+      .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
+      .all()
+      .map(({ name }) => name),
+  );
+  if (version === 0 || lasting.some((table) => !tables.has(table)))
+    throw new Error("the file is another program's database");
+}
+
+/**
+ * Makes the state of a new node. It gets its name when it is whole: what has the name and is not whole has been damaged
+ * since, and is refused.
+ */
+export function makeNew(file: string): void {
+  // A log without its database: with a new one beside it SQLite would take the one for the other's.
+  if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)
+    throw new Error("the file is missing, and its log is there");
+  const fresh = `${file}.new`;
+  cross("file", "make state database", () => {
+    for (const left of [fresh, `${fresh}-journal`]) rmSync(left, { force: true });
+    const made = new DatabaseSync(fresh);
+    try {
+      made.exec("PRAGMA synchronous = FULL");
+      upgrade(made);
+    } finally {
+      made.close();
+    }
+    renameSync(fresh, file);
+    const directory = openSync(path.dirname(file), "r");
+    fsyncSync(directory);
+    closeSync(directory);
+  });
+}
+
+/** Takes the steps of the schema that a database has not taken yet. */
+export function upgrade(connection: DatabaseSync): void {
+  for (let next = schemaVersion(connection); next < migrations.length; next++) {
+    connection.exec(
+      `BEGIN IMMEDIATE; ${migrations[next]}; PRAGMA user_version = ${next + 1}; COMMIT`,
+    );
+  }
+}
+
+function schemaVersion(connection: DatabaseSync): number {
+  const row = connection.prepare("PRAGMA user_version").get() as { user_version: number };
+  return row.user_version;
+}
