@@ -4,6 +4,7 @@ import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
+import { damaged, parseJson } from "../store/rows.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
 export const planVersion = 1;
@@ -38,10 +39,11 @@ export interface InterfacePlan {
   readonly nic: NicPlan;
 }
 
-/** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it. */
+/** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
 export function parseStoredPlan(text: string): PodPlan {
-  const plan = JSON.parse(text) as PodPlan;
-  const { version }: { version: number } = plan;
+  const plan = parseJson(text, "a plan") as PodPlan | null;
+  const version: unknown = plan?.version;
+  if (plan === null || typeof version !== "number") throw damaged("a plan has no version");
   if (version !== planVersion) {
     throw new PodnetError(
       "STATE_NEWER",
