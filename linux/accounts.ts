@@ -6,11 +6,14 @@ export const userId = (user: string): number | undefined => idIn("/etc/passwd", 
 /** Id of a group by name or number, from /etc/group (group(5)); undefined when there is none of that name. */
 export const groupId = (group: string): number | undefined => idIn("/etc/group", group);
 
-// In both files the third field is the id.
-function idIn(file: string, name: string): number | undefined {
-  if (/^\d{1,10}$/.test(name)) return Number(name);
-  const line = readFileSync(file, "utf8")
-    .split("\n")
-    .find((each) => each.startsWith(`${name}:`));
-  return line === undefined ? undefined : Number(line.split(":")[2]);
+const idIn = (file: string, name: string): number | undefined =>
+  isNumber(name) ? Number(name) : findId(readFileSync(file, "utf8"), name);
+
+const isNumber = (text: string): boolean => /^\d{1,10}$/.test(text);
+
+/** The third field of a name's line in either file; undefined when there is none, or no number: an empty one is not 0. */
+export function findId(text: string, name: string): number | undefined {
+  const line = text.split("\n").find((each) => each.startsWith(`${name}:`));
+  const id = line?.split(":")[2];
+  return id !== undefined && isNumber(id) ? Number(id) : undefined;
 }

@@ -7,13 +7,22 @@ export function bootId(): string {
 }
 
 /**
- * The fields of /proc/PID/stat from the third (state) on; undefined when there is no such process.
+ * The fields of /proc/PID/stat from the third (state) on.
  * The second field, the program's name in parentheses, may itself hold blanks and parentheses (proc(5)).
  */
+export const parseStat = (text: string): readonly string[] =>
+  text.slice(text.lastIndexOf(")") + 2).split(" ");
+
+/** VmRSS of /proc/PID/status, KiB; undefined for a process that has no memory any more. */
+export function parseResidentKib(status: string): number | undefined {
+  const value = /^VmRSS:\s+([0-9]+) kB$/m.exec(status)?.[1];
+  return value === undefined ? undefined : Number(value);
+}
+
+/** Undefined when there is no such process. */
 function statFields(pid: number): readonly string[] | undefined {
   const text = readProc(`/proc/${pid}/stat`);
-  if (text === undefined) return undefined;
-  return text.slice(text.lastIndexOf(")") + 2).split(" ");
+  return text === undefined ? undefined : parseStat(text);
 }
 
 function readProc(path: string): string | undefined {
@@ -45,6 +54,5 @@ export function isSameProcess(pid: number, startTime: string): boolean {
 /** Memory of a process that is in RAM now, in KiB (VmRSS); undefined when it has ended. */
 export function residentKib(pid: number): number | undefined {
   const status = readProc(`/proc/${pid}/status`);
-  const value = status?.match(/^VmRSS:\s+([0-9]+) kB$/m)?.[1];
-  return value === undefined ? undefined : Number(value);
+  return status === undefined ? undefined : parseResidentKib(status);
 }
