@@ -34,7 +34,7 @@ const milliseconds: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_0
 
 /** A duration in milliseconds: `30s`, `500ms`, `2m`; a bare number is seconds. */
 export function parseDuration(flag: string, text: string): number {
-  const match = /^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min)?$/.exec(text);
+  const match = /^([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m|min)?$/.exec(text);
   const unit = milliseconds[match?.[2] ?? "s"];
   if (match === null || unit === undefined) {
     throw usage(
@@ -47,13 +47,14 @@ export function parseDuration(flag: string, text: string): number {
 
 /** `KEY=VALUE` pairs. */
 export function parsePairs(flag: string, texts: readonly string[]): Record<string, string> {
-  const pairs: Record<string, string> = {};
-  for (const text of texts) {
-    const equals = text.indexOf("=");
-    if (equals < 1) throw usage(`${flag} "${printable(text)}" has no value`, "Write KEY=VALUE");
-    pairs[text.slice(0, equals)] = text.slice(equals + 1);
-  }
-  return pairs;
+  // (An assignment to an object's "__proto__" would be lost.)
+  return Object.fromEntries(
+    texts.map((text) => {
+      const equals = text.indexOf("=");
+      if (equals < 1) throw usage(`${flag} "${printable(text)}" has no value`, "Write KEY=VALUE");
+      return [text.slice(0, equals), text.slice(equals + 1)];
+    }),
+  );
 }
 
 /**
