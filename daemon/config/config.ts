@@ -92,9 +92,11 @@ function defaultLayer(sources: ConfigSources): Layer {
   const built = join(sources.checkout, "build", "image");
   const image = existsSync(join(built, "manifest.json")) ? built : "/usr/share/podnet";
   const first = (list: string | undefined): string | undefined => list?.split(":")[0] || undefined;
-  const fromUnit = (name: string, otherwise: string): Setting => {
+  const fromUnit = (key: string, name: string, otherwise: string): Setting => {
     const value = first(sources.env[name]);
-    return value === undefined ? { value: otherwise, origin: "default" } : { value, origin: name };
+    if (value === undefined) return { value: otherwise, origin: "default" };
+    if (value.startsWith("/")) return { value, origin: name };
+    throw configError(key, name, "must be an absolute path", "Let systemd set it, or unset it");
   };
   const plain: Record<string, unknown> = {
     log_level: "info",
@@ -135,8 +137,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "timeouts.stop_s": 5,
   };
   const layer = new Map<string, Setting>([
-    ["state_dir", fromUnit("STATE_DIRECTORY", "/var/lib/podnet")],
-    ["run_dir", fromUnit("RUNTIME_DIRECTORY", "/run/podnet")],
+    ["state_dir", fromUnit("state_dir", "STATE_DIRECTORY", "/var/lib/podnet")],
+    ["run_dir", fromUnit("run_dir", "RUNTIME_DIRECTORY", "/run/podnet")],
   ]);
   for (const [key, value] of Object.entries(plain)) layer.set(key, { value, origin: "default" });
   return layer;
