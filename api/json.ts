@@ -42,11 +42,6 @@ function checkField(field: DescField, value: JsonValue, path: string): void {
       checkFields(field.message, item, `${path}[${i}]`);
     });
   }
-  if (field.fieldKind === "map" && field.mapKind === "message" && isObject(value)) {
-    for (const [key, item] of Object.entries(value)) {
-      checkFields(field.message, item, `${path}["${key}"]`);
-    }
-  }
 }
 
 /** Throws `UNKNOWN_FIELD`, with its full path, for a key the message has no field for. */
@@ -84,14 +79,14 @@ export function readJson<Desc extends DescMessage>(
 
 /** What protobuf-es 2.17 says, `cannot decode field podnet.v1.Interface.mtu from JSON: expected …`, as an error of ours. */
 function misfit(cause: unknown): PodnetError {
-  const text = cause instanceof Error ? cause.message : String(cause);
-  const match = /^cannot decode (?:field|message) podnet\.v1\.(\S+) from JSON: (.*)$/s.exec(text);
-  const where = match?.[1] ?? "";
-  const field = where.slice(where.lastIndexOf(".") + 1);
-  // What stands in quotes is the caller's; all else would be marred by escaping the quotes too.
-  const what = (match?.[2] ?? text).replace(/\p{Cc}/gu, "\ufffd").slice(0, 200);
-  return new PodnetError("INVALID_ARGUMENT", where === "" ? what : `${where}: ${what}`, {
-    ...(field === "" ? {} : { field }),
+  const said = (cause as Error).message
+    .replace(/^cannot decode (?:field|message|oneof) podnet\.v1\./, "")
+    .replace(" from JSON: ", ": ")
+    // What stands in quotes is the caller's; all else would be marred by escaping the quotes too.
+    .replace(/\p{Cc}/gu, "\ufffd");
+  const field = /^\w+\.(\w+): /.exec(said)?.[1];
+  return new PodnetError("INVALID_ARGUMENT", said.slice(0, 240), {
+    ...(field === undefined ? {} : { field }),
     hint: "See docs/api.md for what each field takes",
     cause,
   });
