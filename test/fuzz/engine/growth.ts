@@ -1,3 +1,4 @@
+import { writeFound } from "./corpus.ts";
 import { type Coverage, stepsOf } from "./coverage.ts";
 import { digest, Random } from "./random.ts";
 import type { Target } from "./target.ts";
@@ -29,7 +30,7 @@ function repeated(bytes: Uint8Array, from: number, to: number, length: number): 
 
 /**
  * Looks for inputs on which a parser's work grows faster than their length: a piece of a known input is repeated, and
- * steps are counted by V8, not by the clock. It does not see work inside of regular expressions and built-in functions.
+ * steps are counted by V8, not by the clock. Throws when one of them, longer than others, breaks the parser. It does not see work inside of regular expressions and built-in functions.
  */
 export function superlinear(
   target: Target,
@@ -39,7 +40,12 @@ export function superlinear(
   const random = new Random(options.seed ^ digest(Buffer.from(target.name)));
   const steps = (bytes: Uint8Array): number => {
     options.coverage.take();
-    target.run(bytes);
+    try {
+      target.run(bytes);
+    } catch (cause) {
+      const file = writeFound("crash", target.name, bytes);
+      throw new Error(`${file}: ${String(cause)}`, { cause });
+    }
     return stepsOf(options.coverage.take());
   };
   const candidates = corpus.filter((bytes) => bytes.length > 0 && bytes.length < ladder[0] / 2);

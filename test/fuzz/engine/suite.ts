@@ -52,15 +52,22 @@ function faultsOf(target: Target, result: Exploration, seed: number, coverage: C
       `${name} reached ${percent(result)} with seed ${seed}; not:\n${result.missed.join("\n")}`,
     );
   if (result.crashes.length > 0) return faults;
-  const families = full ? 500 : 12;
-  const growth = superlinear(target, result.corpus, { seed, coverage, families });
-  if (growth === undefined) return faults;
-  const { lengths, steps, bytes } = growth;
-  const text = JSON.stringify(Buffer.from(bytes).toString("latin1").slice(0, 300));
-  return [
-    ...faults,
-    `${name}: ${steps.join(", ")} steps for ${lengths.join(", ")} bytes, seed ${seed}: ${text}`,
-  ];
+  try {
+    const growth = superlinear(target, result.corpus, {
+      seed,
+      coverage,
+      families: full ? 500 : 12,
+    });
+    if (growth === undefined) return faults;
+    const { lengths, steps, bytes } = growth;
+    const text = JSON.stringify(Buffer.from(bytes).toString("latin1").slice(0, 300));
+    faults.push(
+      `${name}: ${steps.join(", ")} steps for ${lengths.join(", ")} bytes, seed ${seed}: ${text}`,
+    );
+  } catch (error) {
+    faults.push(`${name}, seed ${seed}: ${describe(error)}`);
+  }
+  return faults;
 }
 
 const percent = ({ reached, known }: Exploration): string =>

@@ -5,6 +5,8 @@ import { parseHostTestimony, parseVmTestimony } from "../../../daemon/verify/tes
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
 import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
+import { findId } from "../../../linux/accounts.ts";
+import { parseResidentKib, parseStat } from "../../../linux/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
 import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
 import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
@@ -62,18 +64,37 @@ const images: Target = {
 
 const processFiles: Target = {
   name: "proc-text",
-  files: ["hypervisor/qemu/accelerator.ts", "daemon/preflight.ts"],
-  only: ["hasVirtualisation", "hasCapability"],
+  files: [
+    "hypervisor/qemu/accelerator.ts",
+    "daemon/preflight.ts",
+    "linux/proc.ts",
+    "linux/accounts.ts",
+  ],
+  only: ["findId", "hasVirtualisation", "hasCapability", "parseStat", "parseResidentKib"],
   seeds: [
     chosen(0, utf8("processor : 0\nflags\t\t: fpu vmx sse\nprocessor : 1\nflags : fpu svm\n")),
     chosen(0, utf8("flags : fpu\n")),
     chosen(1, utf8("Name:\tnode\nCapEff:\t000001ffffffffff\n")),
     chosen(1, utf8("CapEff:\t0\n")),
+    chosen(2, utf8("1 (a (b) c) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12 99\n")),
+    chosen(3, utf8("Name:\ta\nVmRSS:\t    1234 kB\n")),
+    chosen(3, utf8("Name:\tkthreadd\n")),
+    chosen(4, utf8("root:x:0:\nwheel:x:10:a\n")),
+    chosen(4, utf8("wheel:x::\n")),
+    chosen(4, utf8("wheel\n")),
   ],
   words: ["flags", ":", " vmx", " svm", "\n", "CapEff:", "ffff"],
   run: choosing([
     (bytes) => hasVirtualisation(textOf(bytes)),
     (bytes) => hasCapability(textOf(bytes), 12n),
+    (bytes) => parseStat(textOf(bytes)),
+    (bytes) => parseResidentKib(textOf(bytes)),
+    (bytes) => {
+      const text = textOf(bytes);
+      const id = findId(text, "wheel");
+      if (id !== undefined && !(Number.isInteger(id) && /\d/.test(text)))
+        throw new Error(`Group ${id}`);
+    },
   ]),
 };
 
@@ -119,14 +140,16 @@ const users: Target = {
   ],
   run: (bytes) => {
     const input = fields(bytes);
+    const text = (key: string): string => `${input[key] ?? ""}`;
+    const more = input["more"];
     const identity = valueOf(["INVALID_ARGUMENT"], () =>
       identify(
         {
-          ...(input["user"] === undefined ? {} : { user: String(input["user"]) }),
-          ...(input["group"] === undefined ? {} : { group: String(input["group"]) }),
-          additionalGroups: Array.isArray(input["more"]) ? input["more"].map(String) : [],
+          ...(input["user"] === undefined ? {} : { user: text("user") }),
+          ...(input["group"] === undefined ? {} : { group: text("group") }),
+          additionalGroups: Array.isArray(more) ? more.map((name) => `${name as string}`) : [],
         },
-        { passwd: String(input["passwd"] ?? ""), group: String(input["groups"] ?? "") },
+        { passwd: text("passwd"), group: text("groups") },
       ),
     );
     if (identity === undefined) return;
@@ -135,9 +158,11 @@ const users: Target = {
   },
 };
 
-function fields(bytes: Uint8Array): Readonly<Record<string, unknown>> {
+type Fields = Readonly<Record<string, string | readonly string[] | undefined>>;
+
+function fields(bytes: Uint8Array): Fields {
   try {
-    return Object(JSON.parse(textOf(bytes))) as Record<string, unknown>;
+    return Object(JSON.parse(textOf(bytes))) as Fields;
   } catch {
     return { passwd: textOf(bytes), user: "app" };
   }

@@ -1,0 +1,209 @@
+import {
+  parseCount,
+  parseDuration,
+  parseMemory,
+  parsePairs,
+  parseParts,
+} from "../../../cli/parse.ts";
+import { resolveConfig } from "../../../daemon/config/config.ts";
+import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
+import { parseStoredPlan } from "../../../daemon/pod/pod-plan.ts";
+import {
+  integer,
+  json as jsonColumn,
+  optionalInteger,
+  optionalJson,
+  optionalText,
+  text as textColumn,
+} from "../../../daemon/store/rows.ts";
+import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+const refusals = ["CONFIG_INVALID"] as const;
+const toml = `state_dir = "/var/lib/podnet"
+quarantine_s = 60
+disable_iptables = false
+iptables_chain = "HYPER"
+[network]
+cidr = "192.168.123.0/24"
+reserved = ["192.168.123.10-192.168.123.20"]
+mtu = 1500
+[timeouts]
+create_s = 5
+[qemu]
+kvm = "auto"
+`;
+const endpoint = {
+  "tcp.address": "127.0.0.1:7373",
+  "tcp.cert": "/c",
+  "tcp.key": "/k",
+  "tcp.client_ca": "/a",
+};
+const settings: readonly object[] = [
+  {
+    env: {
+      PODNET_NETWORK_CIDR: "10.0.0.0/24",
+      PODNET_QUARANTINE_S: "5",
+      PODNET_NETWORK_DNS: "9.9.9.9, 1.1.1.1",
+    },
+  },
+  { env: { STATE_DIRECTORY: "/a:/b", RUNTIME_DIRECTORY: "/r", PODNET_SOCKET: "/s" } },
+  { env: { PODNET_DISABLE_IPTABLES: "1", PODNET_LOG_LEVEL: "loud" } },
+  { env: { PODNET_DISABLE_IPTABLES: "maybe" } },
+  { env: { PODNET_QUARANTINE_S: "x", PODNET_NETWORK_RESERVED: "" } },
+  {
+    flags: { "network.reserved": "192.168.123.9", "network.bridge": "br0", "network.name": "lan" },
+  },
+  { flags: { disable_iptables: "false", "network.reserved": "10.0.0.1" } },
+  { flags: { disable_iptables: "0", "timeouts.create_s": "-1" } },
+  { flags: { disable_iptables: "true", "qemu.path": "/q", socket_group: "0" } },
+  { flags: endpoint },
+  { flags: { ...endpoint, "tcp.address": "[::1]:7373" } },
+  { flags: { ...endpoint, "tcp.address": "host:99999" } },
+  { flags: { "tcp.cert": "/c" } },
+  { flags: { "access.admin": "uid:0,gid:root,cert:web", "access.viewer": "uid:nobody-here" } },
+  { flags: { "access.admin": "uid:4294967295", "access.operator": "who" } },
+  { flags: { "qemu.uids": "5000-4000" } },
+  { flags: { "qemu.uids": "100000-165535", "qemu.confine": "off" } },
+];
+
+type Texts = Readonly<Record<string, string>>;
+function resolve(bytes: Uint8Array): void {
+  const value = Object(jsonOf(bytes)) as { env?: Texts; flags?: Texts };
+  const texts = (given: Texts | undefined): [string, string][] =>
+    Object.entries(Object(given) as Texts).map(([key, text]) => [key, `${text}`]);
+  const env = Object.fromEntries(texts(value.env).filter(([key]) => key !== "PODNET_CONFIG"));
+  const flags = new Map(texts(value.flags));
+  valueOf(refusals, () => envLayer(env));
+  valueOf(refusals, () => flagLayer(flags));
+  const resolved = valueOf(refusals, () =>
+    resolveConfig({ env, flags, file: undefined, checkout: "/nowhere" }),
+  );
+  for (const path of [resolved?.config.stateDir, resolved?.config.socket])
+    if (path !== undefined && !path.startsWith("/")) throw new Error(`A path like ${path}`);
+}
+
+function jsonOf(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(textOf(bytes));
+  } catch {
+    return {};
+  }
+}
+
+const configuration: Target = {
+  name: "configuration",
+  files: ["daemon/config/layers.ts"],
+  // Reads the file; what is in it goes to parseLayer.
+  except: ["fileLayer"],
+  seeds: [
+    chosen(0, utf8(toml)),
+    chosen(0, utf8("network = 5")),
+    chosen(0, utf8("[network]\ncidrs = 5")),
+    chosen(0, utf8("nonsense = 1")),
+    chosen(0, utf8("cidr = 1")),
+    chosen(0, utf8("= broken")),
+    chosen(0, utf8('[network]\nreserved = [1]\nmtu = "x"')),
+    chosen(0, utf8("disable_iptables = 3\n")),
+    chosen(0, utf8('log_level = "loud"\n')),
+    chosen(0, utf8(`a = ${"[".repeat(1000)}`)),
+    ...settings.map((one) => chosen(1, json(one))),
+  ],
+  words: [
+    "[network]",
+    "cidr",
+    "=",
+    '"',
+    "\n",
+    "mtu",
+    "[",
+    "]",
+    "PODNET_",
+    "network.cidr",
+    "true",
+    "1e9",
+    "__proto__",
+    "timeouts",
+  ],
+  longest: 4096,
+  run: choosing([
+    (bytes) => void valueOf(refusals, () => parseLayer(textOf(bytes), "config.toml")),
+    resolve,
+  ]),
+};
+
+const pairsKept = (bytes: Uint8Array): void => {
+  const words = textOf(bytes).split("\n");
+  const pairs = valueOf(["INVALID_ARGUMENT"], () => parsePairs("--env", words));
+  for (const word of pairs === undefined ? [] : words)
+    if (!Object.hasOwn(pairs as object, word.slice(0, word.indexOf("="))))
+      throw new Error(`Lost: ${word}`);
+};
+const amount = (bytes: Uint8Array, parse: (text: string) => number): void => {
+  const value = valueOf(["INVALID_ARGUMENT"], () => parse(textOf(bytes)));
+  if (value !== undefined && !(Number.isFinite(value) && value >= 0))
+    throw new Error(`An amount of ${value}`);
+};
+
+/** What people type, which scripts often made of what others wrote. */
+const flags: Target = {
+  name: "cli-flags",
+  files: ["cli/parse.ts"],
+  except: ["collect"],
+  seeds: [
+    ...["5", "x", "1000000000"].map((text) => chosen(0, utf8(text))),
+    ...["256", "256M", "1 GiB", "1T", "mi"].map((text) => chosen(1, utf8(text))),
+    ...["30s", "500ms", "1.5", "2min", "x"].map((text) => chosen(2, utf8(text))),
+    ...["A=b", "A=b\nC=", "=x", "A"].map((text) => chosen(3, utf8(text))),
+    ...[
+      "10.0.0.0/8 via 10.0.0.1",
+      "address=10.0.0.1,ro",
+      "/disk,format=qcow2,ro",
+      "x,bogus",
+      "a,via",
+    ].map((text) => chosen(4, utf8(text))),
+  ],
+  words: ["=", ",", " ", "via", "ro", "address", "__proto__=x", "G", "ms", "."],
+  longest: 400,
+  run: choosing([
+    (bytes) => amount(bytes, (text) => parseCount("--vcpu", text)),
+    (bytes) => amount(bytes, parseMemory),
+    (bytes) => amount(bytes, (text) => parseDuration("--timeout", text)),
+    pairsKept,
+    (bytes) =>
+      void valueOf(["INVALID_ARGUMENT"], () =>
+        parseParts("--route", textOf(bytes), ["via", "address", "format"], ["ro"]),
+      ),
+  ]),
+};
+
+const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
+const stored: Target = {
+  name: "stored-rows",
+  files: ["daemon/store/rows.ts", "daemon/pod/pod-plan.ts"],
+  seeds: [
+    ...[{ version: 1, podId: "abcdefghijkl" }, { version: 2 }, { version: "1" }, null, 5].map(
+      (value) => chosen(0, json(value)),
+    ),
+    ...[{ a: "text" }, { a: 5 }, { a: null }, {}, { a: "{}" }, { a: "{" }].map((row) =>
+      chosen(1, json(row)),
+    ),
+  ],
+  words: ["version", "1", "a"],
+  run: choosing([
+    (bytes) => void valueOf(damage, () => parseStoredPlan(textOf(bytes))),
+    (bytes) => {
+      const row = Object(jsonOf(bytes)) as Record<string, string>;
+      for (const read of [
+        textColumn,
+        optionalText,
+        integer,
+        optionalInteger,
+        jsonColumn,
+        optionalJson,
+      ])
+        valueOf(damage, () => read(row, "a"));
+    },
+  ]),
+};
+
+export const settingTexts: readonly Target[] = [configuration, flags, stored];
