@@ -5,7 +5,7 @@ import { encodeUtf8 } from "../../core/utf8.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import type { QmpArguments, QmpCommandName, QmpEvent, QmpReturn } from "./commands.ts";
 import { LineSplitter } from "./lines.ts";
-import { parseMessage, type QemuVersion, type QmpMessage } from "./message.ts";
+import { notQmp, parseMessage, type QemuVersion, type QmpMessage } from "./message.ts";
 
 export interface QmpOptions {
   readonly signal?: AbortSignal;
@@ -277,13 +277,17 @@ export class QmpClient implements Disposable {
 }
 
 const unexpected = (what: string): PodnetError =>
-  new PodnetError("QMP_PROTOCOL", `QMP peer sent ${what}`);
+  new PodnetError("QMP_PROTOCOL", `QMP peer sent ${what}`, { hint: notQmp });
 
 const connectionLost = (cause?: unknown): PodnetError =>
-  new PodnetError("QEMU_EXITED", "QEMU closed the QMP connection", { cause });
+  new PodnetError("QEMU_EXITED", "QEMU closed the QMP connection", {
+    hint: "See podnetd's log for what QEMU said at its end",
+    cause,
+  });
 
 const timedOut = (command: string, ms: number): PodnetError =>
   new PodnetError("QMP_TIMEOUT", `QEMU did not answer "${command}" within ${ms} ms`, {
+    hint: "The host may be overloaded, or QEMU hangs: delete the pod with --force",
     details: { command, ms },
   });
 
@@ -295,5 +299,6 @@ const cancelled = (command: string, signal: AbortSignal | undefined): PodnetErro
 
 const refused = (command: string, errorClass: string, description: string): PodnetError =>
   new PodnetError("QMP_FAILED", `QEMU refused "${command}": ${printable(description)}`, {
+    hint: "podnet asks nothing that QEMU 7.2 refuses: see that this QEMU is not older, and report it",
     details: { class: errorClass, command },
   });

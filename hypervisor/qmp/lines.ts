@@ -1,4 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
+import { notQmp } from "./message.ts";
 
 const newline = 0x0a;
 
@@ -30,7 +31,7 @@ export class LineSplitter {
       const piece = chunk.subarray(start, end < 0 ? chunk.length : end);
       if (this.#held + piece.length > this.#limit) {
         throw new PodnetError("QMP_PROTOCOL", `QMP line is longer than ${this.#limit} bytes`, {
-          hint: "The peer is not a QEMU, or it is broken; the connection is closed",
+          hint: notQmp,
           details: { limit: this.#limit },
         });
       }

@@ -37,8 +37,14 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
+/** What to do about a peer that does not speak QMP. */
+export const notQmp = "The peer is not a QEMU, or it is broken; the connection is closed";
+
 function garbage(line: string, why: string, cause?: unknown): PodnetError {
-  return new PodnetError("QMP_PROTOCOL", `QMP line ${why}: "${printable(line)}"`, { cause });
+  return new PodnetError("QMP_PROTOCOL", `QMP line ${why}: "${printable(line)}"`, {
+    hint: notQmp,
+    cause,
+  });
 }
 
 /** Parses one line strictly. Throws `QMP_PROTOCOL` for anything the specification does not know. */
