@@ -36,6 +36,8 @@ export interface AgentOptions {
   /** A command has come, before it is obeyed. */
   readonly commandCame: (name: string) => void;
   readonly powerOff: () => void;
+  /** READY has been said. */
+  readonly announced: () => void;
 }
 
 type Answer = Uint8Array | undefined;
@@ -97,6 +99,7 @@ export class Agent {
     if (this.#announced) return;
     this.#announced = true;
     this.#say(command.ready);
+    this.#options.announced();
   }
 
   #received(bytes: Uint8Array): void {

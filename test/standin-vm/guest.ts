@@ -43,6 +43,7 @@ export class Guest {
       behaviour,
       commandCame: options.commandCame,
       powerOff: () => this.#powerOff(),
+      announced: () => this.#announced(),
     });
   }
 
@@ -69,6 +70,10 @@ export class Guest {
     if (behaviour.has("garbage")) return this.#whenJoined(() => this.#forEver(() => noise(4096)));
     if (behaviour.has("huge")) return this.#whenJoined(() => this.#huge());
     this.#agent.start();
+  }
+
+  /** READY has been said: from here on a guest's time counts. */
+  #announced(): void {
     this.#later("wedge-after", () => {
       this.#agent.mute = true;
     });
@@ -78,16 +83,10 @@ export class Guest {
     this.#later("poweroff-after", () => this.#powerOff());
     this.#later("reset-after", () => this.#options.reset());
     this.#later("flood", () => this.#forEver(() => encodeCtlFrame(command.cmdFinished)));
-    this.#restartAgain();
-  }
-
-  /** `restart:MS`: the agent ends and starts anew, over and over. */
-  #restartAgain(): void {
     this.#later("restart", () => {
       this.#ports(false);
       this.#ports(true);
       this.#agent.start();
-      this.#restartAgain();
     });
   }
 
