@@ -1,0 +1,215 @@
+import type { PodSpec } from "../../api/pod-spec.ts";
+import type { CreateSpec } from "../../api/validate.ts";
+import type { Ip } from "../../core/address.ts";
+import type { NetworkName, PodName } from "../../core/names.ts";
+import type { Machine } from "./machines.ts";
+import type { Simulation } from "./simulation.ts";
+import { foreignState } from "./world.ts";
+
+const names = ["a", "b", "c", "d"] as PodName[];
+const requestIds = ["r1", "r2", "r3"];
+
+/** What clients, machines and the administrator do, drawn one at a time. */
+export class Actions {
+  readonly #sim: Simulation;
+
+  constructor(sim: Simulation) {
+    this.#sim = sim;
+  }
+
+  any(): void {
+    const { random } = this.#sim.world;
+    const action = random.weighted({
+      create: 10,
+      delete: 5,
+      start: 3,
+      machine: 4,
+      administrator: 2,
+      kill: 1,
+      restart: 1,
+      reboot: 0.5,
+      clock: 0.5,
+    });
+    switch (action) {
+      case "create":
+        return this.#create();
+      case "delete":
+        return this.#delete();
+      case "start":
+        return this.#start();
+      case "machine":
+        return this.#machine();
+      case "administrator":
+        return this.#administrator();
+      case "kill":
+        this.#sim.note("kill -9");
+        return this.#sim.kill();
+      case "restart":
+        return this.#sim.restart();
+      case "reboot":
+        this.#sim.note("the host restarts");
+        this.#sim.kill();
+        this.#sim.world.reboot();
+        this.#sim.foreign = foreignState(this.#sim.world);
+        return;
+      case "clock": {
+        const ms = random.pick([-86_400_000, -5000, 5000, 3_600_000]);
+        this.#sim.note(`the clock jumps by ${ms} ms`);
+        return this.#sim.time.jump(ms);
+      }
+    }
+  }
+
+  #spec(): PodSpec {
+    const { random } = this.#sim.world;
+    const interfaces = Array.from({ length: 1 + random.below(3) }, () => ({
+      network: "default" as NetworkName,
+      ...(random.chance(0.2) ? { address: `10.9.0.${random.below(17)}` as Ip } : {}),
+    }));
+    return {
+      ...(random.chance(0.6) ? { name: random.pick(names) } : {}),
+      labels: {},
+      resources: { vcpu: 1, memoryMib: 128 },
+      boot: { cmdline: "", disks: [] },
+      interfaces,
+      routes: [],
+    };
+  }
+
+  #create(): void {
+    const sim = this.#sim;
+    const { random } = sim.world;
+    const requestId = random.chance(0.3) ? random.pick(requestIds) : undefined;
+    // The same request means the same pod, but for a slip of its client.
+    const spec = requestId === undefined || random.chance(0.05) ? this.#spec() : specOf(requestId);
+    const asked: CreateSpec = {
+      spec,
+      ...(requestId === undefined ? {} : { requestId }),
+      planOnly: false,
+      ...(random.chance(0.2) ? { timeoutMs: 1000 + random.below(5000) } : {}),
+    };
+    const patience = new AbortController();
+    if (random.chance(0.2)) sim.time.after(random.next() * 3000, () => patience.abort());
+    const what = `create ${spec.name ?? ""} ${requestId ?? ""}`;
+    sim.call(what, async (node) => {
+      const progress = { started: () => {}, finished: () => {} };
+      const row = await node.pods.create(asked, { signal: patience.signal, progress });
+      // A delete may have come between the commit and this answer.
+      if (!sim.deleted.has(row.id) && !this.#doomed.has(row.id)) sim.promised.add(row.id);
+      if (requestId === undefined) return;
+      const before = sim.answered.get(requestId);
+      if (before !== undefined && before !== row.id && !this.#doomed.has(before))
+        sim.violated(`request ${requestId} made ${before} and ${row.id}`);
+      sim.answered.set(requestId, row.id);
+    });
+  }
+
+  /** Pods whose delete was asked for. */
+  readonly #doomed = new Set<string>();
+
+  #someone(): string | undefined {
+    const { node, world } = this.#sim;
+    const rows = node?.pods.list() ?? [];
+    return rows.length === 0 ? undefined : world.random.pick(rows).id;
+  }
+
+  #delete(): void {
+    const sim = this.#sim;
+    const id = this.#someone();
+    if (id === undefined) return;
+    const force = sim.world.random.chance(0.3);
+    this.#doomed.add(id);
+    sim.promised.delete(id);
+    sim.call(`delete ${id}${force ? " by force" : ""}`, async (node) => {
+      await node.pods.delete(id, { force });
+      sim.deleted.add(id);
+      if (node.records.get(id as never) !== undefined) sim.violated(`deleted pod ${id} is there`);
+    });
+  }
+
+  #start(): void {
+    const sim = this.#sim;
+    const id = this.#someone();
+    if (id === undefined) return;
+    sim.call(`start ${id}`, async (node) => {
+      const progress = { started: () => {}, finished: () => {} };
+      await node.pods.start(id, { signal: new AbortController().signal, progress });
+    });
+  }
+
+  #machine(): void {
+    const sim = this.#sim;
+    const { machines, random } = sim.world;
+    const all = [...machines.all];
+    if (all.length === 0) return;
+    const machine = random.pick(all);
+    const fate = random.weighted({ end: 3, restart: 2, channel: 2, deaf: 1, powerOff: 1 });
+    sim.note(`machine ${machine.plan.podId}: ${fate}`);
+    fates[fate](machine, sim);
+  }
+
+  #administrator(): void {
+    const sim = this.#sim;
+    const { kernel, random, variant, config } = sim.world;
+    const { links } = kernel;
+    const bridge = links.find(config.network.bridge);
+    const taps = [...links.all.values()].filter(
+      ({ kind, name }) => kind === "tun" && name !== "vpn0",
+    );
+    const deed = random.weighted({
+      flush: 2,
+      forward: 2,
+      bridge: 1,
+      down: 1,
+      address: 1,
+      port: 2,
+      rule: 2,
+    });
+    sim.note(`administrator: ${deed}`);
+    if (deed === "flush") kernel.iptables[variant].flush();
+    if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
+    if (deed === "rule")
+      kernel.iptables[variant].restore("*filter\n-I FORWARD 1 -s 10.0.0.0/8 -j RETURN\nCOMMIT\n");
+    if (deed === "port" && taps.length > 0) links.change(random.pick(taps).index, { master: 0 });
+    if (bridge !== undefined) {
+      if (deed === "bridge") links.delete(bridge.index);
+      if (deed === "down") links.change(bridge.index, { up: false, mtu: 1400 });
+      if (deed === "address" && bridge.addresses[0] !== undefined)
+        kernel.deleteAddress(bridge.index, bridge.addresses[0].prefix);
+    }
+    sim.foreign = foreignState(sim.world);
+  }
+}
+
+const specOf = (requestId: string): PodSpec => ({
+  name: `by-${requestId}` as PodName,
+  labels: {},
+  resources: { vcpu: 1, memoryMib: 128 },
+  boot: { cmdline: "", disks: [] },
+  interfaces: [{ network: "default" as NetworkName }],
+  routes: [],
+});
+
+const fates: Readonly<
+  Record<
+    "end" | "restart" | "channel" | "deaf" | "powerOff",
+    (machine: Machine, sim: Simulation) => void
+  >
+> = {
+  end: (machine, { world }) => world.machines.end(machine, "SIGSEGV"),
+  restart: (machine, { world }) => {
+    machine.tell({ kind: "guest-reset" });
+    world.machines.agentStarts(machine);
+  },
+  channel: (machine, { world }) => world.machines.loseChannel(machine),
+  deaf: (machine, { time, world }) => {
+    machine.deaf = true;
+    time.after(world.random.next() * 100_000, () => {
+      machine.deaf = false;
+    });
+  },
+  powerOff: (machine, { world }) => {
+    machine.tell({ kind: "guest-shutdown" });
+    world.machines.end(machine, "powered off");
+  },
+};

@@ -1,0 +1,97 @@
+import type { Log } from "../../linux/log.ts";
+import { watchCrossings } from "../../core/crossing.ts";
+import { type Node, type NodeParts, openNode } from "../../daemon/node.ts";
+import { Database } from "../../daemon/store/database.ts";
+import { driverDoor } from "./driver-door.ts";
+import { guestDoor } from "./guest-door.ts";
+import { kernelDoor, tapDoor } from "./kernel/door.ts";
+import { Process, type Weather } from "./process.ts";
+import type { World } from "./world.ts";
+
+/** A fault put in on purpose, by which the simulation shows that it finds faults. */
+export type Plant = (parts: NodeParts) => NodeParts;
+
+/** One life of the daemon: its process, and what it has opened once it has. */
+export interface Life {
+  readonly process: Process;
+  readonly db: Database;
+  /** Resolves when the node is ready; rejects when it does not start, stays open when it is killed before. */
+  readonly node: Promise<Node>;
+}
+
+export interface LifeOptions {
+  readonly world: World;
+  readonly trace: (line: string) => void;
+  readonly weather: () => Weather;
+  /** Told after every commit. */
+  readonly committed: () => void;
+  /** Told once when it is killed. */
+  readonly killed: () => void;
+  /** A planted fault: what it makes of what the node stands on. */
+  readonly plant?: Plant | undefined;
+}
+
+/** Starts the daemon: everything from the rows upwards is the real one. */
+export function startLife(options: LifeOptions): Life {
+  const { world, trace, weather, committed, killed, plant } = options;
+  const { time, random, machines, config, kernel } = world;
+  const taps = new Set<number>();
+  const state: { db?: Database } = {};
+  const process = new Process({
+    time,
+    random,
+    trace,
+    weather,
+    // Its descriptors, and the transaction it was in.
+    ended: () => {
+      for (const fd of taps) kernel.links.closeDescriptor(fd);
+      closeQuietly(() => state.db?.close());
+    },
+    killed,
+  });
+  watchCrossings({
+    at: ({ border, what }, side) => {
+      if (border !== "commit" || state.db === undefined || !process.alive) return;
+      if (side === "before") process.now(`commit ${what}`, () => {});
+      else {
+        committed();
+        process.mayDie();
+      }
+    },
+    atAsync: () => Promise.resolve(),
+  });
+  const db = Database.openIn(config.stateDir);
+  state.db = db;
+  const parts: NodeParts = {
+    config,
+    db,
+    driver: driverDoor(machines, process),
+    clock: { now: () => time.wallMs, monotonic: () => time.monotonicMs },
+    bootId: world.bootId,
+    kernel: kernelDoor(kernel, process, world.bootId),
+    openTap: (name) => tapDoor(kernel, process, name, taps),
+    openGuest: (options) => guestDoor(options, { machines, process, time, random }),
+    randomBytes: (count) => random.bytes(count),
+    logOf: () => tracedLog(trace),
+  };
+  return { process, db, node: openNode(plant?.(parts) ?? parts) };
+}
+
+function closeQuietly(body: () => void): void {
+  try {
+    body();
+  } catch {}
+}
+
+function tracedLog(trace: (line: string) => void): Log {
+  const line = (
+    fields: { readonly pod_id?: string; readonly err?: unknown },
+    text: string,
+  ): void => {
+    const { err } = fields;
+    const error = err instanceof Error ? `: ${err.message}` : "";
+    trace(`log ${fields.pod_id ?? ""} ${text}${error}`);
+  };
+  const log: Log = { debug: () => {}, info: line, warn: line, error: line, with: () => log };
+  return log;
+}

@@ -1,0 +1,101 @@
+import { join } from "node:path";
+import { PodnetError } from "../../core/errors.ts";
+import { type Driver, type RunningVm, type VmEvent, vmSockets } from "../../hypervisor/driver.ts";
+import type { Machine, Machines } from "./machines.ts";
+import type { Process } from "./process.ts";
+
+const nicSlots = 4;
+
+/** The machines of the world as one life of the daemon drives them. */
+export function driverDoor(machines: Machines, process: Process): Driver {
+  return {
+    name: "sim",
+    capabilities: () => ({
+      bringsOwnNetwork: false,
+      hotplug: true,
+      pause: true,
+      nicSlots,
+      accelerator: "tcg",
+    }),
+    describe: (plan) => ["sim", plan.runDir],
+    describePlug: ({ nicId }) => [nicId],
+    start: async (plan, signal) => {
+      try {
+        const machine = await process.later("qmp spawn", () => machines.spawn(plan), signal);
+        await process.later("qmp greeting", () => checkAlive(machine), signal);
+        return vmDoor(machine, machines, process);
+      } catch (thrown) {
+        // Its contract: a start that failed has left nothing.
+        machines.reap(plan.runDir);
+        throw thrown;
+      }
+    },
+    reattach: async (record, plan, signal) => {
+      const machine = await process.later(
+        "qmp reattach",
+        () => {
+          const found = machines.of(plan.runDir);
+          return found?.record.pid === record.pid ? found : undefined;
+        },
+        signal,
+      );
+      return machine === undefined ? undefined : vmDoor(machine, machines, process);
+    },
+    reap: (_record, plan) => process.later("qmp reap", () => machines.reap(plan.runDir)),
+  };
+}
+
+function checkAlive(machine: Machine): void {
+  if (!machine.alive) throw new PodnetError("QEMU_EXITED", "The machine has ended");
+}
+
+function vmDoor(machine: Machine, machines: Machines, process: Process): RunningVm {
+  const listeners = new Set<(event: VmEvent) => void>();
+  const listen = (event: VmEvent): void =>
+    process.hears(() => {
+      for (const listener of listeners) listener(event);
+    });
+  machine.listeners.add(listen);
+  if (!machine.alive) listen({ kind: "exited", detail: "before anybody listened" });
+  const ask = <T>(what: string, body: () => T, signal?: AbortSignal): Promise<T> =>
+    process.later(
+      `qmp ${what}`,
+      () => {
+        checkAlive(machine);
+        return body();
+      },
+      signal,
+    );
+  return {
+    record: machine.record,
+    socketPath: (which) => join(machine.plan.runDir, vmSockets[which]),
+    plug: async (nic, fd, signal) => {
+      try {
+        await ask(`plug ${nic.nicId}`, () => machines.plug(machine, nic, fd), signal);
+      } catch (thrown) {
+        // Its contract: neither netdev nor descriptor stays behind.
+        machines.unplug(machine, nic.nicId);
+        throw thrown;
+      }
+    },
+    unplug: async (nic, signal) => {
+      await ask(`unplug ${nic.nicId}`, () => machines.unplug(machine, nic.nicId), signal);
+      return "unplugged";
+    },
+    nics: (signal) => ask("list nics", () => [...machine.nics.keys()], signal),
+    pause: (signal) => ask("stop", () => {}, signal),
+    resume: (signal) => ask("cont", () => {}, signal),
+    stop: () => process.later("qmp quit", () => machines.end(machine, "quit")),
+    // oxlint-disable-next-line require-yield -- a console that says nothing
+    console: async function* () {},
+    consoleTail: () => new Uint8Array(),
+    onEvent: (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    detach: () => {
+      machine.listeners.delete(listen);
+      return Promise.resolve();
+    },
+  };
+}

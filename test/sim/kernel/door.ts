@@ -1,0 +1,185 @@
+import { PodnetError } from "../../../core/errors.ts";
+import type { IfName } from "../../../core/names.ts";
+import type { Tap } from "../../../linux/tun.ts";
+import type { IptablesPrograms } from "../../../network/iptables/programs.ts";
+import type { HostKernel, HostNetlink, HostSysctl } from "../../../network/kernel.ts";
+import { Errno } from "./errno.ts";
+import { RestoreRefused } from "./iptables.ts";
+import type { FakeKernel } from "./kernel.ts";
+
+/** Who lets calls through: when, late, never, or with an error of its own instead. */
+export interface Doorkeeper {
+  /** A call that is done when it returns. */
+  now<T>(call: string, body: () => T): T;
+  /** A call that takes its time. */
+  later<T>(call: string, body: () => T, signal?: AbortSignal): Promise<T>;
+}
+
+/** Lets everything through at once. */
+export const openDoor: Doorkeeper = {
+  now: (_call, body) => body(),
+  // oxlint-disable-next-line typescript/require-await -- what the body throws is to be a rejection
+  later: async (_call, body) => body(),
+};
+
+/** The fake as podnet's rooms see a kernel, with the errors they would get. */
+export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: string): HostKernel => ({
+  netlink: netlinkDoor(fake, keeper),
+  firewall: iptablesDoor(fake, keeper),
+  sysctl: sysctlDoor(fake, keeper),
+  identity,
+});
+
+/** What `delete…` of the real one takes for absence. */
+export const absent: readonly string[] = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
+
+function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
+  const { links } = fake;
+  const ask = <T>(what: string, body: () => T): Promise<T> =>
+    keeper.later(`netlink ${what}`, () => translated("NETLINK_FAILED", `Cannot ${what}`, body));
+  const remove = (what: string, body: () => void): Promise<boolean> =>
+    ask(what, () => {
+      try {
+        body();
+        return true;
+      } catch (thrown) {
+        if (thrown instanceof Errno && absent.includes(thrown.code)) return false;
+        throw thrown;
+      }
+    });
+  const shown = (): ReturnType<typeof links.show>[] =>
+    Array.from(links.all.values(), (link) => links.show(link));
+  return {
+    links: (filter) => {
+      const { group, kind, master } = filter ?? {};
+      return ask("list links", () =>
+        shown().filter(
+          (link) =>
+            (group === undefined || link.group === group) &&
+            (kind === undefined || link.kind === kind) &&
+            (master === undefined || link.master === master),
+        ),
+      );
+    },
+    link: (which) =>
+      ask(`read ${which}`, () => {
+        const found = links.find(which);
+        return found === undefined ? undefined : links.show(found);
+      }),
+    // Two requests, as with the real one: birth, and the alias after it.
+    addBridge: async (wanted) => {
+      await ask(`add ${wanted.name}`, () => links.addBridge(wanted));
+      const { alias } = wanted;
+      if (alias !== undefined)
+        await ask(`mark ${wanted.name}`, () => links.change(wanted.name, { alias }));
+      return ask(`read ${wanted.name}`, () => links.show(links.get(wanted.name)));
+    },
+    changeLink: (which, change) =>
+      ask(`set ${Object.keys(change).join(" ")} of ${which}`, () => links.change(which, change)),
+    changeBridgePort: (which, { isolated }) =>
+      ask(`set port ${which}`, () => links.isolate(which, isolated === true)),
+    leaveBridge: (which) => remove(`detach ${which}`, () => links.change(which, { master: 0 })),
+    setGroup: (indexes, group) =>
+      ask(`move ${indexes.join(" ")} to group ${group}`, () => {
+        for (const index of indexes) if (links.all.has(index)) links.change(index, { group });
+      }),
+    deleteLink: (which) => remove(`delete ${which}`, () => links.delete(which)),
+    deleteGroup: (group) => remove(`delete group ${group}`, () => links.deleteGroup(group)),
+    addresses: (filter) =>
+      ask("list addresses", () =>
+        [...links.all.values()]
+          .filter(({ index }) => filter?.index === undefined || filter.index === index)
+          .flatMap((link) =>
+            link.addresses.map(({ prefix }) => ({
+              index: link.index,
+              prefix,
+              scope: "global" as const,
+              permanent: true,
+              tentative: false,
+              dadFailed: false,
+              deprecated: false,
+              noPrefixRoute: false,
+            })),
+          ),
+      ),
+    addAddress: (index, prefix) =>
+      ask(`add ${prefix} to ${index}`, () => fake.addAddress(index, prefix)),
+    deleteNeighbour: (index, ip) =>
+      remove(`forget ${ip} of ${index}`, () => fake.deleteNeighbour(index, ip)),
+    close: () => {},
+  };
+}
+
+function iptablesDoor(fake: FakeKernel, keeper: Doorkeeper): IptablesPrograms {
+  return {
+    save: (variant, signal) =>
+      keeper.later(`iptables-${variant}-save`, () => fake.iptables[variant].save(), signal),
+    restore: (variant, input, signal) => {
+      const restore = (): void => {
+        try {
+          fake.iptables[variant].restore(input);
+        } catch (thrown) {
+          if (!(thrown instanceof RestoreRefused)) throw thrown;
+          throw new PodnetError("COMMAND_FAILED", `iptables-restore refuses ${thrown.message}`, {
+            details: { stderr: thrown.message, exitCode: 1 },
+          });
+        }
+      };
+      return keeper.later(`iptables-${variant}-restore ${input.split("\n")[0]}`, restore, signal);
+    },
+    legacyTables: () =>
+      keeper.now("read ip_tables_names", () => fake.iptables.legacy.tableNames.join("\n")),
+    systemDefault: () => "nft",
+  };
+}
+
+function sysctlDoor(fake: FakeKernel, keeper: Doorkeeper): HostSysctl {
+  return {
+    read: (key) =>
+      keeper.now(`sysctl read ${key}`, () =>
+        translated("SYSCALL_FAILED", `Cannot read sysctl "${key}"`, () => fake.readSysctl(key)),
+      ),
+    write: (key, value) =>
+      keeper.now(`sysctl write ${key}=${value}`, () =>
+        translated("SYSCALL_FAILED", `Cannot set sysctl "${key}"`, () =>
+          fake.writeSysctl(key, value),
+        ),
+      ),
+  };
+}
+
+/**
+ * Opens a tap of the fake; closing it takes its time, as the last close of a real one does. `held` has the descriptors
+ * that are open.
+ */
+export function tapDoor(
+  { links }: FakeKernel,
+  keeper: Doorkeeper,
+  name: IfName,
+  held: Set<number>,
+): Tap {
+  const fd = keeper.now(`tap open ${name}`, () => {
+    const what = `Cannot open tap "${name}"`;
+    const opened = translated("SYSCALL_FAILED", what, () => links.openTap(name));
+    held.add(opened);
+    return opened;
+  });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    closing ??= keeper.later(`tap close ${name}`, () => {
+      held.delete(fd);
+      links.closeDescriptor(fd);
+    });
+    return closing;
+  };
+  return { fd, name, close, [Symbol.asyncDispose]: close };
+}
+
+function translated<T>(code: "NETLINK_FAILED" | "SYSCALL_FAILED", what: string, body: () => T): T {
+  try {
+    return body();
+  } catch (thrown) {
+    if (!(thrown instanceof Errno)) throw thrown;
+    throw new PodnetError(code, `${what}: ${thrown.code}`, { details: { errno: thrown.code } });
+  }
+}

@@ -1,0 +1,155 @@
+import { ruleKey, targetOf } from "../../../network/iptables/rule.ts";
+import { splitWords } from "../../../network/iptables/save-format.ts";
+
+/** Chains by name: policy (`-` for one that somebody made) and rules as text. */
+interface Table {
+  readonly chains: Map<string, { policy: string; rules: string[] }>;
+}
+
+const builtIn: Readonly<Record<string, readonly string[]>> = {
+  filter: ["INPUT", "FORWARD", "OUTPUT"],
+  nat: ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+};
+
+/** What iptables-restore refuses, with what it says. */
+export class RestoreRefused extends Error {
+  override readonly name = "RestoreRefused";
+}
+
+/** The tables of one variant of iptables: takes what iptables-restore takes, gives what iptables-save prints. */
+export class FakeIptables {
+  #tables = new Map<string, Table>();
+
+  get tableNames(): readonly string[] {
+    return [...this.#tables.keys()];
+  }
+
+  save(): string {
+    const lines: string[] = [];
+    for (const [name, { chains }] of this.#tables) {
+      lines.push(`*${name}`);
+      for (const [chain, { policy }] of chains) lines.push(`:${chain} ${policy} [0:0]`);
+      for (const [chain, { rules }] of chains)
+        lines.push(...rules.map((rule) => `-A ${chain}${rule === "" ? "" : ` ${rule}`}`));
+      lines.push("COMMIT", "");
+    }
+    return lines.join("\n");
+  }
+
+  /** `iptables-restore --noflush`: all of a table's lines or none of them. */
+  restore(input: string): void {
+    let table: Table | undefined;
+    let name = "";
+    for (const line of input.split("\n")) {
+      if (line === "" || line.startsWith("#")) continue;
+      if (line.startsWith("*")) {
+        name = line.slice(1);
+        table = copy(this.#tables.get(name)) ?? fresh(name);
+      } else if (table === undefined) {
+        throw new RestoreRefused(`line before a table: ${line}`);
+      } else if (line === "COMMIT") {
+        checkTargets(name, table);
+        this.#tables.set(name, table);
+        table = undefined;
+      } else {
+        applyLine(table, line);
+      }
+    }
+  }
+
+  /** `iptables -F` of every table: what an administrator does to podnet. */
+  flush(): void {
+    for (const { chains } of this.#tables.values())
+      for (const chain of chains.values()) chain.rules = [];
+  }
+}
+
+const copy = (table: Table | undefined): Table | undefined =>
+  table === undefined
+    ? undefined
+    : {
+        chains: new Map(
+          Array.from(table.chains, ([chain, { policy, rules }]) => [
+            chain,
+            { policy, rules: [...rules] },
+          ]),
+        ),
+      };
+
+function fresh(name: string): Table {
+  const chains = builtIn[name];
+  if (chains === undefined) throw new RestoreRefused(`no table ${name}`);
+  return { chains: new Map(chains.map((chain) => [chain, { policy: "ACCEPT", rules: [] }])) };
+}
+
+function applyLine(table: Table, line: string): void {
+  const refuse = (): never => {
+    throw new RestoreRefused(line);
+  };
+  const [, declared, policy] = /^:(\S+) (\S+)/.exec(line) ?? [];
+  if (declared !== undefined) {
+    const known = table.chains.get(declared);
+    // A chain of somebody's that is declared again is flushed, a built-in one keeps its rules.
+    if (known === undefined || known.policy === "-")
+      table.chains.set(declared, { policy: "-", rules: [] });
+    else known.policy = policy as string;
+    return;
+  }
+  const [, verb, name = "", rest = ""] = /^-([ADFIXN]) (\S+) ?(.*)$/.exec(line) ?? [];
+  const chain = table.chains.get(name);
+  if (verb === "N") {
+    if (chain !== undefined) refuse();
+    table.chains.set(name, { policy: "-", rules: [] });
+    return;
+  }
+  if (chain === undefined) return refuse();
+  switch (verb) {
+    case "A":
+      chain.rules.push(rest);
+      return;
+    case "I": {
+      const [, position = "1", rule = rest] = /^(\d+) (.*)$/.exec(rest) ?? [];
+      if (Number(position) < 1 || Number(position) > chain.rules.length + 1) refuse();
+      chain.rules.splice(Number(position) - 1, 0, rule);
+      return;
+    }
+    case "D": {
+      const key = ruleKey(splitWords(rest));
+      const at = chain.rules.findIndex((rule) => ruleKey(splitWords(rule)) === key);
+      if (at < 0) refuse();
+      chain.rules.splice(at, 1);
+      return;
+    }
+    case "F":
+      chain.rules = [];
+      return;
+    case "X":
+      if (chain.policy !== "-" || chain.rules.length > 0 || jumps(table).has(name)) refuse();
+      table.chains.delete(name);
+      return;
+    default:
+      refuse();
+  }
+}
+
+const targets = ["ACCEPT", "DROP", "RETURN", "MASQUERADE", "REJECT"];
+
+/** The chains that rules lead to. */
+function jumps(table: Table): Set<string> {
+  const found = new Set<string>();
+  for (const { rules } of table.chains.values())
+    for (const rule of rules) {
+      const target = targetOf(splitWords(rule));
+      if (target !== undefined && !targets.includes(target)) found.add(target);
+    }
+  return found;
+}
+
+function checkTargets(name: string, table: Table): void {
+  const rules = [...table.chains.values()].flatMap((chain) => chain.rules);
+  // "The nat table is not intended for filtering".
+  if (name === "nat" && rules.some((rule) => targetOf(splitWords(rule)) === "DROP"))
+    throw new RestoreRefused("DROP in nat");
+  for (const target of jumps(table))
+    if (table.chains.get(target)?.policy !== "-") throw new RestoreRefused(`no chain ${target}`);
+}

@@ -1,0 +1,120 @@
+import {
+  familyOf,
+  ipOf,
+  type Ip,
+  type IpPrefix,
+  lengthOf,
+  type Mac,
+  networkOf,
+} from "../../../core/address.ts";
+import type { Variant } from "../../../network/iptables/variant.ts";
+import { Errno, refuseIf } from "./errno.ts";
+import { FakeIptables } from "./iptables.ts";
+import { type FakeLink, FakeLinks } from "./links.ts";
+
+export interface FakeRoute {
+  readonly destination: string;
+  readonly link: number;
+}
+
+/** One host's kernel as far as podnet touches it: links, addresses, neighbours, settings, firewall. Synchronous. */
+export class FakeKernel {
+  readonly links: FakeLinks;
+  readonly iptables: Readonly<Record<Variant, FakeIptables>> = {
+    nft: new FakeIptables(),
+    legacy: new FakeIptables(),
+  };
+  #ipForward = "0";
+
+  constructor(randomMac: () => Mac) {
+    this.links = new FakeLinks(randomMac);
+  }
+
+  addAddress(index: number, prefix: IpPrefix): void {
+    const link = this.links.get(index);
+    const { addresses } = link;
+    if (familyOf(prefix) === 6) {
+      refuseIf(link.settings.get("disable_ipv6") !== "0", "EACCES");
+      refuseIf(
+        addresses.some((held) => ipOf(held.prefix) === ipOf(prefix)),
+        "EEXIST",
+      );
+      addresses.push({ prefix, secondary: false });
+      return;
+    }
+    const siblings = addresses.filter((held) => networkOf(held.prefix) === networkOf(prefix));
+    refuseIf(
+      siblings.some((held) => held.prefix === prefix),
+      "EEXIST",
+    );
+    addresses.push({ prefix, secondary: siblings.length > 0 });
+  }
+
+  /** inet_del_ifa: an IPv4 address takes along those of its subnet that came after it (promote_secondaries is 0). */
+  deleteAddress(index: number, prefix: IpPrefix): void {
+    const link = this.links.get(index);
+    const found = link.addresses.find((held) => held.prefix === prefix);
+    if (found === undefined) throw new Errno("EADDRNOTAVAIL");
+    const goes = (held: typeof found): boolean =>
+      held === found ||
+      (!found.secondary && held.secondary && networkOf(held.prefix) === networkOf(prefix));
+    link.addresses = link.addresses.filter((held) => !goes(held));
+  }
+
+  /** The IPv4 routes that addresses bring: one a primary address, while its link is up. */
+  routes(): FakeRoute[] {
+    return [...this.links.all.values()].flatMap((link) =>
+      link.up && link.name !== "lo"
+        ? link.addresses
+            .filter(
+              ({ prefix, secondary }) =>
+                familyOf(prefix) === 4 && !secondary && lengthOf(prefix) < 32,
+            )
+            .map(({ prefix }) => ({ destination: networkOf(prefix), link: link.index }))
+        : [],
+    );
+  }
+
+  replaceNeighbour(index: number, address: Ip, mac: Mac): void {
+    this.links.get(index).neighbours.set(address, mac);
+  }
+
+  deleteNeighbour(index: number, address: Ip): void {
+    if (!this.links.get(index).neighbours.delete(address)) throw new Errno("ENOENT");
+  }
+
+  readSysctl(key: string): string {
+    if (isForward(key)) return this.#ipForward;
+    const { link, setting } = this.#linkSetting(key);
+    return link.settings.get(setting) as string;
+  }
+
+  writeSysctl(key: string, value: string): void {
+    if (isForward(key)) {
+      refuseIf(!/^-?\d+$/.test(value), "EINVAL");
+      this.#ipForward = value;
+      return;
+    }
+    const { link, setting } = this.#linkSetting(key);
+    refuseIf(!/^-?\d+$/.test(value), "EINVAL");
+    // 2 wants a secret that nobody has set.
+    refuseIf(setting === "addr_gen_mode" && !["0", "1", "3"].includes(value), "EINVAL");
+    link.settings.set(setting, value);
+    if (setting === "disable_ipv6" && value !== "0") leaveIpv6(link);
+  }
+
+  #linkSetting(key: string): { readonly link: FakeLink; readonly setting: string } {
+    const [, name = "", setting = ""] = /^net\/ipv6\/conf\/([^/]+)\/([^/]+)$/.exec(key) ?? [];
+    const link = this.links.find(name);
+    if (link?.settings.has(setting) !== true) throw new Errno("ENOENT");
+    return { link, setting };
+  }
+}
+
+/** addrconf_ifdown: what IPv6 has of a link goes. */
+function leaveIpv6(link: FakeLink): void {
+  link.addresses = link.addresses.filter(({ prefix }) => familyOf(prefix) === 4);
+  for (const ip of link.neighbours.keys()) if (familyOf(ip) === 6) link.neighbours.delete(ip);
+}
+
+const isForward = (key: string): boolean => key.replaceAll(".", "/") === "net/ipv4/ip_forward";

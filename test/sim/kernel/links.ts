@@ -1,0 +1,300 @@
+import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
+import type { Link } from "../../../linux/rtnetlink/link.ts";
+import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
+import { Errno, refuseIf } from "./errno.ts";
+
+export interface FakeAddress {
+  readonly prefix: IpPrefix;
+  /** IPv4: another address of the same subnet was there first, and takes this one along when it goes. */
+  readonly secondary: boolean;
+}
+
+export interface FakeLink {
+  readonly index: number;
+  /** Undefined for hardware and `lo`. */
+  readonly kind: "bridge" | "tun" | "veth" | undefined;
+  name: string;
+  mac: Mac;
+  /** Somebody has set it: a bridge does not follow its ports any more (NET_ADDR_SET). */
+  macSet: boolean;
+  mtu: number;
+  /** Somebody has changed it: a bridge does not follow its ports any more (BROPT_MTU_SET_BY_USER). */
+  mtuSet: boolean;
+  up: boolean;
+  group: number;
+  alias: string | undefined;
+  /** Index of its bridge; 0 for none. */
+  master: number;
+  isolated: boolean;
+  /** Index of a veth's other end. */
+  peer: number;
+  addresses: FakeAddress[];
+  readonly neighbours: Map<Ip, Mac>;
+  /** net.ipv6.conf.NAME. */
+  readonly settings: Map<string, string>;
+}
+
+const noMac = "00:00:00:00:00:00" as Mac;
+const minMtu = 68;
+/** ETH_MAX_MTU; a tap's is less by its frame's header (tun_net_init). */
+const maxMtu = { bridge: 65_535, tun: 65_521, veth: 65_535 } as const;
+/** BR_MAX_PORTS less number 0, which is never given out. */
+const maxPorts = 1023;
+const maxAlias = 255;
+
+/** The links of one network namespace, with the rules of Linux 6.18 that podnet relies on. */
+export class FakeLinks {
+  readonly all = new Map<number, FakeLink>();
+  readonly #descriptors = new Map<number, number>();
+  readonly #randomMac: () => Mac;
+  #nextIndex = 1;
+  #nextDescriptor = 100;
+
+  constructor(randomMac: () => Mac) {
+    this.#randomMac = randomMac;
+    const lo = this.#add("lo", undefined, noMac);
+    Object.assign(lo, { up: true, mtu: 65_536 });
+    lo.addresses = [{ prefix: "127.0.0.1/8" as IpPrefix, secondary: false }];
+  }
+
+  find(which: LinkRef): FakeLink | undefined {
+    if (typeof which === "number") return this.all.get(which);
+    return [...this.all.values()].find((link) => link.name === which);
+  }
+
+  get(which: LinkRef): FakeLink {
+    const link = this.find(which);
+    if (link === undefined) throw new Errno("ENODEV");
+    return link;
+  }
+
+  ports(bridge: number): FakeLink[] {
+    return [...this.all.values()].filter((link) => link.master === bridge);
+  }
+
+  addBridge(wanted: NewLink): FakeLink {
+    refuseIf(this.find(wanted.name) !== undefined, "EEXIST");
+    checkMtu("bridge", wanted.mtu);
+    checkMac(wanted.mac);
+    const link = this.#add(wanted.name, "bridge", wanted.mac ?? this.#randomMac());
+    link.macSet = wanted.mac !== undefined;
+    link.mtu = wanted.mtu ?? 1500;
+    link.group = wanted.group ?? 0;
+    link.up = wanted.up === true;
+    return link;
+  }
+
+  addVeth(name: string, mac: Mac, peer: string, peerMac: Mac): void {
+    refuseIf(this.find(name) !== undefined || this.find(peer) !== undefined, "EEXIST");
+    // The peer is made first.
+    const far = this.#add(peer, "veth", peerMac);
+    const near = this.#add(name, "veth", mac);
+    near.peer = far.index;
+    far.peer = near.index;
+  }
+
+  /** TUNSETIFF with IFF_TUN_EXCL; answers a descriptor. */
+  openTap(name: string): number {
+    refuseIf(this.find(name) !== undefined, "EBUSY");
+    const { index } = this.#add(name, "tun", this.#randomMac());
+    return this.#describe(index);
+  }
+
+  #describe(index: number): number {
+    const descriptor = this.#nextDescriptor++;
+    this.#descriptors.set(descriptor, index);
+    return descriptor;
+  }
+
+  /** Another descriptor of the same tap, as SCM_RIGHTS gives. */
+  duplicate(descriptor: number): number {
+    const index = this.#descriptors.get(descriptor);
+    if (index === undefined) throw new Errno("EBADF");
+    return this.#describe(index);
+  }
+
+  /** The last descriptor's end is the tap's. */
+  closeDescriptor(descriptor: number): void {
+    const index = this.#descriptors.get(descriptor);
+    if (index === undefined) throw new Errno("EBADF");
+    this.#descriptors.delete(descriptor);
+    if (![...this.#descriptors.values()].includes(index) && this.all.has(index)) this.delete(index);
+  }
+
+  get openDescriptors(): number {
+    return this.#descriptors.size;
+  }
+
+  /** do_setlink: one after the other, and what was done before a failure stays. */
+  change(which: LinkRef, change: LinkChange): void {
+    const { mac, mtu, group, name, alias, up, master } = change;
+    // What a request may say is checked before what it is about.
+    refuseIf(alias !== undefined && Buffer.byteLength(alias) > maxAlias, "ERANGE");
+    const link = this.get(which);
+    if (mac !== undefined) this.#setMac(link, mac);
+    if (mtu !== undefined) this.#setMtu(link, mtu);
+    if (group !== undefined) link.group = group;
+    if (name !== undefined && name !== link.name) {
+      refuseIf(this.find(name) !== undefined, "EEXIST");
+      link.name = name;
+    }
+    if (alias !== undefined) link.alias = alias === "" ? undefined : alias;
+    if (master !== undefined) this.#setMaster(link, master);
+    if (up !== undefined) setUp(link, up);
+  }
+
+  isolate(which: LinkRef, isolated: boolean): void {
+    const link = this.get(which);
+    refuseIf(link.master === 0, "EOPNOTSUPP");
+    link.isolated = isolated;
+  }
+
+  delete(which: LinkRef): void {
+    const link = this.get(which);
+    refuseIf(link.kind === undefined, "EOPNOTSUPP");
+    for (const port of this.ports(link.index)) this.#leave(port);
+    if (link.master !== 0) this.#leave(link);
+    this.all.delete(link.index);
+    if (link.peer !== 0 && this.all.has(link.peer)) this.delete(link.peer);
+  }
+
+  deleteGroup(group: number): void {
+    const doomed = [...this.all.values()].filter((link) => link.group === group);
+    refuseIf(doomed.length === 0, "ENODEV");
+    refuseIf(
+      doomed.some(({ kind }) => kind === undefined),
+      "EOPNOTSUPP",
+    );
+    for (const { index } of doomed) if (this.all.has(index)) this.delete(index);
+  }
+
+  /** A link as rtnetlink tells of it. */
+  show(link: FakeLink): Link {
+    const running = link.up;
+    return {
+      index: link.index,
+      name: link.name,
+      up: link.up,
+      running,
+      carrier: running,
+      loopback: link.name === "lo",
+      operState: running ? "up" : "down",
+      mtu: link.mtu,
+      mac: link.mac,
+      group: link.group,
+      altNames: [],
+      ...(link.alias === undefined ? {} : { alias: link.alias }),
+      ...(link.kind === undefined ? {} : { kind: link.kind }),
+      ...(link.master === 0 ? {} : { master: link.master, port: { isolated: link.isolated } }),
+    };
+  }
+
+  #add(name: string, kind: FakeLink["kind"], mac: Mac): FakeLink {
+    const link: FakeLink = {
+      index: this.#nextIndex++,
+      kind,
+      name,
+      mac,
+      macSet: false,
+      mtu: 1500,
+      mtuSet: false,
+      up: false,
+      group: 0,
+      alias: undefined,
+      master: 0,
+      isolated: false,
+      peer: 0,
+      addresses: [],
+      neighbours: new Map(),
+      settings: new Map([
+        ["accept_ra", "1"],
+        ["addr_gen_mode", "0"],
+        ["disable_ipv6", "0"],
+      ]),
+    };
+    this.all.set(link.index, link);
+    return link;
+  }
+
+  #setMac(link: FakeLink, mac: Mac): void {
+    checkMac(mac);
+    refuseIf(link.kind === undefined, "EOPNOTSUPP");
+    // Setting what is set still makes it one that was set.
+    link.macSet = true;
+    // Also when it is the one it has (NETDEV_CHANGEADDR is told all the same).
+    link.neighbours.clear();
+    link.mac = mac;
+    this.#follow(link.master);
+  }
+
+  #setMtu(link: FakeLink, mtu: number): void {
+    if (mtu === link.mtu) return;
+    checkMtu(link.kind, mtu);
+    link.mtu = mtu;
+    link.mtuSet = true;
+    this.#followMtu(link.master);
+  }
+
+  #setMaster(link: FakeLink, master: number): void {
+    if (link.master === master) return;
+    if (link.master !== 0) this.#leave(link);
+    if (master === 0) return;
+    const bridge = this.all.get(master);
+    if (bridge === undefined) throw new Errno("EINVAL");
+    refuseIf(bridge.kind !== "bridge", "EOPNOTSUPP");
+    refuseIf(link.name === "lo", "EINVAL");
+    refuseIf(link.kind === "bridge", "ELOOP");
+    refuseIf(this.ports(master).length >= maxPorts, "EXFULL");
+    link.master = master;
+    this.#follow(master);
+    this.#followMtu(master);
+  }
+
+  #leave(link: FakeLink): void {
+    const { master } = link;
+    link.master = 0;
+    link.isolated = false;
+    this.#follow(master);
+    this.#followMtu(master);
+  }
+
+  /** br_stp_recalculate_bridge_id: the lowest port's address, none without ports, unless its own was set. */
+  #follow(index: number): void {
+    const bridge = this.all.get(index);
+    if (bridge === undefined || bridge.macSet) return;
+    const [lowest = noMac] = this.ports(index)
+      .map(({ mac }) => mac)
+      .toSorted();
+    if (bridge.mac !== lowest) bridge.neighbours.clear();
+    bridge.mac = lowest;
+  }
+
+  /** br_mtu_auto_adjust: the smallest of the ports', unless its own was changed. */
+  #followMtu(index: number): void {
+    const bridge = this.all.get(index);
+    if (bridge === undefined || bridge.mtuSet) return;
+    const mtus = this.ports(index).map(({ mtu }) => mtu);
+    bridge.mtu = mtus.length === 0 ? 1500 : Math.min(...mtus);
+  }
+}
+
+function setUp(link: FakeLink, up: boolean): void {
+  if (link.up === up) return;
+  link.up = up;
+  if (up) return;
+  // addrconf_ifdown, neigh_ifdown: down takes them away, IPv4 addresses stay.
+  link.addresses = link.addresses.filter(({ prefix }) => !prefix.includes(":"));
+  link.neighbours.clear();
+}
+
+function checkMtu(kind: FakeLink["kind"], mtu: number | undefined): void {
+  if (mtu === undefined || kind === undefined) return;
+  refuseIf(mtu < minMtu || mtu > maxMtu[kind], "EINVAL");
+}
+
+/** is_valid_ether_addr: neither none nor a group's. */
+function checkMac(mac: Mac | undefined): void {
+  if (mac === undefined) return;
+  const group = (Number.parseInt(mac.slice(0, 2), 16) & 1) === 1;
+  refuseIf(group || mac === noMac, "EADDRNOTAVAIL");
+}

@@ -1,0 +1,206 @@
+import { type Ip, ipOf, type IpPrefix, isLoopback, type Mac } from "../../../core/address.ts";
+import { assertNever } from "../../../core/brand.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import { run } from "../../../linux/command.ts";
+import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
+import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import { openTap, type Tap } from "../../../linux/tun.ts";
+import { type IptablesPrograms, iptables } from "../../../network/iptables/programs.ts";
+import type { IfName } from "../../../core/names.ts";
+import type { HostNetlink, HostSysctl } from "../../../network/kernel.ts";
+import { absent, kernelDoor, openDoor, tapDoor } from "./door.ts";
+import { Errno } from "./errno.ts";
+import { FakeKernel } from "./kernel.ts";
+import type { Operation } from "./sequence.ts";
+
+/** A kernel that sequences are carried out on: the real one of this namespace, or the fake. */
+export interface Subject {
+  readonly netlink: HostNetlink;
+  readonly firewall: IptablesPrograms;
+  readonly sysctl: HostSysctl;
+  openTap(name: IfName): Tap;
+  // What podnet itself does not do, but others do to its links.
+  addVeth(name: string, mac: Mac, peer: string, peerMac: Mac): Promise<void>;
+  deleteAddress(index: number, prefix: IpPrefix): Promise<boolean>;
+  replaceNeighbour(index: number, ip: Ip, mac: Mac): Promise<void>;
+  neighbours(): Promise<
+    readonly { readonly index: number; readonly ip: Ip; readonly mac: Mac | undefined }[]
+  >;
+  routes(): Promise<readonly { readonly destination: string; readonly link: number }[]>;
+  /** As it was before any operation. */
+  reset(): Promise<void>;
+}
+
+export function realSubject(): Subject & Disposable {
+  const netlink = Rtnetlink.open();
+  return {
+    netlink,
+    firewall: iptables,
+    sysctl: { read: readSysctl, write: writeSysctl },
+    openTap: (name) => openTap(name),
+    addVeth: async (name, mac, peer, peerMac) => {
+      await netlink.addVeth({ name, mac, peer: { name: peer, mac: peerMac } });
+    },
+    deleteAddress: (index, prefix) => netlink.deleteAddress(index, prefix),
+    replaceNeighbour: (index, address, mac) => netlink.replaceNeighbour({ index, address, mac }),
+    neighbours: async () =>
+      (await netlink.neighbours())
+        .filter(({ state }) => state === "permanent")
+        .map(({ index, address, mac }) => ({ index, ip: address, mac })),
+    routes: async () =>
+      (await netlink.routes({ table: 254, family: 4 })).map(({ destination, link }) => ({
+        destination: String(destination),
+        link: link ?? 0,
+      })),
+    reset: async () => {
+      const made = (await netlink.links()).filter(({ kind }) => kind !== undefined);
+      await netlink.setGroup(
+        made.map(({ index }) => index),
+        75,
+      );
+      await netlink.deleteGroup(75);
+      for (const { index, prefix } of await netlink.addresses())
+        if (!isLoopback(ipOf(prefix))) await netlink.deleteAddress(index, prefix);
+      writeSysctl("net.ipv4.ip_forward", "0");
+      if (iptables.legacyTables() !== "") {
+        for (const table of ["filter", "nat"])
+          await run(["iptables-legacy-restore"], { stdin: `*${table}\nCOMMIT\n` });
+      }
+      await run(["nft", "flush", "ruleset"]);
+    },
+    [Symbol.dispose]: () => netlink.close(),
+  };
+}
+
+export function fakeSubject(): Subject {
+  let macs = 0;
+  const randomMac = (): Mac =>
+    `06:00:00:00:00:${(macs++ % 256).toString(16).padStart(2, "0")}` as Mac;
+  const fake = new FakeKernel(randomMac);
+  const door = kernelDoor(fake, openDoor, "fake");
+  const asked = async <T>(body: () => T): Promise<T> => {
+    try {
+      return await Promise.resolve(body());
+    } catch (thrown) {
+      if (!(thrown instanceof Errno)) throw thrown;
+      throw new PodnetError("NETLINK_FAILED", thrown.code, { details: { errno: thrown.code } });
+    }
+  };
+  return {
+    ...door,
+    openTap: (name) => tapDoor(fake, openDoor, name, new Set()),
+    addVeth: (...words) => asked(() => fake.links.addVeth(...words)),
+    deleteAddress: (index, prefix) =>
+      asked(() => {
+        fake.deleteAddress(index, prefix);
+        return true;
+      }).catch((thrown: unknown) => {
+        if (isPodnetError(thrown) && absent.includes(String(thrown.details["errno"]))) return false;
+        throw thrown;
+      }),
+    replaceNeighbour: (index, ip, mac) => asked(() => fake.replaceNeighbour(index, ip, mac)),
+    neighbours: () =>
+      asked(() =>
+        [...fake.links.all.values()].flatMap(({ index, neighbours }) =>
+          Array.from(neighbours, ([ip, mac]) => ({ index, ip, mac })),
+        ),
+      ),
+    routes: () => asked(() => fake.routes()),
+    reset: () => Promise.resolve(),
+  };
+}
+
+/** Carries out operations on one subject, and says what came of each. */
+export class Runner {
+  readonly #subject: Subject;
+  readonly #taps = new Map<string, Tap>();
+
+  constructor(subject: Subject) {
+    this.#subject = subject;
+  }
+
+  async run(operation: Operation): Promise<string> {
+    try {
+      return String(await this.#do(operation));
+    } catch (thrown) {
+      if (!isPodnetError(thrown)) throw thrown;
+      if (thrown.code === "COMMAND_FAILED") return "refused";
+      return String(thrown.details["errno"] ?? thrown.code);
+    }
+  }
+
+  async end(): Promise<void> {
+    // All links with one message first: the last close of a tap makes the kernel wait, each on its own.
+    await this.#subject.reset();
+    for (const tap of this.#taps.values()) await tap.close();
+  }
+
+  /** An index that no link has stands for a name that none has. */
+  async #index(name: string): Promise<number> {
+    return (await this.#subject.netlink.link(name))?.index ?? 99_999;
+  }
+
+  async #do(operation: Operation): Promise<unknown> {
+    const { netlink, firewall, sysctl } = this.#subject;
+    const subject = this.#subject;
+    switch (operation.kind) {
+      case "bridge": {
+        const { kind: _kind, ...wanted } = operation;
+        await netlink.addBridge(wanted);
+        return "ok";
+      }
+      case "tap": {
+        const tap = subject.openTap(operation.name as IfName);
+        await this.#taps.get(operation.name)?.close();
+        this.#taps.set(operation.name, tap);
+        await netlink.changeLink(operation.name, { mac: operation.mac });
+        return "ok";
+      }
+      case "close-tap":
+        await this.#taps.get(operation.name)?.close();
+        return this.#taps.delete(operation.name);
+      case "veth":
+        return subject.addVeth(operation.name, operation.mac, operation.peer, operation.peerMac);
+      case "change": {
+        const { set } = operation;
+        // A link is renamed by its index.
+        return netlink.changeLink(await this.#index(operation.link), set);
+      }
+      case "master":
+        return netlink.changeLink(operation.link, { master: await this.#index(operation.bridge) });
+      case "leave":
+        return netlink.leaveBridge(operation.link);
+      case "isolate":
+        return netlink.changeBridgePort(operation.link, { isolated: operation.isolated });
+      case "group": {
+        const indexes = await Promise.all(operation.links.map((name) => this.#index(name)));
+        return netlink.setGroup(indexes, operation.group);
+      }
+      case "delete":
+        return netlink.deleteLink(operation.link);
+      case "delete-group":
+        return netlink.deleteGroup(operation.group);
+      case "address":
+        return netlink.addAddress(await this.#index(operation.link), operation.prefix, {
+          noDad: true,
+        });
+      case "delete-address":
+        return subject.deleteAddress(await this.#index(operation.link), operation.prefix);
+      case "neighbour":
+        return subject.replaceNeighbour(
+          await this.#index(operation.link),
+          operation.ip,
+          operation.mac,
+        );
+      case "forget":
+        return netlink.deleteNeighbour(await this.#index(operation.link), operation.ip);
+      case "sysctl":
+        sysctl.write(operation.key, operation.value);
+        return sysctl.read(operation.key);
+      case "restore":
+        return firewall.restore(operation.variant, operation.input, AbortSignal.timeout(20_000));
+      default:
+        return assertNever(operation);
+    }
+  }
+}

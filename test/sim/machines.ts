@@ -1,0 +1,155 @@
+import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { PodnetError } from "../../core/errors.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import type { NicPlan, VmEvent, VmPlan, VmRecord } from "../../hypervisor/driver.ts";
+import type { FakeKernel } from "./kernel/kernel.ts";
+import type { Random } from "./random.ts";
+import type { VirtualTime } from "./time.ts";
+
+/** What can be amiss with a guest from its birth on. */
+export type Character = "good" | "silent" | "panics" | "slow";
+
+/** A virtual machine of the world: it lives on when the daemon dies, and ends with the host. */
+export class Machine {
+  readonly record: VmRecord;
+  readonly plan: VmPlan;
+  readonly character: Character;
+  /** Descriptors of its taps, by NIC. */
+  readonly nics = new Map<string, { readonly nic: NicPlan; readonly fd: number }>();
+  readonly listeners = new Set<(event: VmEvent) => void>();
+  /** Told when the agent is ready anew, and when its channel is lost. */
+  readonly readyListeners = new Set<(identity: GuestIdentity) => void>();
+  readonly closeListeners = new Set<(reason: Error) => void>();
+  alive = true;
+  identity: GuestIdentity | undefined;
+  /** The agent answers nothing for now. */
+  deaf = false;
+  poweringOff = false;
+
+  constructor(plan: VmPlan, record: VmRecord, character: Character) {
+    this.plan = plan;
+    this.record = record;
+    this.character = character;
+  }
+
+  tell(event: VmEvent): void {
+    for (const listener of this.listeners) listener(event);
+  }
+}
+
+/** All machines of the host. */
+export class Machines {
+  readonly all = new Set<Machine>();
+  readonly #kernel: () => FakeKernel;
+  readonly #time: VirtualTime;
+  readonly #random: Random;
+  readonly #trouble: () => number;
+  #nextPid = 1000;
+  #epochs = 0;
+  bootId = "boot-1";
+
+  constructor(parts: {
+    readonly kernel: () => FakeKernel;
+    readonly time: VirtualTime;
+    readonly random: Random;
+    /** How likely it is that a guest is not good. */
+    readonly trouble: () => number;
+  }) {
+    this.#kernel = parts.kernel;
+    this.#time = parts.time;
+    this.#random = parts.random;
+    this.#trouble = parts.trouble;
+  }
+
+  of(runDir: string): Machine | undefined {
+    return [...this.all].find((machine) => machine.plan.runDir === runDir);
+  }
+
+  /** A run directory, a process, and a guest that begins to boot. */
+  spawn(plan: VmPlan): Machine {
+    if (existsSync(plan.runDir))
+      throw new PodnetError("SYSCALL_FAILED", `Run directory ${plan.runDir} exists`);
+    mkdirSync(plan.runDir, { recursive: true });
+    writeFileSync(join(plan.runDir, "qemu.pid"), "");
+    const pid = this.#nextPid++;
+    const record = {
+      pid,
+      startTime: String(pid),
+      bootId: this.bootId,
+      uid: 0,
+      runDir: plan.runDir,
+    };
+    const bad = this.#random.chance(this.#trouble());
+    const character = bad ? this.#random.pick(["silent", "panics", "slow"] as const) : "good";
+    const machine = new Machine(plan, record, character);
+    this.all.add(machine);
+    this.#boot(machine);
+    return machine;
+  }
+
+  #boot(machine: Machine): void {
+    const { character } = machine;
+    const bootMs = this.#random.next() * (character === "slow" ? 120_000 : 1500);
+    this.#time.after(bootMs, () => {
+      if (!machine.alive || character === "silent") return;
+      if (character === "panics") {
+        machine.tell({ kind: "guest-reset" });
+        return;
+      }
+      this.agentStarts(machine);
+    });
+  }
+
+  /** The agent says READY: for the first time, or having forgotten everything. */
+  agentStarts(machine: Machine): void {
+    const epoch = `epoch-${++this.#epochs}`;
+    machine.identity = { api: 4244, extension: 1, agent: "sim", epoch };
+    for (const tell of machine.readyListeners) tell(machine.identity);
+  }
+
+  /** The channel breaks; the agent can be reached again. */
+  loseChannel(machine: Machine): void {
+    const reason = new PodnetError("AGENT_DISCONNECTED", "The channel broke");
+    for (const tell of machine.closeListeners) tell(reason);
+  }
+
+  plug(machine: Machine, nic: NicPlan, fd: number): void {
+    if (machine.nics.has(nic.nicId)) throw new PodnetError("QMP_FAILED", `${nic.nicId} is there`);
+    machine.nics.set(nic.nicId, { nic, fd: this.#kernel().links.duplicate(fd) });
+  }
+
+  unplug(machine: Machine, nicId: string): void {
+    const found = machine.nics.get(nicId);
+    if (found === undefined) return;
+    machine.nics.delete(nicId);
+    this.#kernel().links.closeDescriptor(found.fd);
+  }
+
+  /** The process ends, however: its taps with it. Its directory stays. */
+  end(machine: Machine, detail: string): void {
+    if (!machine.alive) return;
+    machine.alive = false;
+    this.all.delete(machine);
+    for (const nicId of machine.nics.keys()) this.unplug(machine, nicId);
+    this.loseChannel(machine);
+    machine.tell({ kind: "exited", detail });
+  }
+
+  /** Ends what runs in a directory, and removes it. Absent is success. */
+  reap(runDir: string): void {
+    const machine = this.of(runDir);
+    if (machine !== undefined) this.end(machine, "SIGKILL");
+    rmSync(runDir, { recursive: true, force: true });
+  }
+
+  /** The host goes down: no machine, no directory below /run survives it. */
+  reboot(bootId: string): void {
+    for (const machine of this.all) {
+      machine.alive = false;
+      rmSync(machine.plan.runDir, { recursive: true, force: true });
+    }
+    this.all.clear();
+    this.bootId = bootId;
+  }
+}

@@ -1,0 +1,303 @@
+import { createHash } from "node:crypto";
+import { isPodnetError } from "../../core/errors.ts";
+import type { PodRow } from "../../daemon/store/pods.ts";
+import type { Node } from "../../daemon/node.ts";
+import { Actions } from "./actions.ts";
+import { type Life, type Plant, startLife } from "./daemon-life.ts";
+import { booksViolations, mayFollow, quietViolations, remains } from "./invariants.ts";
+import { calm, type Weather } from "./process.ts";
+import type { VirtualTime } from "./time.ts";
+import { foreignState, World } from "./world.ts";
+
+export interface Outcome {
+  readonly seed: number;
+  /** Calls that left the daemon, and what clients and others did. */
+  readonly steps: number;
+  /** The same for the same seed, always. */
+  readonly hash: string;
+  readonly trace: readonly string[];
+  /** The first thing that was not as it has to be. */
+  readonly violation: string | undefined;
+}
+
+/** Ends a history: something is not as promised. */
+class Violation extends Error {
+  override readonly name = "Violation";
+}
+
+const fair: Weather = { error: 0.004, hang: 0.002, crash: 0.001 };
+const foul: Weather = { error: 0.05, hang: 0.02, crash: 0.004 };
+const deadly: Weather = { error: 0, hang: 0, crash: 0.02 };
+
+/** One history: a host, a daemon that lives and dies on it, clients, an administrator, and faults; drawn from a seed. */
+export class Simulation {
+  readonly seed: number;
+  readonly world: World;
+  readonly time: VirtualTime;
+  readonly trace: string[] = [];
+  node: Node | undefined;
+  weather: Weather = calm;
+  /** Calls of clients that are not answered yet. */
+  readonly pending = new Set<Promise<void>>();
+  /** Pods whose create was answered and whose delete was not asked for. */
+  readonly promised = new Set<string>();
+  readonly deleted = new Set<string>();
+  /** By request id: the pod that the first answer named. */
+  readonly answered = new Map<string, string>();
+  foreign: string;
+  #life: Life | undefined;
+  #states = new Map<string, PodRow["state"]>();
+  readonly #plant: Plant | undefined;
+  #violation: string | undefined;
+  #failedStarts = 0;
+
+  constructor(seed: number, time: VirtualTime, plant?: Plant) {
+    this.seed = seed;
+    this.time = time;
+    this.world = new World(seed, time);
+    this.foreign = foreignState(this.world);
+    this.#plant = plant;
+  }
+
+  async run(): Promise<Outcome> {
+    using world = this.world;
+    const { random } = world;
+    try {
+      this.#start();
+      await this.#settled();
+      const actions = new Actions(this);
+      for (let phases = 1 + random.below(3); phases > 0; phases--) {
+        this.weather = random.pick([calm, fair, fair, foul, deadly]);
+        world.trouble = random.pick([0, 0.1, 0.4]);
+        const lengthMs = random.pick([500, 5000, 30_000]);
+        this.note(`phase of ${lengthMs} ms, ${JSON.stringify(this.weather)}`);
+        for (let left = 2 + random.below(10); left > 0; left--)
+          this.time.after(random.next() * lengthMs, () => actions.any());
+        await this.#pass(lengthMs);
+        await this.#quiet();
+      }
+      await this.#end();
+    } catch (thrown) {
+      if (!(thrown instanceof Violation)) this.#violation ??= `thrown: ${stackOf(thrown)}`;
+    } finally {
+      this.#life?.process.exit();
+      this.time.dropProgram();
+    }
+    const hash = createHash("sha256").update(this.trace.join("\n")).digest("hex").slice(0, 16);
+    const { seed, trace } = this;
+    return { seed, steps: trace.length, hash, trace, violation: this.#violation };
+  }
+
+  note(line: string): void {
+    this.trace.push(`${this.time.monotonicMs.toFixed(3).padStart(12)} ${line}`);
+  }
+
+  /** Notes the first violation, which ends the history at the next event. */
+  violated(what: string): void {
+    if (this.#violation === undefined) this.trace.push(`VIOLATION ${what}`);
+    this.#violation ??= what;
+  }
+
+  /** A client's call; a daemon that dies meanwhile does not answer. */
+  call(what: string, body: (node: Node) => Promise<void>): void {
+    const { node } = this;
+    if (node === undefined) return this.note(`client ${what}: no daemon`);
+    this.note(`client ${what}`);
+    const { process } = this.#life as Life;
+    const call = body(node)
+      .then(
+        () => process.alive && this.note(`client ${what}: done`),
+        (thrown: unknown) => {
+          if (!process.alive) return;
+          if (!isPodnetError(thrown)) this.violated(`${what} throws ${stackOf(thrown)}`);
+          else if (thrown.code === "INTERNAL") this.violated(`${what}: ${stackOf(thrown)}`);
+          else this.note(`client ${what}: ${thrown.code} ${thrown.message}`);
+        },
+      )
+      .then(() => {
+        this.pending.delete(call);
+        if (process.alive) this.checkBooks();
+      });
+    this.pending.add(call);
+  }
+
+  checkBooks(): void {
+    const life = this.#life;
+    if (this.node === undefined || life?.process.alive !== true) return;
+    for (const found of booksViolations(this.world, this.node, life.db)) this.violated(found);
+    if (foreignState(this.world) !== this.foreign)
+      this.violated(
+        `others' network is changed:\n${difference(this.foreign, foreignState(this.world))}`,
+      );
+  }
+
+  /** SIGKILL, with a restart soon after. */
+  kill(): void {
+    this.#life?.process.kill();
+  }
+
+  /** SIGTERM: lets go of everything, and starts again. */
+  restart(): void {
+    this.call("restart", async (node) => {
+      const life = this.#life as Life;
+      this.node = undefined;
+      await node.pods.close(this.world.random.pick([0, 100, 5000]));
+      await node[Symbol.asyncDispose]();
+      life.process.exit();
+      this.time.dropProgram();
+      this.pending.clear();
+      this.#later();
+    });
+  }
+
+  #start(): void {
+    this.note("daemon starts");
+    const undisturbed = this.weather === calm;
+    try {
+      const life = startLife({
+        world: this.world,
+        trace: (line) => this.note(line),
+        weather: () => this.weather,
+        committed: () => this.#watchStates(),
+        killed: () => this.#died(),
+        plant: this.#plant,
+      });
+      this.#life = life;
+      life.node.then(
+        (node) => {
+          if (!life.process.alive) return;
+          this.note("daemon ready");
+          this.node = node;
+          this.#failedStarts = 0;
+          this.checkBooks();
+        },
+        (thrown: unknown) => {
+          if (!life.process.alive) return;
+          this.note(`daemon does not start: ${String(thrown)}`);
+          life.process.exit();
+          if (undisturbed) this.violated(`the daemon does not start: ${stackOf(thrown)}`);
+          // The sixth time nothing is in its way: a host where nothing ever works shows nothing.
+          if (++this.#failedStarts > 5) this.weather = calm;
+          this.time.dropProgram();
+          this.#later();
+        },
+      );
+    } catch (thrown) {
+      this.note(`daemon dies at once: ${String(thrown)}`);
+      this.#later();
+    }
+  }
+
+  #died(): void {
+    this.node = undefined;
+    this.pending.clear();
+    // What its promises still do in this turn reaches nothing; then its timers go.
+    this.time.after(1, () => this.time.dropProgram());
+    this.#later();
+  }
+
+  #later(): void {
+    this.time.after(100 + this.world.random.next() * 1000, () => this.#start());
+  }
+
+  async #until(done: () => boolean): Promise<void> {
+    await this.time.run(() => this.#violation !== undefined || done());
+    if (this.#violation !== undefined) throw new Violation(this.#violation);
+  }
+
+  async #pass(ms: number): Promise<void> {
+    let over = false;
+    this.time.after(ms, () => {
+      over = true;
+    });
+    await this.#until(() => over);
+  }
+
+  /** A daemon is there and nobody waits for it. */
+  #settled(): Promise<void> {
+    return this.#until(() => this.node !== undefined && this.pending.size === 0);
+  }
+
+  /** Lets everything come to rest, starts the daemon anew, and compares all there is with all that should be. */
+  async #quiet(): Promise<void> {
+    const { world } = this;
+    this.weather = calm;
+    world.trouble = 0;
+    for (const machine of world.machines.all) machine.deaf = false;
+    await this.#settled();
+    // Longer than any wait of the program: what goes on after a caller was answered has ended.
+    await this.#pass(120_000);
+    await this.#settled();
+    this.checkBooks();
+    for (let starts = 1 + world.random.below(2); starts > 0; starts--) {
+      if (world.random.chance(0.5)) this.kill();
+      else this.restart();
+      await this.#until(() => this.node === undefined);
+      await this.#settled();
+      await this.#pass(1000);
+    }
+    this.note("quiet");
+    this.checkBooks();
+    const node = this.node as Node;
+    for (const found of quietViolations(world, node)) this.violated(found);
+    const there = new Set<string>(node.pods.list().map(({ id }) => id));
+    for (const id of this.promised) if (!there.has(id)) this.violated(`pod ${id} is lost`);
+    for (const id of this.deleted)
+      if (there.has(id)) this.violated(`pod ${id} was deleted and is there`);
+    await this.#until(() => true);
+  }
+
+  /** Deletes every pod and takes everything down: the host is as it was. */
+  async #end(): Promise<void> {
+    const node = this.node as Node;
+    const failures: unknown[] = [];
+    for (const { id } of node.pods.list())
+      this.call(`delete ${id}`, async () => {
+        this.promised.delete(id);
+        await node.pods
+          .delete(id, { force: false })
+          .catch((thrown: unknown) => failures.push(thrown));
+      });
+    await this.#settled();
+    if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
+    this.call("down", async () => {
+      await node.network.down(AbortSignal.timeout(60_000));
+    });
+    await this.#settled();
+    for (const found of remains(this.world)) this.violated(found);
+    if (node.pods.list().length > 0) this.violated("rows are left");
+    this.checkBooks();
+    await this.#until(() => true);
+  }
+
+  /** Compares the rows' states with those after the commit before. */
+  #watchStates(): void {
+    const life = this.#life;
+    if (life === undefined || !life.process.alive) return;
+    let rows: { readonly id: string; readonly state: PodRow["state"] }[];
+    try {
+      rows = life.db.all("SELECT id, state FROM pods") as unknown as typeof rows;
+    } catch {
+      return;
+    }
+    const now = new Map(rows.map(({ id, state }) => [id, state]));
+    for (const id of new Set([...now.keys(), ...this.#states.keys()])) {
+      const before = this.#states.get(id) ?? "gone";
+      const after = now.get(id) ?? "gone";
+      if (before !== after) this.trace.push(`${" ".repeat(12)} pod ${id}: ${before} → ${after}`);
+      if (!mayFollow(before, after)) this.violated(`pod ${id} went from ${before} to ${after}`);
+    }
+    this.#states = now;
+  }
+}
+
+function difference(before: string, after: string): string {
+  const [old, now] = [before.split("\n"), after.split("\n")];
+  const gone = old.filter((line) => !now.includes(line)).map((line) => `- ${line}`);
+  return [...gone, ...now.filter((line) => !old.includes(line)).map((line) => `+ ${line}`)].join(
+    "\n",
+  );
+}
+
+const stackOf = (thrown: unknown): string =>
+  thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
