@@ -5,11 +5,6 @@ import type { Supervision } from "./supervision.ts";
 /** Between attempts, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 250, longest: 15_000 } as const;
 
-export interface Trying extends Supervision {
-  /** Aborted when the daemon lets go of its pods. */
-  readonly over: AbortSignal;
-}
-
 /**
  * Does again what failed for a pod, until it works, the pod is in another state, or the daemon ends. Meanwhile the pod
  * keeps its state and says what is wrong as its reason. Each attempt has the pod to itself.
@@ -18,10 +13,18 @@ export function keepTrying(
   { id, plan, state }: PodRow,
   what: string,
   thrown: unknown,
-  trying: Trying,
+  trying: Supervision,
   attempt: (row: PodRow) => Promise<void>,
 ): void {
   const { records, locks, log, over } = trying;
+  const tell = (why: unknown): void => {
+    try {
+      records.ailing(plan, what, why);
+    } catch (thrown) {
+      // Maybe there is no room to write anything: then this has to wait as well.
+      log.warn({ pod_id: id, err: thrown }, `Not written down: ${what}`);
+    }
+  };
   const once = (): Promise<boolean> =>
     locks.run(id, async () => {
       const row = records.get(id);
@@ -29,16 +32,16 @@ export function keepTrying(
       try {
         await attempt(row);
       } catch (again) {
-        if (!over.aborted) records.ailing(plan, what, again);
+        if (!over.aborted) tell(again);
         return over.aborted;
       }
-      log.info({ pod_id: id }, `No more: ${what}`);
+      log.info({ pod_id: id }, `no more: ${what}`);
       if (records.get(id)?.reason?.startsWith(what) === true)
-        records.well(plan, "taken over after all");
+        records.well(plan, `no more: ${what}`);
       return true;
     });
   const run = async (): Promise<void> => {
-    records.ailing(plan, what, thrown);
+    tell(thrown);
     for (let pauseMs: number = pauses.first; ; ) {
       await delay(pauseMs, undefined, { signal: over, ref: false }).catch(() => {});
       if (await once()) return;

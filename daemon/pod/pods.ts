@@ -15,6 +15,7 @@ import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
+import { keepTrying } from "./keep-trying.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
@@ -80,6 +81,7 @@ export class Pods implements RunningPorts {
       records,
       log,
       locks: this.#locks,
+      over: this.#over.signal,
       gone: (live) => this.#live.delete(live.plan.podId),
     };
   }
@@ -137,6 +139,7 @@ export class Pods implements RunningPorts {
       db,
       addresses,
       driver: driver.capabilities(),
+      confinement: host.confinement,
       randomBytes: (count) => host.randomBytes(count),
     });
     return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
@@ -270,9 +273,30 @@ export class Pods implements RunningPorts {
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod does not start",
     );
-    if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#ending);
-    else records.state(plan, "failed", { error: result.error });
+    this.#writeDown(plan, () => {
+      if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#ending);
+      else records.state(plan, "failed", { error: result.error });
+    });
     throw result.error;
+  }
+
+  /**
+   * Writes down how something ended. The host has changed by then: when there is no room for it in the store it is tried
+   * again until there is. Answers what was thrown.
+   */
+  #writeDown({ podId }: PodPlan, write: () => void): unknown {
+    try {
+      write();
+      return undefined;
+    } catch (thrown) {
+      const { records, log } = this.#parts;
+      log.error({ pod_id: podId, err: thrown }, "Cannot write down how it ended, trying again");
+      const row = records.get(podId);
+      const again = async (): Promise<void> => write();
+      if (row !== undefined)
+        keepTrying(row, "its end cannot be written down", thrown, this.#supervision, again);
+      return thrown;
+    }
   }
 
   /** Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone. */
@@ -312,11 +336,12 @@ export class Pods implements RunningPorts {
         const error = others.length === 0 ? first : attach(first, others);
         log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
         if (!options.force) {
-          records.state(row.plan, "failed", { error });
+          this.#writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
           throw error;
         }
       }
-      records.forget(row.plan);
+      const unwritten = this.#writeDown(row.plan, () => records.forget(row.plan));
+      if (unwritten !== undefined) throw unwritten;
       log.info({ pod_id: id }, "Pod deleted");
       return { id, name, existed: true };
     });
@@ -328,7 +353,6 @@ export class Pods implements RunningPorts {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
       bootId,
-      over: this.#over.signal,
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);

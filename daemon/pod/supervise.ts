@@ -1,5 +1,6 @@
 import { toPodnetError } from "../../core/errors.ts";
 import { followAgent } from "./follow-agent.ts";
+import { keepTrying } from "./keep-trying.ts";
 import { lastWords } from "./last-words.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -34,19 +35,27 @@ export function supervise(live: LivePod, watch: Supervision): void {
 
 /** The machine is gone: what it held is freed at once, the addresses stay the pod's. */
 async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
-  const { plan } = live;
-  await watch.locks.run(plan.podId, async () => {
+  await watch.locks.run(live.plan.podId, async () => {
     // A delete that came first has ended it, and may have deleted the row.
-    const row = watch.records.get(plan.podId);
+    const row = watch.records.get(live.plan.podId);
     if (row?.state !== "running") return;
     unsubscribe(live);
-    const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
-    const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
-    if (poweredOff) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
-    else watch.records.state(plan, "failed", { error });
-    watch.gone(live);
-    for (const failure of await undoPod(live, watch.host, { graceful: false })) {
-      watch.log.error({ pod_id: plan.podId, err: failure }, "Cannot free what the machine held");
-    }
+    const settled = (): Promise<void> => settle(live, watch, poweredOff);
+    await settled().catch((thrown: unknown) => {
+      keepTrying(row, "the end of its machine cannot be written down", thrown, watch, settled);
+    });
   });
+}
+
+async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
+  const { plan } = live;
+
+  const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
+  const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
+  if (poweredOff) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
+  else watch.records.state(plan, "failed", { error });
+  watch.gone(live);
+  for (const failure of await undoPod(live, watch.host, { graceful: false })) {
+    watch.log.error({ pod_id: plan.podId, err: failure }, "Cannot free what the machine held");
+  }
 }

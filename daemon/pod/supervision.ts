@@ -11,6 +11,8 @@ export interface Supervision {
   readonly records: PodRecords;
   readonly locks: KeyedLock<PodId>;
   readonly log: Log;
+  /** Aborted when the daemon lets go of its pods. */
+  readonly over: AbortSignal;
   /** The pod has no machine any more. */
   gone(live: LivePod): void;
 }

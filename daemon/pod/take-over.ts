@@ -2,9 +2,10 @@ import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { PodRow } from "../store/pods.ts";
-import { keepTrying, type Trying } from "./keep-trying.ts";
+import { keepTrying } from "./keep-trying.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { supervise } from "./supervise.ts";
+import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
 /** Longest a machine may take to be found again, milliseconds. */
@@ -12,7 +13,7 @@ const reattachMs = 10_000;
 /** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
 const portsLacking = "its ports are not as planned";
 
-export interface TakeOver extends Trying {
+export interface TakeOver extends Supervision {
   /** Differs from the recorded one after a restart of the host. */
   readonly bootId: string;
   /** The pod runs and is ours again. */

@@ -49,6 +49,7 @@ function scene({ readyMs = 5000 } = {}) {
     records,
     locks: new KeyedLock<PodId>(),
     log: openLog({ component: "test", level: "error" }),
+    over: never,
     gone: () => {},
   };
   return {

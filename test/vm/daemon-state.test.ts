@@ -1,0 +1,166 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import test from "ava";
+import { connectPodnet } from "../../api/client.ts";
+import { type Lab, openLab } from "../lab/lab.ts";
+import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+import { standInConfig } from "../lab/standin.ts";
+
+const podnetd = join(import.meta.dirname, "../../bin/podnetd");
+
+let lab: Lab;
+let config: string;
+
+test.serial.before(async () => {
+  lab = await openLab(`state${process.pid}-`);
+  config = `quarantine_s = 0\n${await standInConfig(mkdtempSync(join(tmpdir(), "podnet-images-")))}`;
+});
+test.serial.after.always(async () => {
+  await lab?.[Symbol.asyncDispose]();
+});
+
+/** A directory for a daemon whose state is on a file system of its own, of so many KiB. */
+function smallState(kib: number): string {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
+  const state = join(directory, "state");
+  mkdirSync(state);
+  execFileSync("mount", ["-n", "-t", "tmpfs", "-o", `size=${kib}k,mode=700`, "tmpfs", state]);
+  return directory;
+}
+
+const start = (directory: string): Promise<Podnetd> =>
+  startPodnetd({ machine: lab.host, directory, config });
+
+/** Runs a podnetd that is not to start, and answers its exit code and what it says. */
+async function refused(
+  ...argv: readonly [string, ...string[]]
+): Promise<{ readonly code: number; readonly said: string }> {
+  const child = lab.lan.spawn(argv, { stdio: ["ignore", "pipe", "pipe"] });
+  let said = "";
+  child.stderr?.on("data", (chunk: Buffer) => (said += chunk.toString()));
+  const code = await new Promise<number>((resolve) => child.once("close", resolve));
+  return { code, said };
+}
+
+test.serial(
+  "a full disk fails creates and deletes with a code, and the daemon goes on when there is room",
+  async (t) => {
+    const directory = smallState(8192);
+    await using daemon = await start(directory);
+    using client = connectPodnet({ socket: daemon.socket });
+    await client.pods.create({ spec: { name: "before" } });
+    const filler = join(daemon.stateDir, "filler");
+    const codes = new Set<string>();
+    // Less and less room is left, so that it runs out at one write after the other.
+    for (let kib = 200; kib >= 0; kib -= 16) {
+      const free = Number(
+        execFileSync("df", ["-k", "--output=avail", daemon.stateDir]).toString().split("\n")[1],
+      );
+      writeFileSync(filler, Buffer.alloc(Math.max(0, free - kib) * 1024));
+      try {
+        await client.pods.create({ spec: { name: "cramped" } });
+        await client.pods.delete({ idOrName: "cramped" });
+      } catch (thrown) {
+        codes.add(String((thrown as { code?: unknown }).code));
+      }
+      rmSync(filler);
+      for (let i = 0; i < 200; i++) {
+        const { pods } = await client.pods.list({});
+        const left = pods.find(({ name }) => name === "cramped");
+        if (left === undefined) break;
+        // A create whose end could not be written down is gone by itself; a pod whose delete was refused runs on.
+        if (left.reason === "") await client.pods.delete({ idOrName: "cramped" }).catch(() => {});
+        await delay(100);
+      }
+      const { pods } = await client.pods.list({});
+      t.deepEqual(
+        pods.map(({ name }) => name),
+        ["before"],
+        `with ${kib} KiB: ${pods.map(({ name, state, reason }) => `${name} ${state} ${reason}`).join()}`,
+      );
+    }
+    t.deepEqual([...codes], ["STATE_UNWRITABLE"]);
+    const { networks } = await client.networks.list({});
+    t.is(networks[0]?.subnets[0]?.used, "1");
+    const { pod } = await client.pods.create({ spec: { name: "after" } });
+    await lab.host.ping(pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "", 1);
+  },
+);
+
+test.serial(
+  "a state directory that cannot be written is refused, and what is in it stays as it is",
+  async (t) => {
+    const directory = smallState(1024);
+    const daemon = await start(directory);
+    const { stateDir, configFile } = daemon;
+    await daemon.podnet("down", "--yes");
+    const before = readFileSync(join(stateDir, "state.db"));
+    execFileSync("mount", ["-n", "-o", "remount,ro", stateDir]);
+    const { code, said } = await refused(podnetd, "--config", configFile);
+    t.is(code, 1);
+    t.regex(said, /"code":"STATE_UNWRITABLE"[^\n]*"hint":"Check free space/);
+    t.deepEqual(readFileSync(join(stateDir, "state.db")), before);
+    execFileSync("mount", ["-n", "-o", "remount,rw", stateDir]);
+    const again = await start(directory);
+    await again.podnet("down", "--yes");
+  },
+);
+
+test.serial(
+  "a damaged state is refused with a hint, and nothing on host or disk is changed",
+  async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
+    const daemon = await start(directory);
+    using client = connectPodnet({ socket: daemon.socket });
+    const { pod } = await client.pods.create({ spec: { name: "runs" } });
+    await daemon.stop();
+    const file = join(daemon.stateDir, "state.db");
+    const good = readFileSync(file);
+    writeFileSync(file, "");
+    const { code, said } = await refused(podnetd, "--config", daemon.configFile);
+    t.is(code, 1);
+    t.regex(said, /"STATE_CORRUPT"[^\n]*never deletes it/);
+    t.is(readFileSync(file).length, 0);
+    t.true(
+      existsSync(`/proc/${pod?.vm?.pid}`),
+      "a machine that no row names any more is not ended",
+    );
+    await lab.host.ping(pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "", 1);
+    writeFileSync(file, good);
+    await using again = await start(directory);
+    using restored = connectPodnet({ socket: again.socket });
+    t.is((await restored.pods.get({ idOrName: "runs" })).pod?.vm?.pid, pod?.vm?.pid);
+  },
+);
+
+test.serial(
+  "one state directory has one daemon, whatever namespaces and by whatever path the second comes",
+  async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
+    await using daemon = await start(directory);
+    using client = connectPodnet({ socket: daemon.socket });
+    const { pod } = await client.pods.create({ spec: { name: "first" } });
+    const elsewhere = mkdtempSync(join(tmpdir(), "podnet-elsewhere-"));
+    const run = ["--run-dir", join(elsewhere, "run"), "--socket", join(elsewhere, "sock")];
+    const other = join(elsewhere, "state");
+    mkdirSync(other);
+    const bound = `mount -n --bind ${daemon.stateDir} ${other} && exec ${podnetd} --state-dir ${other} ${run.join(" ")}`;
+    for (const argv of [
+      [podnetd, "--state-dir", daemon.stateDir, ...run],
+      ["unshare", "--mount", "sh", "-c", bound],
+    ] as const) {
+      const { code, said } = await refused(...(argv as readonly [string, ...string[]]));
+      t.is(code, 1, said);
+      t.regex(
+        said,
+        /"ALREADY_RUNNING"[^\n]*uses the state directory[^\n]*"hint":"Use the one that runs/,
+      );
+    }
+    const now = await client.pods.get({ idOrName: "first" });
+    t.is(now.pod?.vm?.pid, pod?.vm?.pid);
+    await lab.host.ping(pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "", 1);
+  },
+);
