@@ -1,6 +1,6 @@
 import { observe } from "./observation.ts";
 import type { Operation } from "./sequence.ts";
-import { fakeSubject, Runner, type Subject } from "./subject.ts";
+import { fakeSubject, realSubject, Runner } from "./subject.ts";
 
 /** What both said of a sequence, up to the first thing they do not agree on. */
 export interface Disagreement {
@@ -10,11 +10,9 @@ export interface Disagreement {
   readonly fake: string;
 }
 
-/** Carries a sequence out on both and answers where they differ first. Leaves the real one as it was. */
-export async function compare(
-  real: Subject,
-  sequence: readonly Operation[],
-): Promise<Disagreement | undefined> {
+/** Carries a sequence out on both, the real one being new, and answers where they differ first. */
+export async function compare(sequence: readonly Operation[]): Promise<Disagreement | undefined> {
+  using real = await realSubject();
   const fake = fakeSubject();
   const [there, here] = [new Runner(real), new Runner(fake)];
   try {
@@ -36,17 +34,16 @@ export async function compare(
 
 /** The shortest sequence found by leaving operations out that still shows a difference. */
 export async function shrink(
-  real: Subject,
   sequence: readonly Operation[],
 ): Promise<
   { readonly sequence: readonly Operation[]; readonly difference: Disagreement } | undefined
 > {
   let best = sequence;
-  let difference = await compare(real, best);
+  let difference = await compare(best);
   if (difference === undefined) return undefined;
   for (let tries = 0, at = best.length - 1; at >= 0 && tries < 200; at--, tries++) {
     const shorter = best.toSpliced(at, 1);
-    const found = await compare(real, shorter);
+    const found = await compare(shorter);
     if (found === undefined) continue;
     best = shorter;
     difference = found;

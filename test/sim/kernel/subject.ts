@@ -1,7 +1,7 @@
-import { type Ip, ipOf, type IpPrefix, isLoopback, type Mac } from "../../../core/address.ts";
+import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { run } from "../../../linux/command.ts";
+import { unshareNetns } from "../../../linux/netns.ts";
 import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import { openTap, type Tap } from "../../../linux/tun.ts";
@@ -27,12 +27,19 @@ export interface Subject {
     readonly { readonly index: number; readonly ip: Ip; readonly mac: Mac | undefined }[]
   >;
   routes(): Promise<readonly { readonly destination: string; readonly link: number }[]>;
-  /** As it was before any operation. */
-  reset(): Promise<void>;
 }
 
-export function realSubject(): Subject & Disposable {
+/**
+ * The real kernel, in a new network namespace, which the calling process is in from here on: the kernel ends a whole
+ * namespace behind our back, where it would make us wait for the end of each link.
+ */
+export async function realSubject(): Promise<Subject & Disposable> {
+  unshareNetns();
+  // A new namespace may inherit these from the host: with them an address's end shows differently.
+  for (const place of ["all", "default"])
+    writeSysctl(`net.ipv4.conf.${place}.promote_secondaries`, "0");
   const netlink = Rtnetlink.open();
+  await netlink.changeLink("lo", { up: true });
   return {
     netlink,
     firewall: iptables,
@@ -52,22 +59,6 @@ export function realSubject(): Subject & Disposable {
         destination: String(destination),
         link: link ?? 0,
       })),
-    reset: async () => {
-      const made = (await netlink.links()).filter(({ kind }) => kind !== undefined);
-      await netlink.setGroup(
-        made.map(({ index }) => index),
-        75,
-      );
-      await netlink.deleteGroup(75);
-      for (const { index, prefix } of await netlink.addresses())
-        if (!isLoopback(ipOf(prefix))) await netlink.deleteAddress(index, prefix);
-      writeSysctl("net.ipv4.ip_forward", "0");
-      if (iptables.legacyTables() !== "") {
-        for (const table of ["filter", "nat"])
-          await run(["iptables-legacy-restore"], { stdin: `*${table}\nCOMMIT\n` });
-      }
-      await run(["nft", "flush", "ruleset"]);
-    },
     [Symbol.dispose]: () => netlink.close(),
   };
 }
@@ -106,7 +97,6 @@ export function fakeSubject(): Subject {
         ),
       ),
     routes: () => asked(() => fake.routes()),
-    reset: () => Promise.resolve(),
   };
 }
 
@@ -130,9 +120,7 @@ export class Runner {
   }
 
   async end(): Promise<void> {
-    // All links with one message first: the last close of a tap makes the kernel wait, each on its own.
-    await this.#subject.reset();
-    for (const tap of this.#taps.values()) await tap.close();
+    await Promise.all(Array.from(this.#taps.values(), (tap) => tap.close()));
   }
 
   /** An index that no link has stands for a name that none has. */
