@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Podnet } from "../../api/client.ts";
-import type { Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { WatchPodsResponse } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { standInConfig } from "../lab/standin.ts";
 import { openRig, type Rig, type Starting } from "./daemon-rig.ts";
@@ -57,11 +57,11 @@ export async function eventually(
   throw new Error("The watch ended");
 }
 
-/** When the pod has come into a state, by the daemon's clock, milliseconds since 1970; waits for it. */
-export async function whenIn(client: Podnet, name: string, state: PodState): Promise<number> {
+/** Waits until an event of the pod says so; answers when that was, by the host's clock, milliseconds since 1970. */
+export async function whenTold(client: Podnet, name: string, what: RegExp): Promise<number> {
   const { time } = await eventually(
     client,
-    ({ pod }) => pod?.name === name && pod.state === state,
+    ({ pod, text, error }) => pod?.name === name && what.test(`${text} ${error?.code ?? ""}`),
     0n,
   );
   return Number(time?.seconds ?? 0n) * 1000 + (time?.nanos ?? 0) / 1e6;
