@@ -1,99 +1,16 @@
-import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import test from "ava";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCreate } from "../../api/validate.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { type Config, resolveConfig } from "../../daemon/config/config.ts";
-import { Journal } from "../../daemon/journal.ts";
-import { Metrics } from "../../daemon/metrics.ts";
-import { Addresses } from "../../daemon/pod/addresses.ts";
-import { Pods } from "../../daemon/pod/pods.ts";
+import type { Config } from "../../daemon/config/config.ts";
 import { PodRecords } from "../../daemon/pod/records.ts";
-import { Database } from "../../daemon/store/database.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import { openLog } from "../../linux/log.ts";
-import { type PlayedHost, playHost } from "./daemon-fixtures/host.ts";
-
-/** A /29: its gateway is .1, pods get .2 to .6. */
-function configuration(settings: Readonly<Record<string, string>>): Config {
-  const directory = mkdtempSync(join(tmpdir(), "podnet-pods-"));
-  const image = join(directory, "image");
-  const file = join(directory, "config.toml");
-  for (const path of [image, file]) writeFileSync(path, "\n");
-  const flags = {
-    state_dir: join(directory, "state"),
-    run_dir: join(directory, "run"),
-    "image.kernel": image,
-    "image.initrd": image,
-    "network.cidr": "10.0.0.0/29",
-    ...settings,
-  };
-  mkdirSync(flags.state_dir);
-  return resolveConfig({
-    env: {},
-    flags: new Map(Object.entries(flags)),
-    file,
-    checkout: "/nowhere",
-  }).config;
-}
+import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 const never = new AbortController().signal;
 const progress = { started: () => {}, finished: () => {} };
-
-type Asked = MessageInitShape<typeof CreatePodRequestSchema>;
-
-interface Node extends PlayedHost, Disposable {
-  readonly pods: Pods;
-  readonly addresses: Addresses;
-  readonly db: Database;
-  readonly journal: Journal;
-  create(asked?: Asked): Promise<PodRow>;
-  /** What is in the store for everybody else to read: what would be left after a loss of power. */
-  stored(sql: string): readonly Record<string, unknown>[];
-}
-
-/** All of the daemon that looks after pods, with a real store, over a host that is played. */
-function openNode(config: Config): Node {
-  const db = Database.openIn(config.stateDir);
-  const clock = systemClock;
-  const { network } = config;
-  const { name, bridge, gateway, mtu } = network;
-  db.run("INSERT OR IGNORE INTO networks VALUES (?, ?, ?, ?, 0)", name, bridge, gateway, mtu);
-  const journal = new Journal(db, clock);
-  const addresses = new Addresses(db, [network], config.quarantineMs, clock);
-  const records = new PodRecords({ db, journal, addresses, clock });
-  const played = playHost();
-  const { host } = played;
-  const log = openLog({ component: "test", level: "silent" });
-  const metrics = new Metrics({
-    pods: () => records.list(),
-    networks: [name],
-    poolStats: (each) => addresses.stats(each),
-  });
-  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
-  return Object.assign(played, {
-    pods,
-    addresses,
-    db,
-    journal,
-    create: (asked: Asked = {}) =>
-      pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
-        signal: never,
-        progress,
-      }),
-    stored: (sql: string) => {
-      const reader = new DatabaseSync(join(config.stateDir, "state.db"), { readOnly: true });
-      using _reader = { [Symbol.dispose]: () => reader.close() };
-      return reader.prepare(sql).all();
-    },
-    [Symbol.dispose]: () => db.close(),
-  });
-}
 
 const addressOf = ({ plan }: PodRow): string => plan.interfaces[0]?.addresses[0] ?? "";
 

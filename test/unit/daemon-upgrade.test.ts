@@ -1,0 +1,64 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { migrations } from "../../daemon/store/migrations.ts";
+import { parseStoredPlan } from "../../daemon/pod/pod-plan.ts";
+import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
+
+const never = new AbortController().signal;
+const progress = { started: () => {}, finished: () => {} };
+
+/** States of earlier podnetds, one a schema, each made by the code of its time. */
+const fixture = (schema: number): string =>
+  readFileSync(join(import.meta.dirname, `../fixtures/state-${schema}.sql`), "utf8");
+
+/** Today's podnetd on a state that one of then has left. */
+function openLeft(schema: number): Node {
+  const config = configuration({ "network.cidr": "10.0.0.0/28", quarantine_s: "3600" });
+  const raw = new DatabaseSync(join(config.stateDir, "state.db"));
+  raw.exec(fixture(schema));
+  raw.close();
+  return openNode(config);
+}
+
+for (let schema = 1; schema <= migrations.length; schema++) {
+  test(`a state of schema ${schema} is brought up to date, and every plan in it is read`, (t) => {
+    using node = openLeft(schema);
+    t.is(node.db.get("PRAGMA user_version")?.["user_version"], migrations.length);
+    const names = ["creating", "deleting", "failed", "restarting", "running", "stopped"];
+    t.deepEqual(
+      node.pods
+        .list()
+        .map(({ name }) => String(name))
+        .toSorted(),
+      names,
+    );
+    for (const { plan } of node.db.all("SELECT plan FROM pods"))
+      t.notThrows(() => parseStoredPlan(String(plan)));
+    t.is(node.addresses.stats("default" as never).used, 6n);
+    t.is(node.addresses.stats("default" as never).quarantined, 1n);
+  });
+
+  test(`the pods of a state of schema ${schema} are recovered: what ran runs, what was half done is undone`, async (t) => {
+    using node = openLeft(schema);
+    await node.pods.recover("b");
+    t.deepEqual(
+      node.pods
+        .list()
+        .map(({ name, state }) => `${name} ${state}`)
+        .toSorted(),
+      ["failed failed", "restarting failed", "running running", "stopped stopped"],
+    );
+    const { id } = node.pods.find("running");
+    t.not(node.pods.live(id), undefined);
+    t.is(node.addresses.stats("default" as never).used, 4n);
+    // By its plan of then a pod of then is started and deleted.
+    t.is((await node.pods.start("stopped", { signal: never, progress })).state, "running");
+    for (const name of ["running", "stopped", "restarting", "failed"])
+      t.true((await node.pods.delete(name, { force: false })).existed);
+    t.deepEqual(node.pods.list(), []);
+    t.is((await node.create({ spec: { name: "new" } })).state, "running");
+    await node.pods.close(0);
+  });
+}
