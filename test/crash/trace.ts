@@ -1,0 +1,229 @@
+import type { Border } from "../../core/crossing.ts";
+
+/**
+ * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds the system calls that
+ * leave the process and lie in no crossing of their kind.
+ *
+ * Left out, because nothing outside of podnetd changes by them or because they are no part of what podnetd does to the
+ * host: what the shell does before Node starts; Node's compile cache; reading; log lines; answers to clients of the API;
+ * wake-ups within the process (pipes to itself, eventfds); settings of its own descriptors (FIONBIO and the like); the
+ * record itself.
+ */
+export interface TraceResult {
+  /** Calls in no crossing, as strace wrote them. */
+  readonly naked: readonly string[];
+  /** How many calls lay in a crossing, by what kind of call they were. */
+  readonly covered: ReadonlyMap<Kind, number>;
+}
+
+/** Kinds of calls that leave the process. */
+export type Kind =
+  | "netlink"
+  | "device"
+  | "child"
+  | "signal"
+  | "file"
+  | "name"
+  | "qmp"
+  | "channel"
+  | "stdin";
+
+/** The crossings each may lie in. */
+const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
+  netlink: ["netlink"],
+  device: ["ioctl"],
+  child: ["command", "spawn"],
+  signal: ["signal"],
+  // SQLite's files are changed by commits; the API's socket file goes when it is closed.
+  file: ["file", "commit", "socket"],
+  /** bind(2) and connect(2). */
+  name: ["socket"],
+  qmp: ["qmp"],
+  channel: ["channel"],
+  /** Input of a command that runs. */
+  stdin: ["command"],
+};
+
+export interface TraceOptions {
+  readonly recordFile: string;
+  readonly logFile: string;
+  /** Crossings taken for unrecorded, to show that each is needed. */
+  readonly without?: Border;
+}
+
+interface Call {
+  readonly pid: number;
+  readonly name: string;
+  /** Arguments as far as the line has them. */
+  readonly args: string;
+  readonly line: string;
+}
+
+export function readTrace(text: string, options: TraceOptions): TraceResult {
+  const lines = text.split("\n");
+  const reader = new Reader(options, acceptedIn(lines));
+  for (const call of callsOfPodnetd(lines)) reader.take(call);
+  return reader;
+}
+
+/** What the daemon's threads call, from the start of Node on; in the order in which the calls began. */
+function callsOfPodnetd(lines: readonly string[]): Call[] {
+  // The shell scripts before it keep the pid.
+  const begin = lines.findLastIndex((line) =>
+    /execve\("[^"]*\/bin\/node", .*daemon\/main\.ts"/.test(line),
+  );
+  const daemon = pidOf(lines[begin] ?? "");
+  if (daemon === undefined) throw new Error("The trace holds no start of podnetd");
+  const after = lines.slice(begin + 1);
+  const threads = threadsOf(after, daemon);
+  return after.flatMap((line) => {
+    const [, pid, name, args] = /^(\d+) +(\w+)\((.*)$/.exec(line) ?? [];
+    if (pid === undefined || name === undefined || args === undefined) return [];
+    return threads.has(Number(pid)) ? [{ pid: Number(pid), name, args, line }] : [];
+  });
+}
+
+/** Inodes of the sockets that somebody accepted: podnetd answers clients on them. */
+const acceptedIn = (lines: readonly string[]): ReadonlySet<string> =>
+  new Set(
+    lines.flatMap((line) => {
+      const [, inode] = /accept4?[ (].* = \d+<UNIX-STREAM:\[(\d+)/.exec(line) ?? [];
+      return inode === undefined ? [] : [inode];
+    }),
+  );
+
+const pidOf = (line: string): number | undefined => {
+  const [, pid] = /^(\d+) /.exec(line) ?? [];
+  return pid === undefined ? undefined : Number(pid);
+};
+
+/** The threads of a process: what its threads clone with CLONE_THREAD. */
+function threadsOf(lines: readonly string[], daemon: number): ReadonlySet<number> {
+  const threads = new Set([daemon]);
+  const cloning = new Set<number>();
+  for (const line of lines) {
+    const pid = pidOf(line);
+    if (pid === undefined || !threads.has(pid)) continue;
+    const begun = /clone3?\(.*CLONE_THREAD/.test(line);
+    const resumed = cloning.has(pid) && /<\.\.\. clone3? resumed>/.test(line);
+    if (!begun && !resumed) continue;
+    const [, made] = / = (\d+)$/.exec(line) ?? [];
+    if (made === undefined) cloning.add(pid);
+    else {
+      threads.add(Number(made));
+      cloning.delete(pid);
+    }
+  }
+  return threads;
+}
+
+class Reader implements TraceResult {
+  readonly naked: string[] = [];
+  readonly covered = new Map<Kind, number>();
+  readonly #options: TraceOptions;
+  readonly #open = new Map<string, number>();
+  /** What connected sockets are connected to, by inode. */
+  readonly #connected = new Map<string, string>();
+  readonly #taps = new Set<number>();
+
+  readonly #accepted: ReadonlySet<string>;
+
+  constructor(options: TraceOptions, accepted: ReadonlySet<string>) {
+    this.#options = options;
+    this.#accepted = accepted;
+  }
+
+  take(call: Call): void {
+    const marker = this.#markerOf(call);
+    if (marker !== undefined) return this.#cross(marker);
+    const kind = this.#kindOf(call);
+    if (kind === undefined) return;
+    if (bordersOf[kind].some((border) => (this.#open.get(border) ?? 0) > 0))
+      this.covered.set(kind, (this.covered.get(kind) ?? 0) + 1);
+    else this.naked.push(`${kind}: ${call.line}`);
+  }
+
+  #markerOf({ name, args }: Call): string | undefined {
+    if (name !== "write" || targetOf(args) !== this.#options.recordFile) return undefined;
+    return /, "(.*)\\n"/.exec(args)?.[1];
+  }
+
+  #cross(marker: string): void {
+    const [, border, side] = /^(\w+):.+:(before|after|failed)#\d+$/.exec(marker) ?? [];
+    if (border === undefined) throw new Error(`Not a crossing: ${marker}`);
+    if (border === this.#options.without) return;
+    this.#open.set(border, (this.#open.get(border) ?? 0) + (side === "before" ? 1 : -1));
+  }
+
+  #kindOf({ name, args }: Call): Kind | undefined {
+    const { logFile, recordFile } = this.#options;
+    if (targetOf(args) === logFile || args.includes(compileCache)) return undefined;
+    switch (name) {
+      case "write":
+      case "writev":
+      case "pwrite64":
+      case "pwritev":
+      case "sendto":
+      case "sendmsg":
+      case "sendmmsg":
+        return this.#writeTo(targetOf(args));
+      case "connect":
+        this.#noteConnection(args);
+        return "name";
+      case "bind":
+        return "name";
+      case "clone":
+      case "clone3":
+        return args.includes("CLONE_THREAD") ? undefined : "child";
+      case "fork":
+      case "vfork":
+      case "execve":
+        return "child";
+      case "kill":
+      case "tkill":
+      case "tgkill":
+      case "pidfd_send_signal":
+        return "signal";
+      case "ioctl":
+        if (/, (?:FIONBIO|FIOCLEX|FIONCLEX|TCGETS)\b/.test(args)) return undefined;
+        if (args.includes("TUNSETIFF")) this.#taps.add(descriptorOf(args));
+        return "device";
+      case "close":
+        // The tap goes with its last descriptor.
+        return this.#taps.delete(descriptorOf(args)) ? "device" : undefined;
+      case "accept4":
+        return undefined;
+      case "open":
+      case "openat":
+        return args.includes("O_CREAT") && !args.includes(recordFile) ? "file" : undefined;
+      default:
+        return "file";
+    }
+  }
+
+  #writeTo(target: string): Kind | undefined {
+    if (/^(?:pipe|anon_inode):/.test(target)) return undefined;
+    if (target.startsWith("NETLINK:")) return "netlink";
+    const [, inode] = /^UNIX-(?:STREAM|DGRAM):\[(\d+)/.exec(target) ?? [];
+    if (inode === undefined) return "file";
+    if (this.#accepted.has(inode)) return undefined;
+    const peer = this.#connected.get(inode);
+    if (peer === undefined) return "stdin";
+    if (/^(?:channel|tty)\.sock$/.test(peer)) return "channel";
+    return peer === "qmp.sock" ? "qmp" : "name";
+  }
+
+  #noteConnection(args: string): void {
+    const [, inode] = /^\d+<UNIX-(?:STREAM|DGRAM):\[(\d+)/.exec(args) ?? [];
+    const [, path] = /sun_path="([^"]*)"/.exec(args) ?? [];
+    if (inode !== undefined && path !== undefined)
+      this.#connected.set(inode, path.slice(path.lastIndexOf("/") + 1));
+  }
+}
+
+const descriptorOf = (args: string): number => Number.parseInt(args, 10);
+
+/** What a call's first argument is open on: `20</tmp/record>`. */
+const targetOf = (args: string): string => /^\d+<(.*?)>(?:[,)]|$)/.exec(args)?.[1] ?? "";
+
+const compileCache = "/build/compile-cache/";
