@@ -1,0 +1,230 @@
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import { findProcess } from "../../hypervisor/qemu/process.ts";
+import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { debianGuest, never, rig as openVmRig } from "./hypervisor-rig.ts";
+
+let rig: Rig;
+
+test.serial.before(async () => {
+  rig = await openRig("quarantine_s = 0\n");
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+function stored(sql: string, name: string): Readonly<Record<string, unknown>> {
+  const db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"), { readOnly: true });
+  using _db = { [Symbol.dispose]: () => db.close() };
+  return db.prepare(sql).get(name) ?? {};
+}
+const planOf = (name: string): PodPlan =>
+  JSON.parse(String(stored("SELECT plan FROM pods WHERE name = ?", name)["plan"])) as PodPlan;
+function runOf(name: string): { readonly pid: number; readonly uid: number } {
+  const sql = "SELECT pid, runs.uid FROM runs JOIN pods ON pod_id = id WHERE name = ?";
+  const { pid, uid } = stored(sql, name);
+  return { pid: Number(pid), uid: Number(uid) };
+}
+const status = (pid: number): string => readFileSync(`/proc/${pid}/status`, "latin1");
+const field = (pid: number, name: string): string =>
+  new RegExp(`^${name}:[ \\t]*(.*)$`, "m").exec(status(pid))?.[1] ?? "";
+
+async function stateOf(name: string): Promise<PodState | undefined> {
+  const { pod } = await rig.client.pods.get({ idOrName: name });
+  return pod?.state;
+}
+
+async function becomes(name: string, state: PodState): Promise<boolean> {
+  for (let attempt = 0; attempt < 100; attempt++) {
+    if ((await stateOf(name)) === state) return true;
+    await delay(50);
+  }
+  return false;
+}
+
+test.serial(
+  "each QEMU is a user of its own, without privilege, in namespaces of its own",
+  async (t) => {
+    for (const name of ["one", "two"]) await rig.client.pods.create({ spec: { name } });
+    const [one, two] = [runOf("one"), runOf("two")];
+    t.is(new Set([one.uid, two.uid, 0]).size, 3);
+    for (const { pid, uid } of [one, two]) {
+      // The recorded pid is QEMU's, not the launcher's.
+      t.true(readlinkSync(`/proc/${pid}/exe`).endsWith("/qemu-system-x86_64"));
+      t.deepEqual(new Set(field(pid, "Uid").split("\t")), new Set([`${uid}`]));
+      t.deepEqual(new Set(field(pid, "Gid").split("\t")), new Set([`${uid}`]));
+      t.is(field(pid, "Groups").trim(), "");
+      for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
+        t.regex(field(pid, set), /^0+$/);
+      t.is(field(pid, "NoNewPrivs"), "1");
+      t.is(field(pid, "Seccomp"), "2");
+      // The jail's filter and QEMU's own.
+      t.is(field(pid, "Seccomp_filters"), "2");
+      t.regex(field(pid, "NSpid"), /\t1$/);
+      for (const kind of ["mnt", "pid", "ipc", "uts", "net", "cgroup"]) {
+        const own = readlinkSync(`/proc/${pid}/ns/${kind}`);
+        t.not(own, readlinkSync(`/proc/self/ns/${kind}`), kind);
+        t.not(own, readlinkSync(`/proc/${pid === one.pid ? two.pid : one.pid}/ns/${kind}`), kind);
+      }
+      for (const path of [
+        "etc/passwd",
+        "bin",
+        "home",
+        "root",
+        "sys",
+        "tmp/podnet",
+        "usr/bin/sh",
+        "dev/kvm",
+      ])
+        t.false(existsSync(`/proc/${pid}/root/${path}`), path);
+    }
+    t.true(existsSync(`/proc/${one.pid}/root${planOf("one").vm.runDir}/qmp.sock`));
+    t.false(existsSync(`/proc/${one.pid}/root${planOf("two").vm.runDir}`));
+  },
+);
+
+test.serial(
+  "the launcher keeps no capability and no descriptor, and nothing of it is needed",
+  async (t) => {
+    const { pid } = runOf("one");
+    const launcher = Number(field(pid, "PPid"));
+    t.true(readlinkSync(`/proc/${launcher}/exe`).endsWith("/podnet-jail"));
+    for (const set of ["CapInh", "CapPrm", "CapEff", "CapAmb"])
+      t.regex(field(launcher, set), /^0+$/);
+    t.throws(() => readlinkSync(`/proc/${launcher}/fd/0`), { code: "ENOENT" });
+    t.notRegex(readFileSync(`/proc/${launcher}/cmdline`, "latin1"), /guest=/);
+    process.kill(launcher, "SIGKILL");
+    await delay(500);
+    t.is(await stateOf("one"), PodState.RUNNING);
+    t.is((await execIn(rig.client, "one", "true")).code, 0);
+    // Its end is told of all the same.
+    process.kill(pid, "SIGKILL");
+    t.true(await becomes("one", PodState.FAILED));
+    await rig.client.pods.start({ idOrName: "one" });
+    t.is(await stateOf("one"), PodState.RUNNING);
+    t.is(planOf("one").vm.jail?.uid, runOf("one").uid);
+  },
+);
+
+test.serial(
+  "its limits are what the plan says, and one that meets its own takes no other along",
+  async (t) => {
+    const limits = new Map<string, string>(
+      planOf("two").vm.jail?.cgroups.flatMap(({ path, files }) =>
+        files.map(([name, value]) => [`${path}/${name}`, value] as const),
+      ),
+    );
+    t.true(limits.size >= 2);
+    for (const [file, value] of limits) t.is(readFileSync(file, "latin1").trim(), value, file);
+    const memory = String(
+      [...limits.keys()].find((file) => /memory\.(?:max|limit_in_bytes)$/.test(file)),
+    );
+    t.is(Number(limits.get(memory)), (128 + 256) * 2 ** 20);
+    // The machine may have what it uses now and 8 MiB; its guest takes 60.
+    const usage = readFileSync(
+      memory.replace("limit_in_bytes", "usage_in_bytes").replace("memory.max", "memory.current"),
+      "latin1",
+    );
+    const bound = `${Number(usage) + 8 * 2 ** 20}`;
+    writeFileSync(memory, bound);
+    writeFileSync(memory.replace("memory.limit", "memory.memsw.limit"), bound);
+    await execIn(
+      rig.client,
+      "two",
+      "sh",
+      "-c",
+      "mkdir -p /fill; mount -t tmpfs none /fill; dd if=/dev/zero of=/fill/x bs=1M count=60",
+    ).catch(() => {});
+    t.true(await becomes("two", PodState.FAILED));
+    t.is(await stateOf("one"), PodState.RUNNING);
+    await rig.lab.host.ping(addressOf((await rig.client.pods.get({ idOrName: "one" })).pod));
+  },
+);
+
+test.serial(
+  "a QEMU without record is found by its group; the plan tells its whole command line",
+  (t) => {
+    const plan = planOf("one");
+    t.is(findProcess(plan.vm)?.pid, runOf("one").pid);
+    const { argv } = plan;
+    t.regex(argv[0] ?? "", /podnet-jail$/);
+    t.true(argv.includes(`${plan.vm.jail?.uid}`));
+    t.true(
+      argv.includes("on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
+    );
+    const running = readFileSync(`/proc/${runOf("one").pid}/cmdline`, "utf8")
+      .split("\0")
+      .slice(0, -1);
+    t.deepEqual(argv.slice(argv.indexOf("--") + 1), running);
+  },
+);
+
+test.serial("an image its user may not read is refused before anything is made", async (t) => {
+  const initrd = join(rig.directory, "initrd");
+  copyFileSync(debianGuest.initrd, initrd);
+  chmodSync(initrd, 0o600);
+  const before = await rig.inventory();
+  const error = await t.throwsAsync(
+    rig.client.pods.create({ spec: { name: "secret", boot: { initrd } } }),
+  );
+  t.regex(error.message, /cannot be read.*users of their own \(chmod o\+r\)/);
+  t.deepEqual(await rig.changes(before), []);
+  chmodSync(initrd, 0o644);
+  await rig.client.pods.create({ spec: { name: "secret", boot: { initrd } } });
+  await rig.client.pods.delete({ idOrName: "secret" });
+});
+
+test.serial("a guest writes to a disk that its QEMU could not open", async (t) => {
+  const path = join(rig.directory, "disk.img");
+  writeFileSync(path, new Uint8Array(1 << 20), { mode: 0o600 });
+  await rig.client.pods.create({ spec: { name: "disk", boot: { disks: [{ path }] } } });
+  const { code, output } = await execIn(
+    rig.client,
+    "disk",
+    "sh",
+    "-c",
+    "echo written > /dev/vda && sync; head -c 8 /dev/vda",
+  );
+  t.is(code, 0, output);
+  t.is(readFileSync(path, "latin1").slice(0, 8), "written\n");
+  await rig.client.pods.delete({ idOrName: "disk" });
+});
+
+test.serial(
+  "a launcher that fails is told of by a code of its own, and nothing is left",
+  async (t) => {
+    await using it = await openVmRig("deaf");
+    // A directory that is no control group.
+    const path = join(it.directory, "group");
+    const plan = { ...it.plan, jail: { uid: 2_000_000_000, cgroups: [{ path, files: [] }] } };
+    const error = await t.throwsAsync(it.driver.start(plan, never));
+    t.like(error, { code: "JAIL_FAILED", step: "vm.start" });
+    t.regex(error.message, /open .*\/group\/cgroup\.procs: No such file or directory/);
+    t.false(existsSync(path));
+    t.false(existsSync(plan.runDir));
+  },
+);
+
+test.serial("after deleting nothing is left of groups, users and directories", async (t) => {
+  const groups = ["one", "two"].flatMap(
+    (name) => planOf(name).vm.jail?.cgroups.map(({ path }) => path) ?? [],
+  );
+  t.true(groups.some((path) => existsSync(path)));
+  for (const idOrName of ["one", "two"]) await rig.client.pods.delete({ idOrName });
+  for (const path of groups) t.false(existsSync(path), path);
+  t.deepEqual(await rig.changes(), []);
+  rmSync(join(rig.directory, "initrd"), { force: true });
+});
