@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
@@ -82,8 +84,9 @@ test.serial("what cannot be cloned is refused, and nothing begins", async (t) =>
 });
 
 /** Where podnetd is killed: while the template is built, while it is written, and while a clone of it starts. */
+const begun = "file:make memory file podnet-memory:after";
 const points = [
-  "file:make memory file podnet-memory:after#1",
+  `${begun}#1`,
   "spawn:qemu:after#1",
   "channel:hello:after#1",
   "qmp:migrate:after#1",
@@ -95,7 +98,7 @@ const points = [
 
 for (const point of points) {
   test.serial(`podnetd is killed at ${point}: its next start leaves nothing`, async (t) => {
-    await rig.restart("stop", { PODNET_FAILPOINTS: `${point}=kill` });
+    await rig.restart("stop", { PODNET_FAILPOINTS: `from:${begun};${point}=kill` });
     const ended = new Promise((resolve) => rig.daemon.process.once("exit", resolve));
     await t.throwsAsync(created("killed"), undefined, "the point is passed");
     await ended;
@@ -104,6 +107,39 @@ for (const point of points) {
     t.deepEqual(await rig.changes(), []);
   });
 }
+
+/** What the kernel says of the QEMU whose guest writes a template's memory. */
+async function templateStatus(): Promise<string> {
+  for (let tries = 0; tries < 500; tries++) {
+    for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+      try {
+        const line = readFileSync(`/proc/${pid}/cmdline`, "latin1");
+        if (line.startsWith("/usr/bin/qemu") && line.includes("share=on"))
+          return readFileSync(`/proc/${pid}/status`, "latin1");
+      } catch {
+        // It ended while we looked.
+      }
+    }
+    await delay(20);
+  }
+  throw new Error("No template's machine has come up");
+}
+
+test.serial("a template's machine is shut in like a pod's", async (t) => {
+  await rig.restart("stop", { PODNET_FAILPOINTS: "qmp:migrate:before#1=hang:1000" });
+  const creating = created("confined");
+  const template = await templateStatus();
+  await creating;
+  const { pod } = await rig.client.pods.get({ idOrName: "confined" });
+  const own = readFileSync(`/proc/${pod?.vm?.pid}/status`, "latin1");
+  for (const field of ["Uid", "Gid", "Groups", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"]) {
+    const of = (status: string): string | undefined =>
+      new RegExp(`^${field}:.*$`, "m").exec(status)?.[0];
+    t.is(of(template), of(own));
+  }
+  t.regex(template, /^Uid:\t[1-9]/m);
+  await rig.client.pods.delete({ idOrName: "confined" });
+});
 
 test.serial("as podnetd is set up: cloned unless a pod says otherwise", async (t) => {
   await rig.restart("stop", { PODNET_FACTORY: "template" });
