@@ -35,7 +35,14 @@ async function reboot(pids: readonly number[]): Promise<void> {
   const { host } = rig.lab;
   await rig.daemon.kill();
   for (const pid of pids) process.kill(pid, "SIGKILL");
-  await host.run("nft", "flush", "ruleset");
+  for (const table of ["filter", "nat"]) {
+    await host.run("iptables-nft", "-t", table, "-F");
+    await host.run("iptables-nft", "-t", table, "-X");
+  }
+  // What podnet made is gone, whichever of the two it used.
+  for (const variant of ["nft", "legacy"])
+    if (/podnet|HYPER/.test(await host.run(`iptables-${variant}-save`)))
+      throw new Error(`Rules are left in iptables-${variant}`);
   await host.run("ip", "link", "del", "dev", "hyper0");
   await host.run("sysctl", "-qw", "net.ipv4.ip_forward=0");
   rmSync(rig.daemon.runDir, { recursive: true, force: true });
