@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import {
   Code,
   type ConnectRouter,
@@ -106,11 +106,13 @@ async function answer(
     readonly context: ReturnType<typeof createContextValues>;
   },
 ): Promise<void> {
+  const whole = !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
+  if (whole) dropRest(request);
   try {
     const asked = universalRequestFromNodeRequest(request, response, undefined, context);
     const body = arriving(asked.body as AsyncIterable<Uint8Array>, {
       ms: limits.requestMs,
-      whole: !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind),
+      whole,
       late: () => {
         refused("slow_request");
         return toConnectError(tooSlow(limits.requestMs));
@@ -126,6 +128,28 @@ async function answer(
     // The caller has gone, or broke the protocol below HTTP: there is nobody to tell.
   }
 }
+
+/**
+ * Once a request is answered its rest is asked for no more (RFC 9113 8.1): it would keep the stream open. Over HTTP/1.1
+ * Node reads on and throws it away, for as long as a request may take.
+ */
+function dropRest(request: Request): void {
+  if (!("stream" in request)) return;
+  const { stream } = request;
+  // The response's own `finish` comes when the stream has closed, which is what it would wait for; the stream's comes
+  // before the trailers, which a close would drop.
+  stream.once("finish", () => {
+    setTimeout(() => {
+      if (stream.readableEnded) return;
+      stream.close(constants.NGHTTP2_NO_ERROR);
+      // Closed alone, it would wait for somebody to read what has come.
+      stream.destroy();
+    }, restMs).unref();
+  });
+}
+
+/** How long the rest of an answered request may still come, milliseconds. */
+const restMs = 1000;
 
 const tooSlow = (ms: number): PodnetError =>
   new PodnetError("DEADLINE_EXCEEDED", `The request did not arrive within ${ms} ms`, {

@@ -6,37 +6,49 @@ import { constants, type Http2ServerResponse } from "node:http2";
  * lying for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and `cut` is told.
  * Nothing is buffered meanwhile: what makes the chunks waits.
  */
-export async function* unread(
+export function unread(
   body: AsyncIterable<Uint8Array>,
   response: ServerResponse | Http2ServerResponse,
   ms: number,
   cut: () => void,
 ): AsyncGenerator<Uint8Array> {
   let timer: NodeJS.Timeout | undefined;
+  let closed = false;
+  const { once } = response as ServerResponse;
+  once.call(response, "close", () => {
+    closed = true;
+    clearTimeout(timer);
+  });
   const arm = (): void => {
+    if (closed) return;
     timer = setTimeout(() => {
       cut();
       cutOff(response);
     }, ms).unref();
   };
-  const { once } = response as ServerResponse;
-  once.call(response, "close", () => clearTimeout(timer));
-  try {
-    for await (const chunk of body) {
-      arm();
-      yield chunk;
+  async function* guarded(): AsyncGenerator<Uint8Array> {
+    try {
+      for await (const chunk of body) {
+        arm();
+        yield chunk;
+        clearTimeout(timer);
+      }
+    } finally {
       clearTimeout(timer);
+      // Until it is closed: the last chunk may still lie in a buffer, and a request's rest may never come.
+      arm();
     }
-  } finally {
-    clearTimeout(timer);
-    // Until it is closed: the last chunk may still lie in a buffer, and a request's rest may never come.
-    if (!(response as ServerResponse).closed) arm();
   }
+  return guarded();
 }
 
 /** Ends a caller's stream at once, with what is not yet sent. */
-export function cutOff(response: ServerResponse | Http2ServerResponse): void {
+function cutOff(response: ServerResponse | Http2ServerResponse): void {
+  if (!("stream" in response)) {
+    response.socket?.destroy();
+    return;
+  }
   // A stream that is gone already is what was wanted.
-  if ("stream" in response) response.stream?.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-  else response.socket?.destroy();
+  response.stream?.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  response.stream?.destroy();
 }

@@ -34,7 +34,10 @@ async function callAs(
   const [type, data, seconds] =
     methodKind === "unary" ? ["json", "{}", "20"] : ["connect+json", `@${enveloped}`, "1"];
   const args = [
-    ...["-sS", "-N", "--max-time", seconds, "--unix-socket", socket, "--http2-prior-knowledge"],
+    ..."-sS -N --http2-prior-knowledge --max-time".split(" "),
+    seconds,
+    "--unix-socket",
+    socket,
     ...["-H", `content-type: application/${type}`, "--data-binary", data],
     `http://podnet/${parent.typeName}/${name}`,
   ];
@@ -57,7 +60,8 @@ async function openToAll(access: Parameters<typeof openServing>[0]): Promise<Ser
 }
 
 const as = (uid: number, gid: number, ...groups: readonly number[]): readonly string[] => [
-  ...[`--reuid=${uid}`, `--regid=${gid}`],
+  `--reuid=${uid}`,
+  `--regid=${gid}`,
   groups.length === 0 ? "--clear-groups" : `--groups=${groups.join(",")}`,
 ];
 
@@ -126,7 +130,11 @@ test("each role does what it is for, and no more", (t) => {
 test("root and the daemon's own user have every role, and nobody is taken for them", (t) => {
   const nobody = { viewer: [], operator: [], admin: [] };
   const unix = (uid: number, gid: number, ...groups: number[]): Peer => ({
-    ...{ kind: "unix", pid: 1, uid, gid, groups },
+    kind: "unix",
+    pid: 1,
+    uid,
+    gid,
+    groups,
   });
   t.is(roleOf(unix(0, 5), nobody), "admin");
   t.is(roleOf(unix(process.getuid?.() ?? -1, 5), nobody), "admin");

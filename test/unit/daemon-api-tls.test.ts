@@ -54,8 +54,11 @@ async function open(): Promise<ServingTls> {
   const port = await freePort();
   const serving = await openServing({
     tcp: {
-      ...{ host: "127.0.0.1", port },
-      ...{ cert: at("server.crt"), key: at("server.key"), clientCa: at("ca.crt") },
+      host: "127.0.0.1",
+      port,
+      cert: at("server.crt"),
+      key: at("server.key"),
+      clientCa: at("ca.crt"),
     },
     access: {
       viewer: [{ kind: "cert", name: "client" }],
@@ -79,7 +82,10 @@ function ask(port: number, options: ConnectionOptions): Promise<{ answer: string
     let answer = "";
     let error = "";
     const socket = connect({
-      ...{ host: "127.0.0.1", port, servername: "localhost", ca: readFileSync(at("ca.crt")) },
+      host: "127.0.0.1",
+      port,
+      servername: "localhost",
+      ca: readFileSync(at("ca.crt")),
       ...options,
     });
     socket.on("secureConnect", () => socket.write(request));
@@ -109,7 +115,9 @@ const refused: readonly (readonly [string, () => ConnectionOptions, RegExp])[] =
     "TLS 1.1",
     () => ({
       ...identity("client"),
-      ...{ minVersion: "TLSv1.1", maxVersion: "TLSv1.1", ciphers: "ALL:@SECLEVEL=0" },
+      minVersion: "TLSv1.1",
+      maxVersion: "TLSv1.1",
+      ciphers: "ALL:@SECLEVEL=0",
     }),
     /PROTOCOL_VERSION|NO_PROTOCOLS/,
   ],
@@ -144,10 +152,17 @@ test("a certificate's role comes from any of its names; without an entry it has 
   await using tls = await open();
   const call = async (name: string, method: string): Promise<string> => {
     const { stdout } = await run("curl", [
-      ...["-s", "--http2", "--cacert", at("ca.crt"), "--max-time", "20"],
-      ...["--cert", at(`${name}.crt`), "--key", at(`${name}.key`)],
-      ...["--resolve", `localhost:${tls.port}:127.0.0.1`],
-      ...["-H", "content-type: application/json", "-d", "{}"],
+      ..."-s --http2 --max-time 20 -d {}".split(" "),
+      "-H",
+      "content-type: application/json",
+      "--cacert",
+      at("ca.crt"),
+      "--cert",
+      at(`${name}.crt`),
+      "--key",
+      at(`${name}.key`),
+      "--resolve",
+      `localhost:${tls.port}:127.0.0.1`,
       `https://localhost:${tls.port}/podnet.v1.${method}`,
     ]);
     return stdout;
