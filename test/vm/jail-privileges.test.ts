@@ -1,0 +1,135 @@
+import { execFile } from "node:child_process";
+import {
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { promisify } from "node:util";
+import test from "ava";
+import { jailCapabilities } from "../../hypervisor/jail/capabilities.ts";
+import { findLauncher } from "../../hypervisor/jail/launcher.ts";
+import { type Lab, openLab } from "../lab/lab.ts";
+import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const user = 64_056;
+/** What podnetd needs: the network's, and the jail's. */
+const needed = ["CAP_NET_ADMIN", ...Object.keys(jailCapabilities)];
+const words = (names: readonly string[]): string =>
+  ["-all", ...names.map((name) => name.replace("CAP_", "+").toLowerCase())].join(",");
+
+/** Runs podnetd as a user with these capabilities. What that user has to reach is mounted where it can. */
+const asUser = (capabilities: readonly string[]) =>
+  [
+    "unshare",
+    "--mount",
+    "sh",
+    "-ec",
+    `mkdir -p /run/podnet-checkout && mount -n --bind "$1" /run/podnet-checkout
+    [ -e /run/podnet-tun ] || mknod -m 666 /run/podnet-tun c 10 200
+    mount -n --bind /run/podnet-tun /dev/net/tun
+    caps=$2; shift 3
+    exec setpriv --reuid ${user} --regid ${user} --clear-groups --no-new-privs --inh-caps=$caps \\
+      --ambient-caps=$caps --bounding-set=$caps /run/podnet-checkout/bin/podnetd "$@"`,
+    "sh",
+    top,
+    words(capabilities),
+  ] as const;
+
+let lab: Lab;
+const directory = mkdtempSync(path.join(tmpdir(), "podnet-least-"));
+
+test.serial.before(async () => {
+  lab = await openLab(`least${process.pid}-`);
+  chownSync(directory, user, user);
+  // What the unit's ExecStartPre= does.
+  for (const controller of ["memory", "pids"]) {
+    mkdirSync(`/run/cgroup/${controller}/least`, { recursive: true });
+    chownSync(`/run/cgroup/${controller}/least`, user, user);
+  }
+  // What legacy rules there are is for root to know.
+  await lab.host.run("iptables-legacy", "-L", "-n");
+});
+test.serial.after.always(async () => {
+  await lab?.[Symbol.asyncDispose]();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const start = (capabilities: readonly string[], cgroup = "least"): Promise<Podnetd> =>
+  startPodnetd({
+    machine: lab.host,
+    directory,
+    config: `iptables_variant = "nft"\n[qemu]\ncgroup = "${cgroup}"\n`,
+    through: asUser(capabilities),
+  });
+
+for (const missing of needed)
+  test.serial(`without ${missing} podnetd does not start, and says which it lacks`, async (t) => {
+    const others = needed.filter((name) => name !== missing);
+    await t.throwsAsync(start(others), {
+      message: new RegExp(`PREFLIGHT_FAILED.*"missing":"${missing}"`, "s"),
+    });
+  });
+
+test.serial("where it may make no control groups it says what to do", async (t) => {
+  mkdirSync("/run/cgroup/memory/foreign/below", { recursive: true });
+  await t.throwsAsync(start(needed, "foreign/below"), {
+    message: /PREFLIGHT_FAILED.*EACCES.*chown/s,
+  });
+});
+
+test.serial(
+  "with seven capabilities and a user of its own it brings up a jailed pod and takes all down",
+  async (t) => {
+    await using daemon = await start(needed);
+    await daemon.podnet("create", "--name", "one");
+    await lab.host.ping("192.168.123.2", 2);
+    t.regex(
+      await daemon.podnet("exec", "one", "--", "ping", "-c1", "-W2", "203.0.113.10"),
+      /1 (?:packets )?received/,
+    );
+    t.regex(await daemon.podnet("verify", "one"), /all as recorded/);
+    const { vm } = JSON.parse(await daemon.podnet("get", "one", "-o", "json")) as {
+      vm: { pid: number };
+    };
+    t.true(statSync(`/proc/${vm.pid}`).uid >= 2_000_000_000);
+    const status = readFileSync(`/proc/${daemon.process.pid}/status`, "latin1");
+    t.regex(status, new RegExp(`^Uid:\\t${user}\\t`, "m"));
+    t.regex(status, /^CapBnd:\t00000000002011e1$/m);
+    await daemon.podnet("down", "--yes");
+    t.throws(() => statSync(`/proc/${vm.pid}`));
+    t.notRegex(await lab.host.run("ip", "-o", "link"), /hyper0/);
+  },
+);
+
+/** What fails without each, tried past the preflight. */
+const uses: Readonly<Record<string, string>> = {
+  CAP_CHOWN: 'mkdir "$0/group"; chgrp 2000000000 "$0/group"; r=$?; rmdir "$0/group"; exit $r',
+  CAP_KILL: "kill -0 1",
+  CAP_SETGID: 'exec "$0/jail" --uid 2000000000 --run "$0" --report 3 -- /bin/true 3>&2',
+  CAP_SETUID: 'exec "$0/jail" --uid 2000000000 --run "$0" --report 3 -- /bin/true 3>&2',
+  CAP_SETPCAP: 'exec "$0/jail" --uid 2000000000 --run "$0" --report 3 -- /bin/true 3>&2',
+  CAP_SYS_ADMIN: 'exec "$0/jail" --uid 2000000000 --run "$0" --report 3 -- /bin/true 3>&2',
+};
+for (const [name, script] of Object.entries(uses))
+  test.serial(`${name} is asked for because of what fails without it`, async (t) => {
+    copyFileSync(findLauncher(), path.join(directory, "jail"));
+    const as = (capabilities: readonly string[]): Promise<unknown> => {
+      const caps = words(capabilities);
+      const sets = ["--inh-caps", "--ambient-caps", "--bounding-set"].map(
+        (set) => `${set}=${caps}`,
+      );
+      const ids = ["--reuid", `${user}`, "--regid", `${user}`, "--clear-groups"];
+      return promisify(execFile)("setpriv", [...ids, ...sets, "sh", "-c", script, directory]);
+    };
+    await t.notThrowsAsync(as(needed));
+    await t.throwsAsync(as(needed.filter((each) => each !== name)), {
+      message: /not permitted/,
+    });
+  });
