@@ -8,6 +8,7 @@ import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux
 import { findId } from "../../../linux/accounts.ts";
 import { parseResidentKib, parseStat } from "../../../linux/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
+import { isMapped } from "../../../hypervisor/jail/uids.ts";
 import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
 import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
 import { networkMark, ownedBy, parseOwner, podMark } from "../../../network/ownership.ts";
@@ -69,8 +70,16 @@ const processFiles: Target = {
     "daemon/preflight.ts",
     "linux/proc.ts",
     "linux/accounts.ts",
+    "hypervisor/jail/uids.ts",
   ],
-  only: ["findId", "hasVirtualisation", "hasCapability", "parseStat", "parseResidentKib"],
+  only: [
+    "isMapped",
+    "findId",
+    "hasVirtualisation",
+    "hasCapability",
+    "parseStat",
+    "parseResidentKib",
+  ],
   seeds: [
     chosen(0, utf8("processor : 0\nflags\t\t: fpu vmx sse\nprocessor : 1\nflags : fpu svm\n")),
     chosen(0, utf8("flags : fpu\n")),
@@ -82,6 +91,8 @@ const processFiles: Target = {
     chosen(4, utf8("root:x:0:\nwheel:x:10:a\n")),
     chosen(4, utf8("wheel:x::\n")),
     chosen(4, utf8("wheel\n")),
+    chosen(5, utf8("         0          0 4294967295\n")),
+    chosen(5, utf8("0 1000 1\n100000 1 5\n\n")),
   ],
   words: ["flags", ":", " vmx", " svm", "\n", "CapEff:", "ffff"],
   run: choosing([
@@ -95,6 +106,7 @@ const processFiles: Target = {
       if (id !== undefined && !(Number.isInteger(id) && /\d/.test(text)))
         throw new Error(`Group ${id}`);
     },
+    (bytes) => isMapped({ first: 1000, last: 2000 }, textOf(bytes)),
   ]),
 };
 
@@ -140,14 +152,14 @@ const users: Target = {
   ],
   run: (bytes) => {
     const input = fields(bytes);
-    const text = (key: string): string => `${input[key] ?? ""}`;
+    const text = (key: string): string => String(input[key] ?? "");
     const more = input["more"];
     const identity = valueOf(["INVALID_ARGUMENT"], () =>
       identify(
         {
           ...(input["user"] === undefined ? {} : { user: text("user") }),
           ...(input["group"] === undefined ? {} : { group: text("group") }),
-          additionalGroups: Array.isArray(more) ? more.map((name) => `${name as string}`) : [],
+          additionalGroups: Array.isArray(more) ? more.map(String) : [],
         },
         { passwd: text("passwd"), group: text("groups") },
       ),

@@ -56,3 +56,30 @@ export function messageLengths(bytes: Uint8Array): LengthField[] {
   }
   return fields;
 }
+
+/** What netlink(7) says of attributes, written once more: types and lengths, undefined for what must be refused. */
+export function attributeReference(bytes: Uint8Array): [number, number][] | undefined {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const found: [number, number][] = [];
+  for (let at = 0; at + 4 <= bytes.length; ) {
+    const size = view.getUint16(at, true);
+    if (size < 4 || size > bytes.length - at) return undefined;
+    found.push([view.getUint16(at + 2, true) & 0x3fff, size - 4]);
+    at += Math.ceil(size / 4) * 4;
+  }
+  return found;
+}
+
+/** The same of messages: the lengths of their payloads. */
+export function messageReference(bytes: Uint8Array): number[] | undefined {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const found: number[] = [];
+  for (let at = 0; at < bytes.length; ) {
+    if (bytes.length - at < 16) return undefined;
+    const size = view.getUint32(at, true);
+    if (size < 16 || size > bytes.length - at) return undefined;
+    found.push(size - 16);
+    at += Math.ceil(size / 4) * 4;
+  }
+  return found;
+}

@@ -13,7 +13,13 @@ import { addRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import { parseRoute } from "../../../linux/rtnetlink/route.ts";
 import { Writer } from "../../../linux/rtnetlink/writer.ts";
 import { type Target, valueOf } from "../engine/target.ts";
-import { attributeLengths, messageLengths, payload } from "./rtnetlink-bytes.ts";
+import {
+  attributeLengths,
+  attributeReference,
+  messageLengths,
+  messageReference,
+  payload,
+} from "./rtnetlink-bytes.ts";
 
 const folder = "linux/rtnetlink";
 const refusals = ["NETLINK_FAILED"] as const;
@@ -255,6 +261,10 @@ const attributeList = attributeTarget(
     // From an odd place too: payloads of a datagram may begin anywhere.
     const odd = new Uint8Array(Buffer.concat([Buffer.of(0), bytes])).subarray(1);
     const read = valueOf(refusals, () => parseAttributes(bytes));
+    deepStrictEqual(
+      read?.list.map(({ type, value }) => [type, value.length]),
+      attributeReference(bytes),
+    );
     const shifted = valueOf(refusals, () => parseAttributes(odd));
     deepStrictEqual(shifted?.list, read?.list);
     if (read === undefined) return;
@@ -315,6 +325,10 @@ const messages: Target = {
   longest: 4096,
   run: (bytes) => {
     const list = valueOf(refusals, () => parseMessages(bytes));
+    deepStrictEqual(
+      list?.map(({ payload: { length } }) => length),
+      messageReference(bytes),
+    );
     for (const message of list ?? []) {
       valueOf(refusals, () => parseEvent(message));
       const [again] = parseMessages(encodeMessage(message));

@@ -66,11 +66,11 @@ const settings: readonly object[] = [
   { flags: { "qemu.uids": "100000-165535", "qemu.confine": "off" } },
 ];
 
-type Texts = Readonly<Record<string, string>>;
+type Texts = Readonly<Record<string, unknown>>;
 function resolve(bytes: Uint8Array): void {
   const value = Object(jsonOf(bytes)) as { env?: Texts; flags?: Texts };
   const texts = (given: Texts | undefined): [string, string][] =>
-    Object.entries(Object(given) as Texts).map(([key, text]) => [key, `${text}`]);
+    Object.entries(Object(given) as Texts).map(([key, text]) => [key, String(text)]);
   const env = Object.fromEntries(texts(value.env).filter(([key]) => key !== "PODNET_CONFIG"));
   const flags = new Map(texts(value.flags));
   valueOf(refusals, () => envLayer(env));
@@ -92,9 +92,14 @@ function jsonOf(bytes: Uint8Array): unknown {
 
 const configuration: Target = {
   name: "configuration",
-  files: ["daemon/config/layers.ts"],
-  // Reads the file; what is in it goes to parseLayer.
-  except: ["fileLayer"],
+  files: [
+    "daemon/config/layers.ts",
+    "daemon/config/config.ts",
+    "daemon/config/access.ts",
+    "hypervisor/jail/uids.ts",
+  ],
+  // What is in a file goes to parseLayer.
+  except: ["fileLayer", "renderSettings", "freeUid", "isMapped"],
   seeds: [
     chosen(0, utf8(toml)),
     chosen(0, utf8("network = 5")),
