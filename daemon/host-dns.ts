@@ -17,10 +17,8 @@ export function parseResolvConf(text: string): HostDns {
   let search: readonly string[] = [];
   const options: string[] = [];
   for (const line of text.split("\n")) {
-    const [word, ...rest] = line
-      .replace(/[#;].*$/, "")
-      .trim()
-      .split(/\s+/);
+    const [said = ""] = line.split(/[#;]/, 1);
+    const [word, ...rest] = said.trim().split(/\s+/);
     const [first] = rest;
     // A zone names a link of the host: in the guest it means another one or none.
     if (word === "nameserver" && first !== undefined && isIp(first)) servers.push(parseIp(first));
