@@ -3,6 +3,7 @@ import { accessSync, constants, readFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
+import { jailCapabilities } from "../../hypervisor/jail/capabilities.ts";
 import { findProgram } from "../../linux/command.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -32,6 +33,23 @@ test("the service starts a program of this checkout, with flags it knows", async
   for (const flag of flags) t.true(stdout.includes(flag), flag);
   for (const page of ["README.md", "docs/guide.md"])
     t.true(readFileSync(path.join(top, page), "utf8").includes(installed), page);
+});
+
+test("README shows the unit as it is", (t) => {
+  t.true(readFileSync(path.join(top, "README.md"), "utf8").includes(readFileSync(unit, "utf8")));
+});
+
+test("podnetd is a user of its own with the capabilities it checks for, and no others", (t) => {
+  const wanted = ["CAP_NET_ADMIN", ...Object.keys(jailCapabilities)];
+  for (const setting of ["AmbientCapabilities", "CapabilityBoundingSet"])
+    t.deepEqual(settings.get(setting)?.split(" "), wanted);
+  t.is(settings.get("NoNewPrivileges"), "yes");
+  const [program = "", user] = settings.get("ExecStartPre")?.split(" ") ?? [];
+  t.is(user, settings.get("User"));
+  // The plus sign: as root.
+  t.true(program.startsWith(`+${installed}/`), program);
+  const here = path.join(top, path.relative(installed, program.slice(1)));
+  t.notThrows(() => accessSync(here, constants.X_OK));
 });
 
 test("systemd, where there is one, finds nothing wrong with the unit", async (t) => {

@@ -48,11 +48,12 @@ const directory = mkdtempSync(path.join(tmpdir(), "podnet-least-"));
 test.serial.before(async () => {
   lab = await openLab(`least${process.pid}-`);
   chownSync(directory, user, user);
-  // What the unit's ExecStartPre= does.
-  for (const controller of ["memory", "pids"]) {
-    mkdirSync(`/run/cgroup/${controller}/least`, { recursive: true });
-    chownSync(`/run/cgroup/${controller}/least`, user, user);
-  }
+  // The unit's ExecStartPre=.
+  await promisify(execFile)(path.join(top, "daemon/own-cgroup"), [
+    `${user}`,
+    "least",
+    "/run/cgroup",
+  ]);
   // What legacy rules there are is for root to know.
   await lab.host.run("iptables-legacy", "-L", "-n");
 });
