@@ -1,7 +1,7 @@
 import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import type { Change, ChangeKind, ChangeOf } from "./change.ts";
+import type { Change, ChangeKind, ChangeOf, Setting } from "./change.ts";
 import { mark } from "./desired.ts";
 import { ipForwardKey } from "./diff-network.ts";
 import { commitTable } from "./iptables/firewall.ts";
@@ -143,11 +143,19 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
 
-  async "set-sysctl"({ key, from, to }, { sysctl, memory }) {
-    // Restoring is setting it back to what is remembered.
-    if (key === ipForwardKey && to === "1") memory.rememberForward(from);
+  async "set-sysctl"({ key, from, to }, { sysctl, memory, netlink }) {
+    const forward = key === ipForwardKey;
+    if (forward && to === "1") {
+      const names = (await netlink.links()).map(({ name }) => name);
+      memory.rememberForward(from, besideForward(sysctl, names));
+    }
     sysctl.write(key, to);
-    if (key === ipForwardKey && to !== "1") memory.forgetForward();
+    // Restoring is setting it back to what is remembered.
+    if (forward && to !== "1") {
+      for (const each of memory.value.besideForward ?? [])
+        writeOptional(sysctl, each.key, each.value);
+      memory.forgetForward();
+    }
   },
 
   async firewall(change, { firewall, memory }, signal) {
@@ -192,3 +200,16 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
   parseOwner(link.alias) !== undefined ||
   (link.alias === undefined && link.group === mark.linkGroup);
+
+/**
+ * What is lost when ip_forward is set to 1 and back to 0: the kernel sets every link's forwarding along, and turns
+ * conf.all.accept_redirects the other way (inet_forward_change, Linux 6.1).
+ */
+function besideForward(sysctl: HostSysctl, links: readonly string[]): Setting[] {
+  const kept = (key: string, value: string): Setting[] =>
+    readOptional(sysctl, key) === value ? [{ key, value }] : [];
+  return [
+    ...["default", ...links].flatMap((name) => kept(`net/ipv4/conf/${name}/forwarding`, "1")),
+    ...kept("net/ipv4/conf/all/accept_redirects", "0"),
+  ];
+}

@@ -1,3 +1,4 @@
+import type { Setting } from "./change.ts";
 import type { IfName } from "../core/names.ts";
 import type { TableName } from "./iptables/rule.ts";
 import { type Variant, variants } from "./iptables/variant.ts";
@@ -11,6 +12,8 @@ export interface Remembered {
   readonly host: string;
   /** What net.ipv4.ip_forward was before we set it. */
   readonly ipForward?: string;
+  /** Settings that the kernel changes along with it, and would not put back as they were. */
+  readonly besideForward?: readonly Setting[];
   /** Chains we made, as `nft filter HYPER`. */
   readonly chains: readonly string[];
   /** Bridges of others that were down until we adopted them. */
@@ -33,12 +36,13 @@ export class Memory {
     return this.#value;
   }
 
-  rememberForward(was: string): void {
-    if (this.#value.ipForward === undefined) this.#set({ ...this.#value, ipForward: was });
+  rememberForward(was: string, besideForward: readonly Setting[]): void {
+    if (this.#value.ipForward === undefined)
+      this.#set({ ...this.#value, ipForward: was, besideForward });
   }
 
   forgetForward(): void {
-    const { ipForward, ...rest } = this.#value;
+    const { ipForward, besideForward: _besideForward, ...rest } = this.#value;
     if (ipForward !== undefined) this.#set(rest);
   }
 
