@@ -1,5 +1,12 @@
+import { mkdtempSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "ava";
 import { PodnetError } from "../../core/errors.ts";
+import { parsePodId } from "../../core/names.ts";
+import type { VmPlan } from "../../hypervisor/driver.ts";
+import { ofNobody, templateKey } from "../../hypervisor/factory/key.ts";
+import { qemuArgv } from "../../hypervisor/qemu/argv.ts";
 import type { Template } from "../../hypervisor/factory/template.ts";
 import { Templates } from "../../hypervisor/factory/templates.ts";
 
@@ -23,6 +30,51 @@ class Built {
     };
   }
 }
+
+const plan: VmPlan = {
+  podId: parsePodId("abcdefghijkl"),
+  vcpu: 1,
+  memoryMib: 128,
+  kernel: "",
+  initrd: "",
+  cmdline: "",
+  disks: [],
+  factory: "template",
+  runDir: "/run/podnet/pods/abcdefghijkl",
+};
+
+test("a template is of one machine and of these very files, whoever's pod asks", (t) => {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-templates-"));
+  t.teardown(() => rmSync(directory, { recursive: true }));
+  const file = (name: string): string => {
+    const path = join(directory, name);
+    writeFileSync(path, name);
+    return path;
+  };
+  const [kernel, initrd, qemu] = [file("kernel"), file("initrd"), file("qemu")];
+  const host = { qemu, accelerator: "tcg", tbSizeMib: 64 } as const;
+  const keyOf = (over: Partial<VmPlan> = {}) => {
+    const each = { ...plan, kernel, initrd, ...over };
+    return templateKey(each, qemu, qemuArgv(ofNobody(each), host, "template"));
+  };
+  const first = keyOf();
+  const others = { podId: parsePodId("bcdefghijklm"), runDir: "/run/podnet/pods/bcdefghijklm" };
+  t.deepEqual(keyOf({ ...others, jail: { uid: 7, cgroups: [] } }), first);
+  for (const over of [{ memoryMib: 256 }, { vcpu: 2 }, { cmdline: "x" }, { kernel: initrd }])
+    t.not(keyOf(over).machine, first.machine);
+  for (const path of [kernel, initrd, qemu]) {
+    const before = keyOf();
+    utimesSync(path, new Date(0), new Date(1_000_000_000_000));
+    t.is(keyOf().machine, before.machine);
+    t.not(keyOf().files, before.files);
+    const touched = keyOf();
+    rmSync(path);
+    writeFileSync(path, "new");
+    t.not(keyOf().files, touched.files);
+  }
+  rmSync(qemu);
+  t.throws(keyOf, { code: "SYSCALL_FAILED" });
+});
 
 const key = (machine: string, files = "same") => ({ machine, files });
 const nothing = (): Promise<void> => Promise.resolve();
