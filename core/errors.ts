@@ -1,3 +1,5 @@
+import { shown, shownLines } from "./shown.ts";
+
 /**
  * Every failure podnet reports has one of these codes; `docs/errors.md` explains each.
  * The code is stable and machine-readable, the message is for people.
@@ -81,7 +83,10 @@ export interface ErrorContext {
   readonly cause?: unknown;
 }
 
-/** The one error class: a stable code, a message in sentence case, and what to do. */
+/**
+ * The one error class: a stable code, a message in sentence case, and what to do. Its texts may quote what guests,
+ * callers and commands said: here, once for all, they become what may be shown (`shown`), and of bounded length.
+ */
 export class PodnetError extends Error {
   override readonly name = "PodnetError";
   readonly code: ErrorCode;
@@ -91,12 +96,12 @@ export class PodnetError extends Error {
   readonly details: Readonly<Record<string, string | number | boolean>>;
 
   constructor(code: ErrorCode, message: string, context: ErrorContext = {}) {
-    super(message, context.cause === undefined ? undefined : { cause: context.cause });
+    super(shown(message), context.cause === undefined ? undefined : { cause: context.cause });
     this.code = code;
-    this.hint = context.hint;
-    this.field = context.field;
-    this.step = context.step;
-    this.details = context.details ?? {};
+    this.hint = context.hint === undefined ? undefined : shown(context.hint);
+    this.field = context.field === undefined ? undefined : shown(context.field);
+    this.step = context.step === undefined ? undefined : shown(context.step);
+    this.details = shownDetails(context.details ?? {});
   }
 
   /** The same error with more context; what is already there wins, so the innermost place speaks. */
@@ -112,6 +117,16 @@ export class PodnetError extends Error {
     if (this.stack !== undefined) merged.stack = this.stack;
     return merged;
   }
+}
+
+/** Details may have lines: the end of a console has. */
+function shownDetails(details: NonNullable<ErrorContext["details"]>): typeof details {
+  return Object.fromEntries(
+    Object.entries(details).map(([key, value]) => [
+      shown(key),
+      typeof value === "string" ? shownLines(value) : value,
+    ]),
+  );
 }
 
 /** Turns anything thrown into a `PodnetError`, keeping the original as its cause. */

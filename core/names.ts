@@ -1,5 +1,6 @@
 import type { Brand } from "./brand.ts";
 import { PodnetError } from "./errors.ts";
+import { cutText, shown } from "./shown.ts";
 
 /** A kernel interface name: 1 to 15 bytes (IFNAMSIZ - 1), no white space, no `/`, no `:`; not `.`/`..`. */
 export type IfName = Brand<string, "IfName">;
@@ -82,12 +83,10 @@ export function podIdFromBytes(random: Uint8Array): PodId {
  * what is around it comes out as `\u001b`; at most 80 characters.
  */
 export function printable(text: string): string {
-  const escaped = text.replace(
-    // Quotes, C0 and C1 controls, line separators, what has no width, Bidi_Control (Unicode 15), and lone surrogates,
-    // which are what \ud800-\udfff matches with the flag u.
-    /["\\\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]/gu,
-    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  // Quotes and backslashes too: what stands between quotes must not end them.
+  const quoted = cutText(text, 80).replaceAll(
+    /["\\]/g,
+    (c) => `\\u00${c.charCodeAt(0).toString(16)}`,
   );
-  // A pair is not cut in two: gRPC cannot send half of one (encodeURIComponent throws).
-  return escaped.length > 80 ? `${escaped.slice(0, 79).replace(/[\ud800-\udbff]$/, "")}…` : escaped;
+  return shown(quoted, 80);
 }

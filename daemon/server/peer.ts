@@ -33,9 +33,18 @@ export function tlsPeer(socket: TLSSocket): Peer {
 
 /** Node writes the names as `DNS:a, URI:b`; one with a comma or quote in it, which could pass for two, as a JSON string. */
 export function altNames(text: string): string[] {
-  return [...text.matchAll(/(?:^|, )(DNS|URI|email):("(?:[^"\\]|\\.)*"|[^,]*)/g)].map(
-    ([, , name = ""]) => (name.startsWith('"') ? (JSON.parse(name) as string) : name),
+  return [...text.matchAll(/(?:^|, )(?:DNS|URI|email):("(?:[^"\\]|\\.)*"|[^,]*)/g)].flatMap(
+    ([, name = ""]) => (name.startsWith('"') ? unquoted(name) : name),
   );
+}
+
+/** A name that cannot be read is nobody's. */
+function unquoted(quoted: string): readonly string[] {
+  try {
+    return [JSON.parse(quoted) as string];
+  } catch {
+    return [];
+  }
 }
 
 /** Who it is, for people; without numbers that differ from call to call. */

@@ -139,10 +139,11 @@ function dropRest(request: Request): void {
   // The response's own `finish` comes when the stream has closed, which is what it would wait for; the stream's comes
   // before the trailers, which a close would drop.
   stream.once("finish", () => {
+    // What has come is thrown away: unread, it would keep the stream from closing.
+    stream.resume();
     setTimeout(() => {
       if (stream.readableEnded) return;
       stream.close(constants.NGHTTP2_NO_ERROR);
-      // Closed alone, it would wait for somebody to read what has come.
       stream.destroy();
     }, restMs).unref();
   });

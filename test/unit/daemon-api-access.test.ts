@@ -38,7 +38,10 @@ async function callAs(
     seconds,
     "--unix-socket",
     socket,
-    ...["-H", `content-type: application/${type}`, "--data-binary", data],
+    "-H",
+    `content-type: application/${type}`,
+    "--data-binary",
+    data,
     `http://podnet/${parent.typeName}/${name}`,
   ];
   try {

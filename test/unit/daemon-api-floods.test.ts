@@ -6,7 +6,12 @@ import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 // Frames are written by hand (RFC 9113 4.1): no client library would send them.
 
-function frame(type: number, flags: number, stream: number, payload = Buffer.alloc(0)): Buffer {
+function frame(
+  type: number,
+  flags: number,
+  stream: number,
+  payload: Buffer = Buffer.alloc(0),
+): Buffer {
   const head = Buffer.alloc(9);
   head.writeUIntBE(payload.length, 0, 3);
   head[3] = type;
@@ -106,12 +111,12 @@ for (const [what, frames] of floods) {
     const via = connectHttp2("http://podnet", {
       createConnection: () => connect(serving.socket),
     });
-    let over = false;
+    const state = { over: false };
     const flooding = flood(serving, frames).finally(() => {
-      over = true;
+      state.over = true;
     });
     let served = 0;
-    while (!over || served < 3) {
+    while (!state.over || served < 3) {
       t.is(await list(via), 200);
       served++;
     }

@@ -22,6 +22,9 @@ function session(serving: Serving): ClientHttp2Session {
   return opened;
 }
 
+/** A connection that may break at any moment. */
+const dial = (serving: Serving): Socket => connect(serving.socket).on("error", () => {});
+
 interface Answer {
   readonly status: number;
   readonly text: string;
@@ -66,7 +69,8 @@ async function hear(socket: Socket): Promise<string> {
     text += chunk.toString("latin1");
   });
   socket.on("error", () => {});
-  if (!socket.closed) await once(socket, "close");
+  // (events.once would reject when it breaks, which is one way to end.)
+  if (!socket.closed) await new Promise((resolve) => socket.once("close", resolve));
   return text;
 }
 
@@ -143,7 +147,7 @@ test("headers too large or too many are refused", async (t) => {
   const names = Array.from({ length: 100 }, (_, i) => [`x-${i}`, "y"]);
   const many = await ask(other, "{}", { ...json, ...Object.fromEntries(names) });
   t.not(many.status, 200);
-  const plain = connect(serving.socket);
+  const plain = dial(serving);
   plain.write(`POST ${list} HTTP/1.1\r\nhost: x\r\nx-large: ${"y".repeat(20_000)}\r\n\r\n`);
   t.regex(await hear(plain), /^HTTP\/1\.1 431/);
   t.is(serving.refused.get("headers"), 1);
@@ -156,7 +160,7 @@ test("requests without a host's name are refused; the server lives on", async (t
   await using serving = await openServing();
   const heads = ["HTTP/1.0\r\n", "HTTP/1.1\r\nhost: a b[\r\n", "HTTP/1.1\r\nhost: [\r\n"];
   for (const head of heads) {
-    const socket = connect(serving.socket);
+    const socket = dial(serving);
     socket.write(`POST ${list} ${head}content-length: 2\r\nconnection: close\r\n\r\n{}`);
     t.regex(await hear(socket), /^HTTP\/1\.1 400/, head);
   }
@@ -173,9 +177,9 @@ test("requests without a host's name are refused; the server lives on", async (t
 
 test("connections: so many of one caller, and one that closes makes room", async (t) => {
   await using serving = await withLimits({ connectionsPerCaller: 3 });
-  const open = [1, 2, 3].map(() => connect(serving.socket));
+  const open = [1, 2, 3].map(() => dial(serving));
   await Promise.all(open.map((socket) => once(socket, "connect")));
-  const refused = connect(serving.socket);
+  const refused = dial(serving);
   t.is(await hear(refused), "");
   t.is(serving.refused.get("connections_per_caller"), 1);
   open[0]?.destroy();
@@ -186,9 +190,9 @@ test("connections: so many of one caller, and one that closes makes room", async
 
 test("connections: so many in all", async (t) => {
   await using serving = await withLimits({ connections: 8 });
-  const open = Array.from({ length: 8 }, () => connect(serving.socket));
+  const open = Array.from({ length: 8 }, () => dial(serving));
   await Promise.all(open.map((socket) => once(socket, "connect")));
-  t.is(await hear(connect(serving.socket)), "");
+  t.is(await hear(dial(serving)), "");
   t.is(serving.refused.get("connections"), 1);
   for (const socket of open) socket.destroy();
   await until(() => serving.server.connections === 0);
@@ -241,16 +245,16 @@ test("requests under way: so many of one caller over all of its connections", as
 
 test("slow requests: silence, dripped headers and a body that does not come are cut", async (t) => {
   await using serving = await withLimits({ requestMs: 500 });
-  const silent = connect(serving.socket);
-  const dripping = connect(serving.socket);
+  const silent = dial(serving);
+  const dripping = dial(serving);
   const dripped = hear(dripping);
   dripping.write(`POST ${list} HTTP/1.1\r\nhost: x\r\n`);
   const drip = setInterval(() => dripping.write("x"), 100);
-  const preface = connect(serving.socket);
+  const preface = dial(serving);
   preface.on("error", () => {});
   const bytes = "PRI * HTTP/2.0".split("");
   const dripPreface = setInterval(() => preface.write(bytes.shift() ?? ""), 100);
-  const bodiless = connect(serving.socket);
+  const bodiless = dial(serving);
   bodiless.write(
     `POST ${list} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{`,
   );
@@ -314,7 +318,7 @@ for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
       t.is(stream.rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
       via.destroy();
     } else {
-      const socket = connect(serving.socket);
+      const socket = dial(serving);
       socket.on("error", () => {});
       socket.write(
         `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: ${type}\r\ncontent-length: ${message.length}\r\n\r\n`,
