@@ -19,7 +19,7 @@ test.serial.before(async () => {
   writeFileSync(bootFile, `${boots[0]}\n`);
   // podnetd, and what it starts, sees another boot id: in a mount namespace of its own.
   const script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"';
-  rig = await openStandInRig("", (host) => ({
+  rig = await openStandInRig(undefined, (host) => ({
     ...host,
     spawn: (argv, options) =>
       host.spawn(["unshare", "--mount", "sh", "-c", script, bootFile, ...argv], options),

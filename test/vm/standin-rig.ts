@@ -8,12 +8,12 @@ import { standInConfig } from "../lab/standin.ts";
 import { openRig, type Rig, type Starting } from "./daemon-rig.ts";
 
 /** A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and tables of its own. */
-export async function openStandInRig(config = "", starting?: Starting): Promise<Rig> {
+export async function openStandInRig(
+  config = "quarantine_s = 0\n",
+  starting?: Starting,
+): Promise<Rig> {
   const directory = mkdtempSync(join(tmpdir(), "podnet-images-"));
-  const rig = await openRig(
-    `quarantine_s = 0\n${config}${await standInConfig(directory)}`,
-    starting,
-  );
+  const rig = await openRig(`${config}${await standInConfig(directory)}`, starting);
   return {
     lab: rig.lab,
     directory: rig.directory,

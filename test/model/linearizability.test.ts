@@ -1,0 +1,189 @@
+import test from "ava";
+import { heldTwice } from "./addresses.ts";
+import type { Call, Outcome } from "./history.ts";
+import { unexplained, unexplainedOf } from "./linearizability.ts";
+import { settle } from "./requests.ts";
+
+/** A call of the pod `p`. */
+const call = (invoked: number, returned: number, outcome: Outcome, name = "p"): Call => ({
+  invoked,
+  returned,
+  name,
+  outcome,
+  by: "test",
+});
+const created = (id = "a"): Outcome => ({ kind: "created", id });
+const deleted = (id = "a"): Outcome => ({ kind: "deleted", id });
+const seen = (phase: "creating" | "running" | "deleting", id = "a"): Outcome => ({
+  kind: "seen",
+  id,
+  phase,
+});
+const absent: Outcome = { kind: "absent" };
+const taken: Outcome = { kind: "taken" };
+const cut: Outcome = { kind: "cut" };
+
+const explained: readonly (readonly [string, readonly Call[]])[] = [
+  ["nothing", []],
+  ["a life", [call(0, 2, created()), call(3, 4, seen("running")), call(5, 7, deleted())]],
+  ["a look before anything", [call(0, 1, absent), call(2, 3, created())]],
+  ["a create seen while it is under way", [call(0, 9, created()), call(1, 2, seen("creating"))]],
+  [
+    "looks that overlap the end of a create, one on each side",
+    [call(0, 5, created()), call(4, 8, seen("creating")), call(4, 6, seen("running"))],
+  ],
+  ["two creates of which one is refused", [call(0, 9, created()), call(1, 3, taken)]],
+  ["a create refused although it began first", [call(0, 9, taken), call(1, 3, created())]],
+  [
+    "two deletes of one pod, both of which found it",
+    [call(0, 1, created()), call(2, 9, deleted()), call(3, 9, deleted())],
+  ],
+  [
+    "a delete that found it, and one that came too late",
+    [call(0, 1, created()), call(2, 5, deleted()), call(4, 9, absent)],
+  ],
+  ["a create cut short by a delete", [call(0, 5, cut), call(1, 6, deleted())]],
+  [
+    "a cut create, seen before by its id",
+    [call(0, 5, cut), call(1, 2, seen("creating")), call(3, 6, deleted())],
+  ],
+  [
+    "a delete that came too late to cut the create",
+    [call(0, 5, created()), call(1, 7, deleted()), call(6, 7, seen("deleting"))],
+  ],
+  [
+    "a successor of the same name",
+    [
+      call(0, 1, created()),
+      call(2, 6, deleted()),
+      call(3, 4, seen("deleting")),
+      call(5, 9, created("b")),
+      call(10, 11, seen("running", "b")),
+    ],
+  ],
+  [
+    "a delete of the predecessor that ends after the successor began",
+    [call(0, 1, created()), call(2, 9, deleted()), call(3, 8, deleted()), call(4, 9, created("b"))],
+  ],
+  ["no address, whatever there is", [call(0, 1, { kind: "exhausted" }), call(2, 3, absent)]],
+];
+
+const refused: readonly (readonly [string, readonly Call[]])[] = [
+  ["two pods of one name", [call(0, 1, created()), call(2, 3, created("b"))]],
+  ["two pods of one name, side by side", [call(0, 3, created()), call(1, 4, created("b"))]],
+  ["a create refused for nobody", [call(0, 1, taken), call(2, 3, created())]],
+  ["a pod that nobody created", [call(0, 1, seen("running"))]],
+  ["a pod that is lost", [call(0, 1, created()), call(2, 3, absent)]],
+  [
+    "a delete that finds nothing of what is there",
+    [call(0, 1, created()), call(2, 3, absent), call(4, 5, seen("running"))],
+  ],
+  ["a delete of what never was", [call(0, 1, deleted())]],
+  [
+    "a pod deleted twice, one after the other",
+    [call(0, 1, created()), call(2, 3, deleted()), call(4, 5, deleted())],
+  ],
+  [
+    "a pod that comes back",
+    [call(0, 1, created()), call(2, 3, deleted()), call(4, 5, seen("running"))],
+  ],
+  ["a stale look", [call(0, 1, created()), call(2, 3, seen("creating"))]],
+  [
+    "a look that goes back in time",
+    [call(0, 9, created()), call(1, 2, seen("running")), call(3, 4, seen("creating"))],
+  ],
+  [
+    "a create that is done although nothing runs",
+    [call(0, 2, created()), call(3, 4, seen("creating"))],
+  ],
+  ["a create cut short by nobody", [call(0, 5, cut)]],
+  ["a create cut short by a delete that came later", [call(0, 5, cut), call(6, 7, deleted())]],
+  [
+    "a cut create that left something",
+    [call(0, 5, cut), call(1, 4, deleted()), call(6, 7, seen("creating"))],
+  ],
+  ["another pod's id", [call(0, 1, created()), call(2, 3, seen("running", "b"))]],
+  [
+    "the predecessor's id",
+    [
+      call(0, 1, created()),
+      call(2, 3, deleted()),
+      call(4, 5, created("b")),
+      call(6, 7, seen("running")),
+    ],
+  ],
+  [
+    "a name that is taken after its pod was deleted",
+    [call(0, 1, created()), call(2, 3, deleted()), call(4, 5, taken)],
+  ],
+  [
+    "two ids for a pod that was cut short",
+    [
+      call(0, 9, cut),
+      call(1, 2, seen("creating", "a")),
+      call(3, 4, seen("creating", "b")),
+      call(5, 9, deleted("b")),
+    ],
+  ],
+];
+
+for (const [what, calls] of explained)
+  test(`explained: ${what}`, (t) => {
+    t.is(unexplained(calls), undefined);
+    // The order in which they are told does not matter.
+    t.is(unexplained(calls.toReversed()), undefined);
+  });
+
+for (const [what, calls] of refused)
+  test(`refused: ${what}`, (t) => {
+    t.regex(unexplained(calls) ?? "", /cannot be explained/);
+    t.regex(unexplained(calls.toReversed()) ?? "", /cannot be explained/);
+  });
+
+test("names are checked by themselves, and one that is wrong is found among many", (t) => {
+  const good = ["x", "y", "z"].flatMap((name) => [
+    call(0, 4, created(name), name),
+    call(2, 6, seen("running", name), name),
+    call(7, 8, deleted(name), name),
+  ]);
+  t.is(unexplainedOf(good), undefined);
+  t.regex(unexplainedOf([...good, call(9, 10, seen("running", "y"), "y")]) ?? "", / y: /);
+});
+
+test("many calls at a time are checked in a bounded time", (t) => {
+  const lookers = Array.from({ length: 64 }, (_, i) =>
+    call(i / 100, 10 - i / 100, i % 2 === 0 ? seen("running") : absent),
+  );
+  t.is(unexplained([...lookers, call(1, 9, created())]), undefined);
+  const deleters = Array.from({ length: 8 }, (_, i) => call(11 + i / 10, 20, deleted()));
+  t.is(unexplained([call(1, 9, created()), ...deleters]), undefined);
+  t.truthy(unexplained([...deleters, call(30, 31, absent)]));
+});
+
+test("requests: one create, one answer", (t) => {
+  const asked = (invoked: number, returned: number, outcome: Outcome) => ({
+    ...call(invoked, returned, outcome),
+    requestId: "r",
+  });
+  const twice = settle([asked(0, 4, created()), asked(1, 6, created()), asked(8, 9, absent)]);
+  t.deepEqual(twice.wrong, []);
+  t.like(twice.calls, { 0: { invoked: 0, returned: 4 }, length: 1 });
+  t.is(settle([asked(0, 4, created()), asked(1, 6, created("b"))]).wrong.length, 1);
+  t.is(settle([asked(0, 4, created()), asked(1, 6, cut)]).wrong.length, 1);
+  t.is(settle([asked(0, 4, absent)]).wrong.length, 1);
+  const anew = settle([asked(0, 1, taken), asked(2, 6, created())]);
+  t.deepEqual([anew.wrong.length, anew.calls.length], [0, 2]);
+  t.is(settle([asked(0, 4, created()), asked(5, 6, taken)]).wrong.length, 1);
+});
+
+test("an address held by two pods at a time is found, one after the other is not", (t) => {
+  const holding = (id: string, from: number, until: number, address = "192.0.2.2") => ({
+    address,
+    id,
+    from,
+    until,
+  });
+  t.deepEqual(heldTwice([holding("a", 0, 5), holding("b", 5, 9), holding("c", 1, 9, "other")]), []);
+  t.is(heldTwice([holding("a", 0, 5), holding("b", 4, 9)]).length, 1);
+  t.is(heldTwice([holding("a", 0, 50), holding("b", 60, 61), holding("c", 10, 20)]).length, 1);
+});
