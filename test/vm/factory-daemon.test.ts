@@ -147,5 +147,8 @@ test.serial("as podnetd is set up: cloned unless a pod says otherwise", async (t
   await rig.daemon.podnet("create", "--name", "cold", "--factory", "cold");
   t.regex(await rig.daemon.podnet("get", "unasked"), /vm\.start .* a clone/);
   t.notRegex(await rig.daemon.podnet("get", "cold"), /a clone/);
+  // A pod that boots is given a machine-id too: its image has none.
+  for (const id of (await Promise.all(["unasked", "cold"].map(idsOf))).map((ids) => ids[2]))
+    t.regex(id ?? "", /^[0-9a-f]{32}$/);
   for (const name of ["unasked", "cold"]) await rig.client.pods.delete({ idOrName: name });
 });
