@@ -4,65 +4,30 @@ import { hasCapability } from "../../../daemon/preflight.ts";
 import { parseHostTestimony, parseVmTestimony } from "../../../daemon/verify/testimony.ts";
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
-import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
 import { findId } from "../../../linux/accounts.ts";
 import { parseResidentKib, parseStat } from "../../../linux/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
+import { altNames } from "../../../daemon/server/peer.ts";
+import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
+import { parseCgroupMounts } from "../../../hypervisor/jail/cgroup-layout.ts";
+import { parseReport } from "../../../hypervisor/jail/report.ts";
+import { parseGeneration } from "../../../linux/nftables-generation.ts";
 import { isMapped } from "../../../hypervisor/jail/uids.ts";
-import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
 import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
 import { networkMark, ownedBy, parseOwner, podMark } from "../../../network/ownership.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
-const elf = new Uint8Array(128);
-elf.set([0x7f, 0x45, 0x4c, 0x46, 2]);
-const elfView = new DataView(elf.buffer);
-elfView.setBigUint64(32, 64n, true);
-elfView.setUint16(54, 56, true);
-elfView.setUint16(56, 1, true);
-const bzImage = new Uint8Array(0x260);
-bzImage.set([0x48, 0x64, 0x72, 0x53], 0x202);
-const packed = (magic: readonly number[]): Uint8Array => {
-  const image = new Uint8Array(3072);
-  image.set(bzImage);
-  image.set(magic, 2560);
-  new DataView(image.buffer).setUint32(0x24c, 64, true);
-  return image;
-};
-const changed = (bytes: Uint8Array, at: number, value: number): Uint8Array =>
-  Uint8Array.from(bytes, (byte, i) => (i === at ? value : byte));
+/** NFT_MSG_NEWGEN with one attribute of a size and type. */
+function generation(length: number, size: number, type: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  const view = new DataView(bytes.buffer);
+  view.setUint16(4, (10 << 8) | 15, true);
+  view.setUint16(20, size, true);
+  view.setUint16(22, type, true);
+  return bytes;
+}
 
-/** Kernels people name, and those of a distribution's package. */
-const images: Target = {
-  name: "kernel-file",
-  files: ["hypervisor/qemu/kernel-file.ts", "guest-init/image/vmlinux.ts"],
-  except: ["extractVmlinux", "unpackWith"],
-  seeds: [
-    elf,
-    elf.subarray(0, 20),
-    changed(elf, 4, 1),
-    bzImage,
-    changed(bzImage, 0x1f1, 9),
-    packed([0x02, 0x21, 0x4c, 0x18]),
-    packed([0x28, 0xb5, 0x2f, 0xfd]),
-    packed([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00]),
-    packed([0x1f, 0x8b]),
-    packed([1]),
-  ],
-  lengths: () =>
-    [32, 36, 54, 56, 72, 96, 0x1f1, 0x1f4, 0x248, 0x24c].map((at) => ({
-      at,
-      bytes: 4,
-      littleEndian: true,
-    })),
-  longest: kernelHeadBytes,
-  run: (bytes) => {
-    for (const size of [0, bytes.length, 2 ** 40]) kernelFault(Buffer.from(bytes), size);
-    const payload = valueOf(["IMAGE_UNREADABLE"], () => bzImagePayload(Buffer.from(bytes)));
-    if (payload !== undefined) valueOf(["IMAGE_UNREADABLE"], () => payloadFormat(payload));
-  },
-};
-
+/** What the kernel, its tools and our own launcher say of processes, users, mounts and callers. */
 const processFiles: Target = {
   name: "proc-text",
   files: [
@@ -71,8 +36,20 @@ const processFiles: Target = {
     "linux/proc.ts",
     "linux/accounts.ts",
     "hypervisor/jail/uids.ts",
+    "hypervisor/jail/capabilities.ts",
+    "hypervisor/jail/cgroup-layout.ts",
+    "hypervisor/jail/report.ts",
+    "linux/nftables-generation.ts",
+    "daemon/server/peer.ts",
   ],
   only: [
+    "missingCapabilities",
+    "maskOf",
+    "parseCgroupMounts",
+    "parseReport",
+    "parseGeneration",
+    "altNames",
+    "unquoted",
     "isMapped",
     "findId",
     "hasVirtualisation",
@@ -93,6 +70,26 @@ const processFiles: Target = {
     chosen(4, utf8("wheel\n")),
     chosen(5, utf8("         0          0 4294967295\n")),
     chosen(5, utf8("0 1000 1\n100000 1 5\n\n")),
+    chosen(6, utf8("Uid:\t0\t0\t0\t0\nCapEff:\t01\nCapBnd:\t01\nCapAmb:\t00\n")),
+    chosen(6, utf8("Uid:\t1\t1\t1\t1\nCapEff:\tff\n")),
+    chosen(
+      7,
+      utf8(
+        "30 25 0:26 / /sys/fs/cgroup\\040x rw - cgroup cgroup rw,memory\n31 25 0:27 / /u rw - cgroup2 none rw\n32 25 0:28 / /p rw - cgroup x rw,pids\n33 1\n",
+      ),
+    ),
+    chosen(8, utf8("pid 77\nready\n")),
+    chosen(8, utf8("pid 77\nready\nerror no such file\n")),
+    chosen(8, utf8("ready\n")),
+    chosen(9, generation(28, 8, 1)),
+    chosen(9, generation(28, 8, 2)),
+    chosen(9, generation(28, 0, 1)),
+    chosen(9, new Uint8Array(5)),
+    chosen(9, new Uint8Array(30)),
+    chosen(
+      10,
+      utf8('DNS:a.example, URI:spiffe://x/y, email:a@b, DNS:"with, comma", IP Address:1.2.3.4'),
+    ),
   ],
   words: ["flags", ":", " vmx", " svm", "\n", "CapEff:", "ffff"],
   run: choosing([
@@ -107,6 +104,11 @@ const processFiles: Target = {
         throw new Error(`Group ${id}`);
     },
     (bytes) => isMapped({ first: 1000, last: 2000 }, textOf(bytes)),
+    (bytes) => missingCapabilities(textOf(bytes)),
+    (bytes) => parseCgroupMounts(textOf(bytes)),
+    (bytes) => parseReport(textOf(bytes)),
+    (bytes) => parseGeneration(bytes),
+    (bytes) => altNames(textOf(bytes)),
   ]),
 };
 
@@ -286,7 +288,6 @@ const testimony: Target = {
 };
 
 export const hostFiles: readonly Target[] = [
-  images,
   processFiles,
   users,
   agentOptions,
