@@ -1,4 +1,5 @@
 import { styleText } from "node:util";
+import { shown } from "../core/shown.ts";
 import type { Output } from "./io.ts";
 
 export type Style = "bold" | "dim" | "red" | "green" | "yellow" | "cyan";
@@ -7,12 +8,8 @@ export type Style = "bold" | "dim" | "red" | "green" | "yellow" | "cyan";
 export const styled = (out: Output, style: Style, text: string): string =>
   out.isTTY === true ? styleText(style, text, { stream: out }) : text;
 
-/** Text from elsewhere, made harmless to a terminal: control characters are shown, not obeyed. */
-export const harmless = (text: string): string =>
-  text.replace(
-    /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g,
-    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+/** Text from elsewhere, made harmless to a terminal: what steers it is shown, not obeyed. */
+export const harmless = (text: string): string => shown(text, 65_536);
 
 /** A duration for people: `0.42 ms`, `38 ms`, `1.62 s`, `3 min`. */
 export function duration(ms: number): string {

@@ -1,5 +1,6 @@
 import { pino, stdSerializers, type DestinationStream, type Logger } from "pino";
 import { isPodnetError } from "../core/errors.ts";
+import { shown, shownLines } from "../core/shown.ts";
 
 /** What every line may carry beside its time, level, message and component. */
 export interface LogFields {
@@ -60,29 +61,56 @@ class PinoLog implements Log {
   }
 
   debug(fields: LogFields, msg: string): void {
-    this.#logger.debug(fields, msg);
+    this.#logger.debug(shownFields(fields), shown(msg));
   }
 
   info(fields: LogFields, msg: string): void {
-    this.#logger.info(fields, msg);
+    this.#logger.info(shownFields(fields), shown(msg));
   }
 
   warn(fields: LogFields, msg: string): void {
-    this.#logger.warn(fields, msg);
+    this.#logger.warn(shownFields(fields), shown(msg));
   }
 
   error(fields: LogFields, msg: string): void {
-    this.#logger.error(fields, msg);
+    this.#logger.error(shownFields(fields), shown(msg));
   }
 
   with(fields: LogFields): Log {
-    return new PinoLog(this.#logger.child(fields));
+    return new PinoLog(this.#logger.child(shownFields(fields)));
   }
+}
+
+/** Deeper than that a field is not followed. */
+const depthLimit = 4;
+
+/**
+ * Fields as they may stand in a log, whoever's texts are in them: JSON alone would leave C1 controls and what turns the
+ * direction of a line, and a megabyte as it is. Errors go their own way, below.
+ */
+function shownFields<T extends object>(fields: T, depth = 0): T {
+  return Object.fromEntries(
+    Object.entries(fields).map(([key, value]) => [shown(key), shownField(value, depth)]),
+  ) as T;
+}
+
+function shownField(value: unknown, depth: number): unknown {
+  if (typeof value === "string") return shown(value);
+  if (typeof value !== "object" || value === null || value instanceof Error) return value;
+  if (depth >= depthLimit) return "…";
+  return Array.isArray(value)
+    ? value.slice(0, 256).map((each) => shownField(each, depth + 1))
+    : shownFields(value, depth + 1);
+}
+
+function plainError(error: Error): unknown {
+  const { type, message, stack } = stdSerializers.err(error);
+  return { type, message: shown(message), stack: shownLines(stack) };
 }
 
 function serializeError(error: unknown): unknown {
   if (!isPodnetError(error))
-    return error instanceof Error ? stdSerializers.err(error) : { message: String(error) };
+    return error instanceof Error ? plainError(error) : { message: shown(String(error)) };
   const { code, message, hint, field, step, details, cause } = error;
   return {
     code,

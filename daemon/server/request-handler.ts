@@ -14,6 +14,7 @@ import {
 } from "@connectrpc/connect-node";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import { connectCodes, toConnectError } from "../../api/codes.ts";
+import { shownAnswers } from "../../api/shown-answers.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { authorize, demand } from "./access.ts";
@@ -53,6 +54,7 @@ export function requestHandler(
     shutdownSignal: options.ending,
     // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it over a unix socket.
     acceptCompression: [],
+    interceptors: [shownAnswers],
     requestGate: (context) => gate(context, options),
   });
   options.routes(router);
