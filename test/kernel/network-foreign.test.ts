@@ -20,7 +20,8 @@ import { ownNetns } from "../lab/netns.ts";
 import { difference, networkFragment, podIdOf } from "../lab/network.ts";
 
 const never = new AbortController().signal;
-const operations = process.env["PODNET_TEST_FULL"] === "1" ? 1000 : 120;
+const full = process.env["PODNET_TEST_FULL"] === "1";
+const operations = full ? 1000 : 120;
 const inside: Run = async (...argv) => (await run(argv)).stdout;
 
 test.before(ownNetns);
@@ -193,6 +194,7 @@ test.serial("what the kernel changes along with ip_forward is put back with it",
 test.serial(
   `what is not podnet's is the same after ${operations} operations and after down, and its own rules are there once`,
   async (t) => {
+    t.timeout(full ? 3_600_000 : 280_000);
     const seed = chooseSeed();
     t.log(`PODNET_SEED=${seed}`);
     const random = randomFrom(seed);
