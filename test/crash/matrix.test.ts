@@ -1,0 +1,77 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test from "ava";
+import { standInConfig } from "../lab/standin.ts";
+import { enumerate } from "./enumerate.ts";
+import { openLane } from "./lane.ts";
+import { casesOf, runMatrix } from "./matrix.ts";
+import type { Action, Case, Operation, Point } from "./points.ts";
+import { random, sample } from "./sample.ts";
+
+const full = process.env["PODNET_TEST_FULL"] === "1";
+const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
+const next = random(seed);
+
+/** Cases of each operation beside its kills in a short run. */
+const sampled = { error: 3, hang: 1 } as const;
+
+const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-vm-"));
+const sums = { points: 0, cases: 0, leaks: 0 };
+let config: string;
+let points: ReadonlyMap<Operation, readonly Point[]>;
+
+test.before("podnetd tells its failpoints", async (t) => {
+  t.timeout(120_000);
+  // No look for drift but after a change.
+  config = `drift_s = 3600\n${await standInConfig(directory)}`;
+  await using lane = await openLane("points", config);
+  points = await enumerate(lane);
+});
+
+test.after.always("the closing line", (t) => {
+  rmSync(directory, { recursive: true, force: true });
+  mkdirSync(path.dirname(summaryFile), { recursive: true });
+  const { points: count, cases, leaks } = sums;
+  writeFileSync(summaryFile, `crash points=${count} cases=${cases} leaks=${leaks} seed=${seed}\n`);
+  t.pass();
+});
+
+function chosen(all: readonly Case[]): readonly Case[] {
+  const of = (action: Action): Case[] => all.filter((each) => each.action === action);
+  if (full) return all;
+  return [
+    ...of("kill"),
+    ...sample(of("error"), sampled.error, next),
+    ...sample(of("hang"), sampled.hang, next),
+  ];
+}
+
+for (const [operation, what] of [
+  ["create", "a create"],
+  ["delete", "a delete"],
+  ["recover", "a recovery, and the recovery after it,"],
+  ["start", "a first start"],
+] as const) {
+  test.serial(
+    `${what} that is killed, fails or hangs at any point leaves one pod that runs or nothing`,
+    async (t) => {
+      t.timeout(full ? 7_200_000 : 280_000);
+      const all = points.get(operation) ?? [];
+      t.true(all.length > 20, "too few points to be all");
+      const { cases, failures } = await runMatrix(chosen(casesOf(operation, all)), {
+        config,
+        lanes: 2,
+        log: (text) => {
+          if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
+        },
+      });
+      t.log(`${all.length} points, ${cases} cases, PODNET_SEED=${seed}`);
+      sums.points += all.length;
+      sums.cases += cases;
+      sums.leaks += failures.length;
+      t.true(failures.length === 0, [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
+    },
+  );
+}

@@ -1,0 +1,152 @@
+import { openLane } from "./lane.ts";
+import { type Case, impossible, type Operation, type Point, title } from "./points.ts";
+import { armedFor, begin, type Outcome, visit } from "./visit.ts";
+
+/** Failures shown before a run gives up: one defect fails many cases. */
+const mostFailures = 12;
+/** Times a point is armed before it counts as one that cannot be reached. */
+const attempts = 3;
+
+export interface MatrixOptions {
+  /** Configuration of the lanes' podnetds. */
+  readonly config: string;
+  /** Labs worked in at a time. */
+  readonly lanes: number;
+  /** Told of each case as it ends. */
+  log(text: string): void;
+}
+
+export interface MatrixResult {
+  readonly cases: number;
+  /** What was left, lost or not reached, one text a case. */
+  readonly failures: readonly string[];
+}
+
+interface Queued {
+  readonly visited: Case;
+  readonly again: Point | undefined;
+  readonly attempt: number;
+}
+
+/** Every action at every point that can be. */
+export const casesOf = (operation: Operation, points: readonly Point[]): readonly Case[] =>
+  points
+    .flatMap((point) =>
+      (["kill", "error", "hang"] as const).map((action): Case => ({ operation, point, action })),
+    )
+    .filter((each) => !impossible(each));
+
+/** Arms one failpoint after the other, and looks at what is there after each. */
+export async function runMatrix(
+  cases: readonly Case[],
+  options: MatrixOptions,
+): Promise<MatrixResult> {
+  const queue = new CaseQueue(cases);
+  const failures: string[] = [];
+  await Promise.all(
+    Array.from({ length: options.lanes }, () => workThrough(queue, failures, options)),
+  );
+  return { cases: queue.visited, failures };
+}
+
+/** What is to be visited, an operation after the other; a first start ends the bystander and so comes last. */
+class CaseQueue {
+  visited = 0;
+  readonly #waiting: Queued[];
+
+  constructor(cases: readonly Case[]) {
+    const of = (operation: Operation): Queued[] =>
+      cases
+        .filter((each) => each.operation === operation)
+        .map((visited) => ({ visited, again: undefined, attempt: 1 }));
+    this.#waiting = [...of("create"), ...of("delete"), ...paired(of("recover")), ...of("start")];
+  }
+
+  take(): Queued | undefined {
+    return this.#waiting.shift();
+  }
+
+  /** Puts a case back to be tried again, before those that end the bystander. */
+  putBack(queued: Queued): void {
+    const at = this.#waiting.findIndex(({ visited }) => visited.operation === "start");
+    if (at < 0 || queued.visited.operation === "start") this.#waiting.push(queued);
+    else this.#waiting.splice(at, 0, queued);
+  }
+
+  /** Leaves the rest. */
+  clear(): void {
+    this.#waiting.length = 0;
+  }
+}
+
+/** Recoveries that are killed, two and two: the later point first, since the recovery after it passes the earlier one. */
+function paired(queued: readonly Queued[]): Queued[] {
+  const kills = queued.filter(({ visited }) => visited.action === "kill");
+  const half = Math.ceil(kills.length / 2);
+  const pairs = kills.slice(half).map((later, index): Queued => {
+    const earlier = kills[index]?.visited.point;
+    return earlier === undefined ? later : { ...later, again: earlier };
+  });
+  const alone = kills.slice(pairs.length, half);
+  return [...pairs, ...alone, ...queued.filter(({ visited }) => visited.action !== "kill")];
+}
+
+/** Labs have names, which are the sandbox's. */
+let labs = 0;
+
+/** Takes cases until none is left, in one lab after the other: a new one where the last is not fit for what comes. */
+async function workThrough(
+  queue: CaseQueue,
+  failures: string[],
+  options: MatrixOptions,
+): Promise<void> {
+  let current = queue.take();
+  while (current !== undefined) {
+    await using lane = await openLane(`crash${labs++}`, options.config);
+    const baselines = await begin(lane, armedFor(current.visited));
+    for (let fit = true; fit && current !== undefined; ) {
+      const next = queue.take();
+      const begun = performance.now();
+      const outcome = await visit({
+        lane,
+        baselines,
+        visited: current.visited,
+        again: current.again,
+        next: next === undefined ? [] : armedFor(next.visited),
+      });
+      const ms = Math.round(performance.now() - begun);
+      options.log(`${outcome.kind} ${ms} ms ${title(current.visited)} ${current.again ?? ""}`);
+      if (outcome.kind === "wrong") options.log(outcome.problems.join("\n"));
+      note(outcome, current, queue, failures);
+      if (failures.length >= mostFailures) queue.clear();
+      // A first start leaves no bystander; what was put back meanwhile has not been armed.
+      const armedNext = next !== undefined;
+      const began = current.visited.operation === "start" && next?.visited.operation !== "start";
+      fit = outcome.kind !== "wrong" && armedNext && !began;
+      current = next ?? queue.take();
+    }
+  }
+}
+
+function note(outcome: Outcome, done: Queued, queue: CaseQueue, failures: string[]): void {
+  const { visited, again, attempt } = done;
+  switch (outcome.kind) {
+    case "clean":
+      queue.visited += 1;
+      if (again === undefined) break;
+      // The recovery before may have left it nothing to do there.
+      if (outcome.again) queue.visited += 1;
+      else queue.putBack({ visited: { ...visited, point: again }, again: undefined, attempt: 1 });
+      break;
+    case "unreached":
+      if (again !== undefined)
+        queue.putBack({ visited: { ...visited, point: again }, again: undefined, attempt: 1 });
+      if (attempt < attempts) queue.putBack({ visited, again: undefined, attempt: attempt + 1 });
+      else failures.push(`${title(visited)}: not reached`);
+      break;
+    case "wrong":
+      queue.visited += 1;
+      failures.push([title(visited), ...outcome.problems].join("\n  "));
+      break;
+  }
+}

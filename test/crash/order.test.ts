@@ -1,0 +1,49 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test from "ava";
+import { standInConfig } from "../lab/standin.ts";
+import { openLane } from "./lane.ts";
+import { byChance } from "./points.ts";
+import { create, patientMs, remove, started, subject } from "./visit.ts";
+
+test("no step begins before its row is durable, and no row goes before what it stands for", async (t) => {
+  t.timeout(60_000);
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-order-"));
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  await using lane = await openLane("order", `drift_s = 3600\n${await standInConfig(directory)}`);
+  let told = 0;
+  /** Crossings since the last call, without looks for drift. */
+  const since = (): readonly string[] => {
+    const all = lane.record();
+    const part = all.slice(told).filter((line) => !byChance("create", line));
+    told = all.length;
+    return part;
+  };
+  const before = (record: readonly string[], first: string, then: string): void => {
+    const [at, later] = [record.indexOf(first), record.indexOf(then)];
+    t.true(at >= 0 && later > at, `${first} (${at}) before ${then} (${later})`);
+  };
+
+  await started(lane, []);
+  const start = since();
+  before(start, "commit:insert networks:after#1", "netlink:add bridge:before#1");
+  // What takes a setting back, or finds our rules again, is remembered before it is made.
+  before(start, "commit:insert meta:after#1", "command:iptables-nft-restore:before#1");
+  before(start, "commit:insert meta:after#3", "file:set net/ipv4/ip_forward:before#1");
+
+  await create(lane, subject, patientMs);
+  const made = since();
+  t.deepEqual(made.slice(0, 2), ["commit:claim:before#1", "commit:claim:after#1"]);
+  before(made, "spawn:qemu:after#1", "commit:insert runs:before#1");
+  before(made, "commit:insert runs:after#1", "socket:connect channel.sock:before#1");
+  before(made, "commit:insert runs:after#1", "qmp:getfd:before#1");
+  before(made, "qmp:device_add:after#1", "commit:running:before#1");
+  before(made, "ioctl:close tap:after#1", "commit:running:before#1");
+  t.is(made.at(-1), "commit:running:after#1");
+
+  await remove(lane, subject);
+  const removed = since();
+  t.deepEqual(removed.slice(0, 2), ["commit:deleting:before#1", "commit:deleting:after#1"]);
+  t.deepEqual(removed.slice(-2), ["commit:forget:before#1", "commit:forget:after#1"]);
+});

@@ -1,0 +1,81 @@
+/** Failpoints as podnetd records them (`daemon/failpoints.ts`): `netlink:add bridge:before#1`. */
+export type Point = string;
+
+export type Action = "kill" | "error" | "hang";
+
+/** Operations whose every failpoint is visited. */
+export type Operation = "create" | "delete" | "recover" | "start";
+
+/** One visit. */
+export interface Case {
+  readonly operation: Operation;
+  readonly point: Point;
+  readonly action: Action;
+}
+
+export const title = ({ operation, point, action }: Case): string =>
+  `${operation} ${point}=${action}`;
+
+interface Passed {
+  readonly before: number;
+  readonly after: number;
+}
+
+/**
+ * The points to visit: those that every record of the same run holds, in the order of the first. An attempt that fails
+ * and is repeated (a socket that is not there yet) is one point, however often it was repeated: only the calls that
+ * came back count beyond the first.
+ */
+export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
+  const counted = records.map(count);
+  const [first = []] = records;
+  return first.filter((line) => {
+    const { name, side, number } = parse(line);
+    if (side === "failed") return false;
+    return counted.every((passed) => {
+      const { before, after } = passed.get(name) ?? { before: 0, after: 0 };
+      return number <= (side === "after" ? after : Math.min(before, Math.max(1, after)));
+    });
+  });
+}
+
+function count(record: readonly string[]): ReadonlyMap<string, Passed> {
+  const counted = new Map<string, { before: number; after: number }>();
+  for (const line of record) {
+    const { name, side } = parse(line);
+    const passed = counted.get(name) ?? { before: 0, after: 0 };
+    if (side !== "failed") passed[side]++;
+    counted.set(name, passed);
+  }
+  return counted;
+}
+
+/** The parts of a recorded line; throws when it is none. */
+export function parse(line: string): {
+  readonly name: string;
+  readonly border: string;
+  readonly side: "before" | "after" | "failed";
+  readonly number: number;
+} {
+  const [, name, border, side, number] =
+    /^(([a-z]+):.+):(before|after|failed)#(\d+)$/.exec(line) ?? [];
+  if (name === undefined || border === undefined) throw new Error(`Not a failpoint: "${line}"`);
+  return { name, border, side: side as "before" | "after" | "failed", number: Number(number) };
+}
+
+/**
+ * Errors that cannot be, by the start of their point: on Linux close(2) lets go of the descriptor whatever it answers, and
+ * an open(2) that fails gives none.
+ */
+const impossibleErrors = ["ioctl:close tap:before", "file:make qemu.log:after"];
+
+export const impossible = ({ point, action }: Case): boolean =>
+  action === "error" && impossibleErrors.some((start) => point.startsWith(start));
+
+/**
+ * The look for drift some time after a link has changed: it may fall into a create or delete, and need not. As part of
+ * `recover` and `start` the same crossings are visited.
+ */
+export const byChance = (operation: Operation, point: Point): boolean =>
+  (operation === "create" || operation === "delete") &&
+  /^netlink:list (?:links|addresses):/.test(point);
