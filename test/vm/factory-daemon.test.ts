@@ -7,7 +7,7 @@ import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 let rig: Rig;
 
 test.serial.before(async () => {
-  rig = await openRig("quarantine_s = 0\n");
+  rig = await openRig('factory = "cold"\nquarantine_s = 0\n');
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
