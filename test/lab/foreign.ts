@@ -1,23 +1,6 @@
 /** Runs a command where the foreign things are, and answers its standard output. */
 export type Run = (...argv: readonly [string, ...string[]]) => Promise<string>;
 
-/** Numbers that follow from a seed (mulberry32). */
-export function randomFrom(seed: number): (below: number) => number {
-  let state = seed >>> 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
-
-/** The seed to use, from the environment or by chance. */
-export function chooseSeed(): number {
-  const given = process.env["PODNET_SEED"];
-  return given === undefined || given === "" ? Math.floor(Math.random() * 2 ** 31) : Number(given);
-}
-
 /**
  * Makes links, addresses, routes, rules and settings that are not podnet's, by chance; among them some that look like
  * its own: its link group, aliases and comments that are nearly marks, a chain of nearly its name.
