@@ -16,6 +16,7 @@ export class Metrics {
   readonly #steps: Histogram<"step">;
   readonly #creates: Counter<"code">;
   readonly #refused: Counter<"reason">;
+  readonly #guestDropped: Counter<"what">;
   readonly #drifts: Counter<"kind" | "outcome">;
   readonly #alarms: Counter<"kind">;
 
@@ -52,6 +53,12 @@ export class Metrics {
       labelNames: ["reason"],
       registers,
     });
+    this.#guestDropped = new Counter({
+      name: "podnet_guest_dropped_total",
+      help: "What guests did more often than events and log tell of",
+      labelNames: ["what"],
+      registers,
+    });
     this.#registry.registerMetric(podsGauge(sources));
     this.#registry.registerMetric(addressesGauge(sources));
   }
@@ -79,6 +86,11 @@ export class Metrics {
   /** Counts what the API refused or cut. */
   refused(reason: string): void {
     this.#refused.inc({ reason });
+  }
+
+  /** Counts what a guest did that no event tells of. */
+  guestDropped(what: string): void {
+    this.#guestDropped.inc({ what });
   }
 
   async render(): Promise<{ readonly type: string; readonly text: string }> {

@@ -8,6 +8,8 @@ import { guard, type Supervision } from "./supervision.ts";
 
 /** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 250, longest: 30_000 } as const;
+/** Between two configurations of an agent that keeps starting anew, milliseconds. */
+const configureEveryMs = 1000;
 /** A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks at once is not. */
 const steadyMs = 60_000;
 
@@ -115,7 +117,9 @@ function untilLost(
   signal: AbortSignal,
 ): Promise<PodnetError> {
   return new Promise((resolve) => {
+    const { clock } = watch.host;
     let queued = false;
+    let configuredAt = -configureEveryMs;
     const over = (reason: PodnetError): void => {
       for (const end of subscriptions) end();
       resolve(reason);
@@ -126,13 +130,21 @@ function untilLost(
       guest.onReady((identity) => {
         live.identity = identity;
         // However often a guest starts anew, one configuration at most waits for its turn.
-        if (queued) return;
+        if (queued) {
+          watch.dropped?.("agent_restarts");
+          return;
+        }
         queued = true;
         const begun = (): void => {
           queued = false;
         };
         const why = "the agent started anew";
-        guard(live, watch, () => configureAgain(live, watch, why, signal, begun));
+        const waitMs = configuredAt + configureEveryMs - clock.monotonic();
+        guard(live, watch, async () => {
+          if (waitMs > 0) await delay(waitMs, undefined, { signal }).catch(() => {});
+          configuredAt = clock.monotonic();
+          await configureAgain(live, watch, why, signal, begun);
+        });
       }),
     ];
     subscriptions.push(guest.onClose((reason) => over(toPodnetError(reason))));

@@ -8,6 +8,7 @@ import { KeyedLock } from "../keyed-lock.ts";
 import type { Log } from "../../linux/log.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { Metrics } from "../metrics.ts";
+import { Tally } from "../tally.ts";
 import type { Database } from "../store/database.ts";
 import { podIdByName, type PodRow } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
@@ -16,6 +17,7 @@ import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
 import { keepTrying } from "./keep-trying.ts";
+import { portOfPod, portsOfPod } from "./running-ports.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
@@ -64,6 +66,7 @@ export class Pods implements RunningPorts {
   /** Creates and starts under way, which a delete aborts. */
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
+  readonly #dropped: Tally;
   /** Aborted when pods are let go of. */
   readonly #over = new AbortController();
   #closing = false;
@@ -71,6 +74,9 @@ export class Pods implements RunningPorts {
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
+    this.#dropped = new Tally(parts.log, "Guests do more than is told of", (what) =>
+      parts.metrics.guestDropped(what),
+    );
     this.#requests = new Requests(parts.db, parts.host.clock);
   }
 
@@ -81,6 +87,7 @@ export class Pods implements RunningPorts {
       records,
       log,
       locks: this.#locks,
+      dropped: (what) => this.#dropped.count(what),
       over: this.#over.signal,
       gone: (live) => this.#live.delete(live.plan.podId),
     };
@@ -116,18 +123,12 @@ export class Pods implements RunningPorts {
   }
 
   runningPorts(): RunningPort[] {
-    return [...this.#live.values()].flatMap(({ plan }) =>
-      plan.interfaces.map(({ nic }) => ({ podId: plan.podId, podName: plan.name, tap: nic.tap })),
-    );
+    return [...this.#live.values()].flatMap(portsOfPod);
   }
 
-  /** The port as it is to be now, alone; undefined when its pod does not run, or its guest has let go of the NIC. */
-  portNow({ podId, tap }: RunningPort): PodFragment | undefined {
-    const live = this.#live.get(podId);
-    const of = live?.plan.interfaces.find(({ nic }) => nic.tap === tap);
-    if (live === undefined || of === undefined || !live.plugged.has(of.position)) return undefined;
-    const { ports } = live.plan;
-    return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
+  portNow(port: RunningPort): PodFragment | undefined {
+    const live = this.#live.get(port.podId);
+    return live === undefined ? undefined : portOfPod(live, port.tap);
   }
 
   /** What a create would do. Takes nothing. */

@@ -6,11 +6,22 @@ import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
+/** Between two events that say the same of a pod, milliseconds. */
+const noteEveryMs = 1000;
+
 /** Follows a running pod: the end of its machine, NICs that leave, its agent. */
 export function supervise(live: LivePod, watch: Supervision): void {
   const { vm } = live;
   const ended = live.ended.signal;
+  const { clock } = watch.host;
+  const noted = new Map<string, number>();
   const note = (text: string): void => {
+    // A guest may restart many times a second; each event is a commit.
+    if (clock.monotonic() - (noted.get(text) ?? -noteEveryMs) < noteEveryMs) {
+      watch.dropped?.("guest_notes");
+      return;
+    }
+    noted.set(text, clock.monotonic());
     guard(live, watch, () => watch.records.note(live.plan, text));
   };
   let poweredOff = false;

@@ -13,6 +13,8 @@ export interface Supervision {
   readonly log: Log;
   /** Aborted when the daemon lets go of its pods. */
   readonly over: AbortSignal;
+  /** A guest did something more often than is told of; `what` comes from a small set. */
+  dropped?(what: string): void;
   /** The pod has no machine any more. */
   gone(live: LivePod): void;
 }

@@ -28,6 +28,10 @@ import type { Wire } from "./wire.ts";
 
 const packageVersion = "standin";
 
+/** Sets a terminal's title, clears it, forges a line of a log, and turns what follows: ESC, CSI, NUL, CR, LF, C1, bidi. */
+export const illSpoken =
+  'x\u001b]0;owned\u0007\u001b[2J\u0000\r\n{"level":"error","msg":"forged"}\u009b31m\u202egnp.exe\u2066\u200b\ufeff';
+
 export interface AgentOptions {
   readonly control: Wire;
   readonly tty: Wire;
@@ -164,7 +168,7 @@ export class Agent {
       );
     return encodeHelloReply({
       version: extensionVersion,
-      agent: packageVersion,
+      agent: this.#options.behaviour.has("ill-version") ? illSpoken : packageVersion,
       epoch: this.#epoch,
       nonce,
     });
@@ -175,7 +179,11 @@ export class Agent {
     const { behaviour, network } = this.#options;
     if (behaviour.has("refuse"))
       throw new PodnetError("INVALID_ARGUMENT", "Not today", { field: "interfaces[0].mac" });
+    // Not a PodnetError, whose text may be shown.
+    if (behaviour.has("ill-refusal")) throw new Error(illSpoken.repeat(1000).slice(0, 60_000));
     const observed = await network.configure(config);
+    if (behaviour.has("ill-spoken"))
+      return encodeObservedGuest({ ...observed, hostname: illSpoken });
     if (!behaviour.has("wrong-answer")) return encodeObservedGuest(observed);
     const addresses = [parseIpPrefix("203.0.113.9/24")];
     return encodeObservedGuest({

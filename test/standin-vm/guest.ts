@@ -1,6 +1,6 @@
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
-import { Agent } from "./agent.ts";
+import { Agent, illSpoken } from "./agent.ts";
 import type { Behaviour } from "./behaviour.ts";
 import { GuestNetwork } from "./guest-network.ts";
 import { noise } from "./noise.ts";
@@ -51,6 +51,7 @@ export class Guest {
     if (this.#booted) return;
     this.#booted = true;
     this.#options.console("stand-in guest boots\r\n");
+    if (this.#options.behaviour.has("ill-spoken")) this.#options.console(illSpoken.repeat(1000));
     setImmediate(() => this.#begin());
   }
 

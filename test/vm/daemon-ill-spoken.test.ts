@@ -1,0 +1,119 @@
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import test, { type ExecutionContext } from "ava";
+import { isPodnetError } from "../../core/errors.ts";
+import type { Rig } from "./daemon-rig.ts";
+import { create, eventually, openStandInRig } from "./standin-rig.ts";
+
+// Guests that say what would steer a terminal, forge lines of a log, or fill either: test/standin-vm/agent.ts, illSpoken.
+
+let rig: Rig;
+test.serial.before(async () => {
+  rig = await openStandInRig();
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+/** Everything that steers: newlines too, where a text is one line. */
+const steers = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/;
+
+/** Nothing in it steers but what separates lines. */
+function calm(t: ExecutionContext, what: string, text: string): void {
+  const found = steers.exec(text.replaceAll("\n", ""));
+  t.is(
+    found,
+    null,
+    `${what}: ${JSON.stringify(text.slice(Math.max(0, (found?.index ?? 0) - 60), (found?.index ?? 0) + 60))}`,
+  );
+}
+
+/** Every text in a message. */
+function texts(value: unknown): string[] {
+  if (typeof value === "string") return [value];
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array) return [];
+  return Object.entries(value).flatMap(([key, each]) =>
+    key === "$typeName" ? [] : [key, ...texts(each)],
+  );
+}
+
+test.serial("what an ill-spoken guest says is escaped wherever it is shown", async (t) => {
+  const pod = await create(rig.client, "ill", "standin.agent=ill-spoken");
+  t.regex(pod.guest?.hostname ?? "", /\\u001b\]0;owned/);
+  const version = await t.throwsAsync(create(rig.client, "vers", "standin.agent=ill-version"));
+  const error = await t.throwsAsync(create(rig.client, "rude", "standin.agent=ill-refusal"));
+  if (!isPodnetError(error)) throw new Error("It was not refused as it should be");
+  const { message, hint, field, details } = error;
+  const refusal = { message, hint, field, details };
+  for (const text of texts(refusal)) t.true(text.length <= 4096);
+  process.kill(pod.vm?.pid as number, "SIGKILL");
+  await eventually(
+    rig.client,
+    (event) => event.pod?.name === "ill" && event.error !== undefined,
+    0n,
+  );
+  const { pod: failed } = await rig.client.pods.get({ idOrName: "ill" });
+  const events: unknown[] = [];
+  const ended = new AbortController();
+  for await (const event of rig.client.pods.watch({}, { signal: ended.signal })) {
+    events.push(event);
+    if (events.length >= 2) break;
+  }
+  ended.abort();
+  const told = [pod, failed, refusal, version?.message, events];
+  for (const text of texts(told)) calm(t, "API", text);
+  for (const [command, ...args] of [
+    ["list"],
+    ["get", "ill"],
+    ["get", "ill", "-o", "json"],
+    ["get", "ill", "-o", "yaml"],
+    ["info"],
+    ["create", "--name", "rude", "--cmdline", "standin.agent=ill-refusal"],
+  ] as const) {
+    const { stdout, stderr } = await rig.daemon.tryPodnet(command, ...args);
+    calm(t, `podnet ${command}: standard output`, stdout);
+    calm(t, `podnet ${command}: standard error`, stderr);
+  }
+  const log = rig.daemon.log();
+  calm(t, "log", log);
+  // No line of it is the guest's: each is one object of ours.
+  for (const line of log.trim().split("\n"))
+    t.not((JSON.parse(line) as { msg: string }).msg, "forged");
+  // Whoever asks for a console's bytes gets them as they are.
+  t.true(readFileSync(path.join(rig.directory, "podnetd.log")).length < 1 << 20);
+  await rig.client.pods.delete({ idOrName: "ill" });
+});
+
+test.serial("a guest that restarts its agent without end does not flood the log", async (t) => {
+  await create(rig.client, "storm", "standin.agent=restart:250");
+  const before = rig.daemon.log().split("\n").length;
+  await delay(4000);
+  const lines = rig.daemon.log().split("\n").length - before;
+  t.true(lines < 40, `${lines} lines in 4 s`);
+  const { newest } = await newestCursor();
+  await delay(3000);
+  const events = (await newestCursor()).newest - newest;
+  t.true(events < 30n, `${events} events in 3 s`);
+  // What is not told is counted, and there is a line that says so.
+  const metrics = await scrape();
+  t.true(
+    Number(/^podnet_guest_dropped_total\{what="agent_restarts"\} (\d+)/m.exec(metrics)?.[1]) > 5,
+  );
+  t.regex(
+    rig.daemon.log(),
+    /"counts":\{"agent_restarts":\d+\},"msg":"Guests do more than is told of"/,
+  );
+  await rig.client.pods.delete({ idOrName: "storm" });
+});
+
+async function scrape(): Promise<string> {
+  const args = ["-sS", "--unix-socket", rig.daemon.socket, "http://podnet/metrics"];
+  return (await promisify(execFile)("curl", args)).stdout;
+}
+
+async function newestCursor(): Promise<{ newest: bigint }> {
+  return { newest: (await rig.client.pods.list({})).cursor };
+}
