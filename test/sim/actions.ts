@@ -119,6 +119,7 @@ export class Actions {
     if (id === undefined) return;
     const force = sim.world.random.chance(0.3);
     this.#doomed.add(id);
+    if (force) sim.forced.add(id);
     sim.promised.delete(id);
     sim.call(`delete ${id}${force ? " by force" : ""}`, async (node) => {
       await node.pods.delete(id, { force });
@@ -143,7 +144,14 @@ export class Actions {
     const all = [...machines.all];
     if (all.length === 0) return;
     const machine = random.pick(all);
-    const fate = random.weighted({ end: 3, restart: 2, channel: 2, deaf: 1, powerOff: 1 });
+    const fate = random.weighted({
+      end: 3,
+      restart: 2,
+      channel: 2,
+      deaf: 1,
+      powerOff: 1,
+      eject: 1,
+    });
     sim.note(`machine ${machine.plan.podId}: ${fate}`);
     fates[fate](machine, sim);
   }
@@ -166,6 +174,7 @@ export class Actions {
       rule: 2,
     });
     sim.note(`administrator: ${deed}`);
+    if (deed !== "rule") sim.drifted = true;
     if (deed === "flush") kernel.iptables[variant].flush();
     if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
     if (deed === "rule")
@@ -192,7 +201,7 @@ const specOf = (requestId: string): PodSpec => ({
 
 const fates: Readonly<
   Record<
-    "end" | "restart" | "channel" | "deaf" | "powerOff",
+    "end" | "restart" | "channel" | "deaf" | "powerOff" | "eject",
     (machine: Machine, sim: Simulation) => void
   >
 > = {
@@ -207,6 +216,10 @@ const fates: Readonly<
     time.after(world.random.next() * 100_000, () => {
       machine.deaf = false;
     });
+  },
+  eject: (machine, { world }) => {
+    const [nicId] = machine.nics.keys();
+    if (nicId !== undefined) world.machines.eject(machine, nicId);
   },
   powerOff: (machine, { world }) => {
     machine.tell({ kind: "guest-shutdown" });

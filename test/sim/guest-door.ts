@@ -61,7 +61,10 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
       return ask(
         "configure",
         (found) => {
-          if (hasNics(found, config)) return observed(config);
+          if (hasNics(found, config)) {
+            machines.configured(found, config);
+            return observed(config);
+          }
           if (parts.time.monotonicMs < until) return undefined;
           throw new PodnetError("AGENT_REFUSED", "An interface did not appear");
         },

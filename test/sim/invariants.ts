@@ -36,41 +36,53 @@ export function booksViolations(world: World, node: Node, db: Database): string[
   return found;
 }
 
-/** What holds when nothing is under way: rows, machines and kernel tell of the same pods. */
-export function quietViolations(world: World, node: Node): string[] {
+/** What there is of a pod that its row does not account for. */
+export interface Leftover {
+  /** Undefined when nothing tells whose it is. */
+  readonly pod: string | undefined;
+  readonly what: string;
+}
+
+/** Links, machines, directories and neighbours of pods that do not run. */
+export function leftovers(world: World, node: Node): Leftover[] {
+  const found: Leftover[] = [];
+  const running = new Set<string>(
+    node.records
+      .list()
+      .filter(({ state }) => state === "running")
+      .map(({ id }) => id),
+  );
+  const add = (pod: string | undefined, what: string): void => {
+    if (pod === undefined || !running.has(pod)) found.push({ pod, what });
+  };
+  for (const link of world.kernel.links.all.values()) {
+    const owner = parseOwner(link.alias);
+    // Ours by its name until it has its mark: `pn`, the pod, and the interface's position.
+    const unmarked = /^pn([a-z2-7]{12})\d$/.exec(link.name)?.[1];
+    if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
+    else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
+    else if (owner === undefined && ourGroups.includes(link.group))
+      add(undefined, `link ${link.name} has our group and no mark`);
+  }
+  for (const { name, neighbours } of world.kernel.links.all.values())
+    for (const [ip, mac] of neighbours)
+      add(world.machines.holders.get(mac), `neighbour ${ip} of ${name} is left`);
+  for (const { plan } of world.machines.all) add(plan.podId, `a machine of ${plan.podId} is left`);
+  for (const name of readdirSync(world.config.podsDir)) add(name, `run directory ${name} is left`);
+  return found;
+}
+
+const ourGroups: readonly number[] = [mark.linkGroup, mark.graveyardGroup];
+
+/** What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole. */
+export function podViolations(world: World, node: Node): string[] {
   const found: string[] = [];
-  const rows = node.records.list();
-  for (const row of rows) {
+  for (const row of node.records.list()) {
     if (!["running", "stopped", "failed"].includes(row.state))
       found.push(`pod ${row.id} stays ${row.state}`);
     if (row.state === "running") found.push(...runningViolations(row, world, node));
   }
-  const running = new Set<string>(
-    rows.filter(({ state }) => state === "running").map(({ id }) => id),
-  );
-  for (const link of world.kernel.links.all.values()) {
-    const owner = parseOwner(link.alias);
-    if (owner?.kind === "pod" && !running.has(owner.key))
-      found.push(`link ${link.name} is left of pod ${owner.key}, which does not run`);
-    if (
-      owner === undefined &&
-      [mark.linkGroup, mark.graveyardGroup].some((group) => group === link.group)
-    )
-      found.push(`link ${link.name} has our group and no mark`);
-    if (owner === undefined && link.kind === "tun" && link.name !== "vpn0")
-      found.push(`tap ${link.name} is nobody's`);
-  }
-  for (const { plan } of world.machines.all)
-    if (!running.has(plan.podId))
-      found.push(`a machine of ${plan.podId}, which does not run, is left`);
-  const directories = readdirSync(world.config.podsDir).toSorted().join();
-  if (directories !== [...running].toSorted().join())
-    found.push(`run directories are ${directories}, pods ${[...running].join()}`);
-  const plugged = [...world.machines.all].reduce((sum, { nics }) => sum + nics.size, 0);
-  const descriptors = world.kernel.links.openDescriptors - 1;
-  if (descriptors !== plugged)
-    found.push(`${descriptors} taps are held open, ${plugged} of them by machines`);
-  return [...found, ...networkViolations(world)];
+  return found;
 }
 
 function runningViolations(row: PodRow, { machines, kernel }: World, node: Node): string[] {
@@ -79,7 +91,10 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
   if (machine === undefined) return [`pod ${row.id} runs without a machine`];
   if (machine.record.pid !== node.records.run(row.id)?.pid)
     found.push(`pod ${row.id} is recorded with another pid`);
+  const { ejected } = machine;
+  const kept = row.plan.interfaces.filter(({ nic }) => !ejected.has(nic.nicId));
   for (const port of row.plan.ports.ports) {
+    if (!kept.some(({ nic }) => nic.tap === port.tap)) continue;
     const link = kernel.links.find(port.tap);
     const bridge = kernel.links.find(port.bridge);
     const seen =
@@ -95,7 +110,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
     if (seen !== wanted) found.push(`port ${port.tap} is ${seen} instead of ${wanted}`);
   }
   const nics = [...machine.nics.keys()].toSorted().join();
-  const planned = row.plan.interfaces.map(({ nic }) => nic.nicId);
+  const planned = kept.map(({ nic }) => nic.nicId);
   if (nics !== planned.toSorted().join()) found.push(`pod ${row.id} has NICs ${nics}`);
   return found;
 }

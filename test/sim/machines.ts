@@ -1,8 +1,11 @@
 import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { ipOf, type Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { NicPlan, VmEvent, VmPlan, VmRecord } from "../../hypervisor/driver.ts";
+import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import type { FakeLink } from "./kernel/links.ts";
 import type { FakeKernel } from "./kernel/kernel.ts";
 import type { Random } from "./random.ts";
 import type { VirtualTime } from "./time.ts";
@@ -21,6 +24,8 @@ export class Machine {
   /** Told when the agent is ready anew, and when its channel is lost. */
   readonly readyListeners = new Set<(identity: GuestIdentity) => void>();
   readonly closeListeners = new Set<(reason: Error) => void>();
+  /** NICs that the guest has let go of. */
+  readonly ejected = new Set<string>();
   alive = true;
   identity: GuestIdentity | undefined;
   /** The agent answers nothing for now. */
@@ -41,6 +46,8 @@ export class Machine {
 /** All machines of the host. */
 export class Machines {
   readonly all = new Set<Machine>();
+  /** Whose each MAC is that a guest ever had. */
+  readonly holders = new Map<Mac, string>();
   readonly #kernel: () => FakeKernel;
   readonly #time: VirtualTime;
   readonly #random: Random;
@@ -124,6 +131,29 @@ export class Machines {
     if (found === undefined) return;
     machine.nics.delete(nicId);
     this.#kernel().links.closeDescriptor(found.fd);
+  }
+
+  /** The guest lets go of a NIC: its tap goes. */
+  eject(machine: Machine, nicId: string): void {
+    this.unplug(machine, nicId);
+    machine.ejected.add(nicId);
+    machine.tell({ kind: "nic-removed", nicId, expected: false });
+  }
+
+  /** The host has heard of a guest's addresses, once it has them. */
+  configured(machine: Machine, { interfaces }: GuestConfig): void {
+    for (const { mac, addresses } of interfaces) {
+      const port = this.#portOf(machine, mac);
+      const { links } = this.#kernel();
+      const bridge = port === undefined ? undefined : links.find(port.master);
+      for (const prefix of addresses) bridge?.neighbours.set(ipOf(prefix), mac);
+      this.holders.set(mac, machine.plan.podId);
+    }
+  }
+
+  #portOf(machine: Machine, mac: Mac): FakeLink | undefined {
+    const found = [...machine.nics.values()].find(({ nic }) => nic.mac === mac);
+    return found && this.#kernel().links.find(found.nic.tap);
   }
 
   /** The process ends, however: its taps with it. Its directory stays. */

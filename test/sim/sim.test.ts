@@ -1,0 +1,83 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+import { run } from "../../linux/command.ts";
+import { plants } from "./plants.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const full = process.env["PODNET_TEST_FULL"] === "1";
+const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 30));
+const workers = 2;
+/** Of one worker: 10,000 histories in all, or as many as the time allows. */
+const share = full ? { histories: 5000, seconds: 1500 } : { histories: 5000, seconds: 50 };
+
+interface Result {
+  readonly text: string;
+  readonly histories: number;
+  readonly steps: number;
+  readonly failures: number;
+}
+
+/** In a process of its own: a simulation takes time itself away from whoever is in it. */
+async function simulate(...words: string[]): Promise<Result> {
+  const argv = [
+    path.join(top, "scripts/node"),
+    path.join(top, "test/sim/run.ts"),
+    ...words,
+  ] as const;
+  const { stdout } = await run(argv, { okCodes: [0, 1], timeoutMs: 1_600_000 });
+  const last = stdout.trimEnd().split("\n").at(-1) ?? "";
+  return { text: stdout, ...(JSON.parse(last) as Omit<Result, "text">) };
+}
+
+test.serial("A history is a function of its seed", async (t) => {
+  t.timeout(120_000);
+  for (const each of [seed, seed + 1, seed + 2]) {
+    const first = await simulate("--seed", `${each}`);
+    t.true(first.steps > 50);
+    t.is((await simulate("--seed", `${each}`)).text, first.text);
+  }
+});
+
+for (const name of Object.keys(plants))
+  test.serial(`A planted fault is found: ${name}`, async (t) => {
+    t.timeout(120_000);
+    const { failures, histories, text } = await simulate(
+      "--seed",
+      "1",
+      "--histories",
+      "100",
+      "--plant",
+      name,
+    );
+    t.is(failures, 1, "nothing was found in 100 histories");
+    t.log(`after ${histories}: ${/^violation: (.*)$/m.exec(text)?.[1]}`);
+    t.regex(text, /^replay: scripts\/node test\/sim\/run\.ts --seed \d+/m);
+  });
+
+test.serial("Whatever happens, the host ends as it should and no pod is lost", async (t) => {
+  t.timeout(1_700_000);
+  const results = await Promise.all(
+    Array.from({ length: workers }, (_, i) => {
+      const first = seed + i * share.histories;
+      const { histories, seconds } = share;
+      return simulate(
+        "--seed",
+        `${first}`,
+        "--histories",
+        `${histories}`,
+        "--seconds",
+        `${seconds}`,
+      );
+    }),
+  );
+  const sum = (of: "histories" | "steps" | "failures"): number =>
+    results.reduce((all, result) => all + result[of], 0);
+  const line = `sim histories=${sum("histories")} steps=${sum("steps")} failures=${sum("failures")} seed=${seed}`;
+  t.log(line);
+  mkdirSync(path.join(top, "build/summary"), { recursive: true });
+  writeFileSync(path.join(top, "build/summary/sim"), `${line}\n`);
+  for (const { failures, text } of results) t.is(failures, 0, text);
+  t.true(sum("histories") >= 50);
+  if (full) t.is(sum("histories"), workers * share.histories);
+});
