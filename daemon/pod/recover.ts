@@ -6,7 +6,7 @@ import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
-import { takeDown, takeOver, type TakeOver } from "./take-over.ts";
+import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
 
 /** Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a process's end. */
 const together = 16;
@@ -40,18 +40,18 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
 
 async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
   try {
-    await recoverPod(row, recovery);
+    await recoverPod(row, recovery, reattachMs.first);
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod, trying again");
-    keepTrying(row, notYet, thrown, recovery, (now) => recoverPod(now, recovery));
+    keepTrying(row, notYet, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));
   }
 }
 
-async function recoverPod(row: PodRow, recovery: Recovery): Promise<void> {
+async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Promise<void> {
   switch (row.state) {
     case "running":
     case "paused":
-      return takeOver(row, recovery);
+      return takeOver(row, recovery, limitMs);
     case "creating": {
       const failures = await takeDown(row, recovery);
       if (failures.length > 0) throw failures[0];

@@ -8,8 +8,8 @@ import { supervise } from "./supervise.ts";
 import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
-/** Longest a machine may take to be found again, milliseconds. */
-const reattachMs = 10_000;
+/** Longest a machine may take to be found again, milliseconds: when podnetd starts, and when it tries again, as a delete waits for that. */
+export const reattachMs = { first: 10_000, again: 3000 } as const;
 /** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
 const portsLacking = "its ports are not as planned";
 
@@ -25,10 +25,10 @@ export interface TakeOver extends Supervision {
  * with nothing changed: its QMP socket may be held by another client for a while. From when the machine is ours its end is noticed; ports
  * that cannot be put right then are tried again.
  */
-export async function takeOver(row: PodRow, recovery: TakeOver): Promise<void> {
+export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
   const { host, records } = recovery;
   const record = records.run(row.id);
-  const signal = AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs)]);
+  const signal = AbortSignal.any([recovery.over, AbortSignal.timeout(limitMs)]);
   const vm =
     record?.bootId === recovery.bootId
       ? await host.driver.reattach(record, row.plan.vm, signal)
@@ -59,7 +59,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver): Promise<void> {
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
     keepTrying(row, portsLacking, thrown, recovery, async () => {
-      await ensure(AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs)]));
+      await ensure(AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs.again)]));
     });
   }
 }

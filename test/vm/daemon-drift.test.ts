@@ -127,7 +127,7 @@ test.serial("what podnet does itself is no drift", async (t) => {
   );
 });
 
-test.serial("drift is counted, logged, and shown by podnet watch and podnet diff", async (t) => {
+test.serial("drift is counted and logged, and podnet diff says when there is none", async (t) => {
   const metrics = await rig.lab.host.run(
     "curl",
     "-s",

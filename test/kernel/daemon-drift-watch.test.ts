@@ -1,0 +1,106 @@
+import { setTimeout as delay } from "node:timers/promises";
+import test from "ava";
+import { systemClock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { DriftWatch } from "../../daemon/drift/drift.ts";
+import type { PodRecords } from "../../daemon/pod/records.ts";
+import type { Inspection } from "../../network/inspect.ts";
+import { openLog } from "../../linux/log.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { ip, networkFragment } from "../lab/network.ts";
+
+const everyMs = 150;
+const well: Inspection = { found: [], healed: true, error: undefined };
+const mtu = { subject: "link hyper0 mtu", found: "1400", wanted: "1500" };
+
+test.before(ownNetns);
+
+interface Watched extends AsyncDisposable {
+  readonly watch: DriftWatch;
+  readonly seen: { looks: number; linkLooks: number; wholeLooks: number; told: string[] };
+  /** What the next looks find. */
+  finds: Inspection;
+  rules: string;
+}
+
+/** A watch over a host that is played; the kernel's events are real. */
+function watched(): Watched {
+  const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
+  const played = { finds: well, rules: "as they were" };
+  const watch = DriftWatch.open({
+    fragments: [networkFragment()],
+    everyMs,
+    clock: systemClock,
+    log: openLog({ component: "test", level: "silent" }),
+    metrics: { drift: () => {} } as never,
+    journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
+    records: {} as PodRecords,
+    pods: { runningPorts: () => [], portNow: () => undefined },
+    network: {
+      async fingerprint() {
+        seen.looks++;
+        return played.rules;
+      },
+      async inspect(_now, { linksOnly }) {
+        if (linksOnly) seen.linkLooks++;
+        else seen.wholeLooks++;
+        return played.finds;
+      },
+    },
+  });
+  const dispose = () => watch[Symbol.asyncDispose]();
+  return Object.assign(played, { watch, seen, [Symbol.asyncDispose]: dispose });
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 500 && !condition(); i++) await delay(10);
+}
+
+test.serial("an idle host is looked at by its fingerprint alone", async (t) => {
+  await using host = watched();
+  await until(() => host.seen.looks >= 5);
+  t.true(host.seen.looks >= 5);
+  t.is(host.seen.wholeLooks, 1, "the first time");
+  t.is(host.seen.linkLooks, 0);
+  host.rules = "others";
+  await until(() => host.seen.wholeLooks === 2);
+  const looks = host.seen.looks;
+  await until(() => host.seen.looks >= looks + 3);
+  t.is(host.seen.wholeLooks, 2, "once for each change");
+});
+
+test.serial("events of our links bring one look at links, those of others none", async (t) => {
+  await using host = watched();
+  await ip("link add other0 type veth peer name other1");
+  await until(() => host.seen.looks >= 3);
+  t.is(host.seen.linkLooks, 0);
+  await ip("link add hyper0 type bridge");
+  await until(() => host.seen.linkLooks > 0);
+  t.true(host.seen.linkLooks > 0);
+  await ip("link del hyper0");
+  await ip("link del other0");
+});
+
+test.serial("what cannot be healed is tried at every look, and told once", async (t) => {
+  await using host = watched();
+  const error = new PodnetError("BRIDGE_CONFLICT", "Link exists and cannot be used");
+  host.finds = { found: [mtu], healed: false, error };
+  await until(() => host.seen.wholeLooks >= 4);
+  t.true(host.seen.wholeLooks >= 4);
+  t.is(host.seen.told.length, 1);
+  t.regex(host.seen.told[0] ?? "", /not healed: Link exists/);
+  host.finds = well;
+});
+
+test.serial("nothing is looked at while it rests, and all afterwards", async (t) => {
+  await using host = watched();
+  await until(() => host.seen.looks >= 2);
+  const goOn = await host.watch.rest();
+  const { looks, wholeLooks } = host.seen;
+  await delay(4 * everyMs);
+  t.is(host.seen.looks, looks);
+  goOn();
+  goOn();
+  await until(() => host.seen.wholeLooks > wholeLooks);
+  t.is(host.seen.wholeLooks, wholeLooks + 1);
+});
