@@ -1,8 +1,9 @@
+import { createHash } from "node:crypto";
 import { accessSync, constants, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
-import { parsePodId, type PodId } from "../../core/names.ts";
+import { type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { JailPlan } from "../driver.ts";
 import { missingCapabilities } from "./capabilities.ts";
 import {
@@ -59,9 +60,10 @@ export async function openConfinement(options: ConfinementOptions): Promise<Conf
   const cgroups = findCgroups(options.cgroup);
   prepareCgroups(cgroups);
   const confinement = { uids, cgroups, memoryOverheadMib, pids };
-  const podId = parsePodId("aaaaaaaaaaaa");
-  const jail = planJail(confinement, { podId, vcpu: 1, memoryMib: 128 }, uids.last);
   const runDir = join(options.runDir, "jail-trial");
+  // Another podnetd's trial has other control groups; one of ours that was cut short had the same, which go with them.
+  const podId = podIdFromBytes(createHash("sha256").update(runDir).digest().subarray(0, 12));
+  const jail = planJail(confinement, { podId, vcpu: 1, memoryMib: 128 }, uids.last);
   try {
     await tryJail({ podId, runDir, jail, qemu: options.qemu });
   } catch (thrown) {

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { type Dirent, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { Podnet } from "../../api/client.ts";
@@ -27,6 +27,7 @@ export async function takeInventory(
     ...parts.flat(),
     ...processes(directory, child.pid as number),
     ...["state", "run"].flatMap((name) => files(path.join(directory, name))),
+    ...controlGroups(),
     ...rows(path.join(directory, "state", "state.db")),
     ...descriptors(child.pid as number),
   ].join("\n");
@@ -148,6 +149,24 @@ function files(directory: string): string[] {
   return readdirSync(directory, { recursive: true, withFileTypes: true }).map(
     (entry) => `file ${path.join(entry.parentPath, entry.name)}`,
   );
+}
+
+/** Of machines that are shut in, below where the sandbox shows its part of them. */
+function controlGroups(): string[] {
+  const hierarchies = ["/run/cgroup", "/run/cgroup/memory", "/run/cgroup/pids"];
+  return hierarchies.flatMap((hierarchy) =>
+    orNoEntries(() => readdirSync(path.join(hierarchy, "podnet"), { withFileTypes: true }))
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => `control group ${path.join(entry.parentPath, entry.name)}`),
+  );
+}
+
+function orNoEntries(look: () => Dirent[]): Dirent[] {
+  try {
+    return look();
+  } catch {
+    return [];
+  }
 }
 
 /** Tables that only tell what has been: they grow with every create, up to a bound of their own. */

@@ -223,6 +223,7 @@ test.serial("after deleting nothing is left of groups, users and directories", a
     (name) => planOf(name).vm.jail?.cgroups.map(({ path }) => path) ?? [],
   );
   t.true(groups.some((path) => existsSync(path)));
+  t.true((await rig.changes()).some((line) => line.startsWith("+ control group ")));
   for (const idOrName of ["one", "two"]) await rig.client.pods.delete({ idOrName });
   for (const path of groups) t.false(existsSync(path), path);
   t.deepEqual(await rig.changes(), []);
