@@ -21,7 +21,7 @@ const plainRoot = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] a
 
 test.serial.before(async () => {
   useQemu(realQemu);
-  const config = `quarantine_s = 0\n[network]\nreserved = ["192.168.123.64/28"]\n[qemu]\npath = "${at("qemu")}"\nconfine = "off"\n[timeouts]\nready_s = 1\n`;
+  const config = `factory = "cold"\nquarantine_s = 0\n[network]\nreserved = ["192.168.123.64/28"]\n[qemu]\npath = "${at("qemu")}"\nconfine = "off"\n[timeouts]\nready_s = 1\n`;
   rig = await openRig(config, (host) => ({
     ...host,
     spawn: (argv, options) => host.spawn([...plainRoot, ...argv], options),

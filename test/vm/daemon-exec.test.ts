@@ -5,7 +5,7 @@ import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await openRig('factory = "cold"\n');
   await rig.client.pods.create({ spec: { name: "one" } });
 });
 test.serial.after.always(async () => {

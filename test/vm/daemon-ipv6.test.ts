@@ -4,7 +4,7 @@ import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig('[network]\ncidr = "fd00:123::/64"\n');
+  rig = await openRig('factory = "cold"\n[network]\ncidr = "fd00:123::/64"\n');
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
