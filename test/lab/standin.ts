@@ -1,6 +1,5 @@
 import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
-import { configKeys } from "../../daemon/config/schema.ts";
 import { writeTinyGuest } from "../peers/tiny-guest.ts";
 
 /** The program that stands in for QEMU: test/standin-vm/README.md. */
@@ -14,11 +13,11 @@ export async function standInConfig(directory: string): Promise<string> {
   mkdirSync(directory, { recursive: true });
   const { kernel, initrd } = await writeTinyGuest(directory, "deaf");
   // A stand-in reads this checkout, which a confined QEMU does not see.
-  const confine = configKeys.some(({ key }) => key === "qemu.confine") ? 'confine = "off"\n' : "";
   return `
 [qemu]
 path = "${standInQemu}"
-${confine}[image]
+confine = "off"
+[image]
 kernel = "${kernel}"
 initrd = "${initrd}"
 `;

@@ -7,7 +7,7 @@ import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { create, openStandInRig, whenTold } from "./standin-rig.ts";
+import { create, eventually, openStandInRig, whenTold } from "./standin-rig.ts";
 
 let rig: Rig;
 
@@ -104,6 +104,28 @@ test.serial("QEMU killed while its pod runs; started again it has its addresses"
   await rig.client.pods.delete({ idOrName: "victim" });
   t.deepEqual(await rig.changes(), []);
 });
+
+test.serial(
+  "QEMU killed in the middle of a start: the pod stays, with its addresses",
+  async (t) => {
+    const pod = await create(rig.client, "starter", "standin.agent=slow:300");
+    await killed(t, "starter", () => kill(pod.vm?.pid));
+    const { cursor } = await rig.client.pods.list({});
+    const machine = eventually(rig.client, ({ span }) => span?.step === "vm.start", cursor);
+    const start = rig.client.pods.start({ idOrName: "starter" });
+    const refused = t.throwsAsync(start, { code: "QEMU_EXITED" });
+    const [pid] = /\d+/.exec((await machine).span?.detail ?? "") ?? [];
+    kill(Number(pid));
+    await refused;
+    const { pod: failed } = await rig.client.pods.get({ idOrName: "starter" });
+    t.is(failed?.state, PodState.FAILED);
+    t.is(addressOf(failed), addressOf(pod));
+    await whenFreed(t, "starter");
+    t.is(addressOf((await rig.client.pods.start({ idOrName: "starter" })).pod), addressOf(pod));
+    await rig.client.pods.delete({ idOrName: "starter" });
+    t.deepEqual(await rig.changes(), []);
+  },
+);
 
 test.serial("QEMU killed that is another podnetd's child", async (t) => {
   const pod = await create(rig.client, "adopted");
