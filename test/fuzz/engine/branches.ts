@@ -9,8 +9,10 @@ interface Known {
   readonly start: number;
   /** One byte a character: has it run? */
   readonly hit: Uint8Array;
-  /** Every block ever told of, `start:end`; V8 leaves out one that runs as often as what is around it. */
-  readonly blocks: Map<string, readonly [number, number]>;
+  /** All of it has run. */
+  whole: boolean;
+  /** Every block ever told of, by where it stands; V8 leaves out one that runs as often as what is around it. */
+  readonly blocks: Map<number, readonly [number, number]>;
 }
 
 type Counted = Pick<Target, "files" | "only" | "except">;
@@ -75,27 +77,38 @@ export class Branches {
     if (isWithin(this.#except, file, whole)) return false;
     if (this.#only !== undefined && !isWithin(this.#only, file, whole)) return false;
     const key = `${file}:${whole.startOffset}:${whole.endOffset}`;
-    let known = this.#functions.get(key);
-    if (known === undefined) {
+    let found = this.#functions.get(key);
+    if (found === undefined) {
       const hit = new Uint8Array(whole.endOffset - whole.startOffset);
-      known = { name: functionName, file, start: whole.startOffset, hit, blocks: new Map() };
-      this.#functions.set(key, known);
+      found = {
+        name: functionName,
+        file,
+        start: whole.startOffset,
+        hit,
+        whole: false,
+        blocks: new Map(),
+      };
+      this.#functions.set(key, found);
     }
-    let fresh: Uint8Array | undefined;
+    const known = found;
+    for (const { startOffset, endOffset } of ranges)
+      known.blocks.set(startOffset * 2 ** 24 + endOffset, [
+        startOffset - known.start,
+        endOffset - known.start,
+      ]);
+    if (known.whole) return false;
     // Outer ones come first, so that what is inside overrules what is around it.
     const now = new Uint8Array(known.hit.length);
-    for (const { startOffset, endOffset, count } of ranges) {
-      const [from, to] = [startOffset - known.start, endOffset - known.start];
-      known.blocks.set(`${from}:${to}`, [from, to]);
-      now.fill(count > 0 ? 1 : 0, from, to);
+    for (const { startOffset, endOffset, count } of ranges)
+      now.fill(count > 0 ? 1 : 0, startOffset - known.start, endOffset - known.start);
+    const fresh = now.some((ran, i) => ran > (known.hit[i] as number));
+    if (fresh && keep) {
+      now.forEach((ran, i) => {
+        if (ran === 1) known.hit[i] = 1;
+      });
+      known.whole = !known.hit.includes(0);
     }
-    for (let i = 0; i < now.length; i++)
-      if (now[i] === 1 && known.hit[i] === 0) {
-        fresh ??= known.hit.slice();
-        fresh[i] = 1;
-      }
-    if (fresh !== undefined && keep) known.hit.set(fresh);
-    return fresh !== undefined;
+    return fresh;
   }
 
   /** Reached and known branches, and where those not reached are. */

@@ -32,8 +32,8 @@ export interface ExploreOptions {
   readonly keepNew?: boolean;
 }
 
-/** Inputs between two looks at the coverage; when there is news, they run again one by one. */
-const batch = 64;
+/** Inputs between two looks at the coverage, which cost milliseconds; when there is news, they run again one by one. */
+const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
 /** A target that crashes this often has told enough. */
 const mostCrashes = 5;
 
@@ -116,7 +116,12 @@ export function explore(target: Target, options: ExploreOptions): Exploration {
   const explorer = new Explorer(target, options);
   explorer.begin();
   while (explorer.inputs < options.inputs && explorer.crashes.size < mostCrashes)
-    explorer.round(Math.min(batch, options.inputs - explorer.inputs));
+    explorer.round(
+      Math.min(
+        explorer.inputs < batch.lateFrom ? batch.early : batch.late,
+        options.inputs - explorer.inputs,
+      ),
+    );
   return {
     target: target.name,
     inputs: explorer.inputs,

@@ -1,6 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import * as address from "../../../core/address.ts";
 import * as names from "../../../core/names.ts";
+import { cutText, shown, shownLines } from "../../../core/shown.ts";
 import { decodeUtf8, encodeUtf8 } from "../../../core/utf8.ts";
 import { parseRange, parseSubnet } from "../../../daemon/config/cidr.ts";
 import { canonical, refusals } from "../engine/canonical.ts";
@@ -109,7 +110,7 @@ const addresses: Target = {
 
 const strings: Target = {
   name: "names",
-  files: ["core/names.ts"],
+  files: ["core/names.ts", "core/shown.ts"],
   except: ["podIdFromBytes"],
   seeds: [
     "eth0",
@@ -121,7 +122,7 @@ const strings: Target = {
     "a".repeat(80),
     `${"a".repeat(78)}\u{1f600}x`,
     "..",
-  ].flatMap((text) => [0, 1, 2, 3, 4, 5].map((parser) => chosen(parser, utf8(text)))),
+  ].flatMap((text) => [0, 1, 2, 3, 4, 5, 6].map((parser) => chosen(parser, utf8(text)))),
   words: [
     "-",
     "$(reboot)",
@@ -149,6 +150,17 @@ const strings: Target = {
       if (text.length > 80 || /["\u0000-\u001f\u007f-\u009f\u2028-\u202e]/.test(text))
         throw new Error(text);
       encodeURIComponent(text);
+    },
+    (bytes) => {
+      const text = textOf(bytes);
+      for (const show of [shown, shownLines]) {
+        const once = show(text, 60);
+        deepStrictEqual(show(once, 60), once);
+        if (once.length > 60 || /[\u0000-\u0009\u001b\u007f-\u009f\u2028-\u202e]/.test(once))
+          throw new Error(once);
+        encodeURIComponent(once);
+      }
+      if (cutText(text, 9).length > 9) throw new Error("Not cut");
     },
   ]),
 };
