@@ -1,6 +1,6 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import { applyAll } from "./apply.ts";
-import type { Change } from "./change.ts";
+import type { Change, ChangeOf } from "./change.ts";
 import { compareFragment, compareLinks, type View } from "./compare.ts";
 import type { Fragment } from "./desired.ts";
 import { type Deviation, deviations } from "./deviation.ts";
@@ -41,9 +41,11 @@ export async function inspect(
       if (changes.length === 0) return { found, healed: true, error: undefined };
       found = await describe(changes, view);
       refuseUnmarked(fragment, changes);
-      const healed = heal(found);
-      if (healed) await applyAll(changes, view, signal, { done: [] });
-      return { found, healed, error: undefined };
+      if (!heal(found)) return { found, healed: false, error: undefined };
+      const others = changes.find(isOthers);
+      const own = changes.filter((change) => !isOthers(change));
+      await applyAll(own, view, signal, { done: [] });
+      return { found, healed: others === undefined, error: others && downByOthers(others.name) };
     } catch (thrown) {
       if (isPodnetError(thrown, "CANCELLED", "DEADLINE_EXCEEDED")) throw thrown;
       // Another program may have written the firewall since it was read: see `ensure`.
@@ -52,6 +54,16 @@ export async function inspect(
     }
   }
 }
+
+/** An adopted bridge that was taken down was so by whoever it belongs to. A start of podnetd brings it up, once. */
+const isOthers = (change: Change): change is ChangeOf<"set-adopted"> =>
+  change.kind === "set-adopted";
+
+const downByOthers = (bridge: string): PodnetError =>
+  new PodnetError("BRIDGE_CONFLICT", `Bridge "${bridge}" is down, and is not podnet's`, {
+    hint: `Bring it up when that was not meant: ip link set ${bridge} up`,
+    details: { bridge },
+  });
 
 async function describe(changes: readonly Change[], { netlink }: View): Promise<Deviation[]> {
   const links = await observeLinks(netlink);

@@ -121,6 +121,37 @@ test.serial(
   },
 );
 
+test.serial(
+  "an adopted bridge that its owner took down stays down, the rest is healed, and it is said",
+  async (t) => {
+    await ip("link add br9 type bridge");
+    await ip("addr add 10.99.0.1/24 dev br9");
+    const gateways = ["10.99.0.1/24" as never];
+    const adopted = networkFragment({
+      key: "far",
+      bridge: "br9" as never,
+      gateways,
+      masquerade: [],
+    });
+    await host.ensure(adopted, never);
+    t.regex(await ip("link show dev br9"), /[<,]UP[,>]/);
+    await ip("link set br9 down");
+    await run(["iptables-nft", "-F"]);
+    const { found, healed, error } = await host.inspect(() => adopted, heal, never);
+    t.regex(text(found).join("\n"), /link br9 state: down → up/);
+    t.false(healed);
+    t.is(error?.code, "BRIDGE_CONFLICT");
+    t.notRegex(await ip("link show dev br9"), /[<,]UP[,>]/);
+    t.deepEqual(
+      (await host.diff(adopted, never)).map(({ kind }) => kind),
+      ["set-adopted"],
+    );
+    await host.remove(adopted, never);
+    await ip("link del br9");
+    await host.ensure(network, never);
+  },
+);
+
 test.serial("a look whose object has gone meanwhile does nothing", async (t) => {
   const { found, error } = await host.inspect(() => undefined, heal, never);
   t.deepEqual({ found, error }, { found: [], error: undefined });

@@ -26,7 +26,16 @@ for (let schema = 1; schema <= migrations.length; schema++) {
   test(`a state of schema ${schema} is brought up to date, and every plan in it is read`, (t) => {
     using node = openLeft(schema);
     t.is(node.db.get("PRAGMA user_version")?.["user_version"], migrations.length);
-    const names = ["creating", "deleting", "failed", "restarting", "running", "stopped"];
+    const names = [
+      "creating",
+      "deleting",
+      "failed",
+      "paused",
+      "restarting",
+      "running",
+      "stopped",
+      "stopping",
+    ];
     t.deepEqual(
       node.pods
         .list()
@@ -36,7 +45,7 @@ for (let schema = 1; schema <= migrations.length; schema++) {
     );
     for (const { plan } of node.db.all("SELECT plan FROM pods"))
       t.notThrows(() => parseStoredPlan(String(plan)));
-    t.is(node.addresses.stats("default" as never).used, 6n);
+    t.is(node.addresses.stats("default" as never).used, 8n);
     t.is(node.addresses.stats("default" as never).quarantined, 1n);
   });
 
@@ -48,14 +57,21 @@ for (let schema = 1; schema <= migrations.length; schema++) {
         .list()
         .map(({ name, state }) => `${name} ${state}`)
         .toSorted(),
-      ["failed failed", "restarting failed", "running running", "stopped stopped"],
+      [
+        "failed failed",
+        "paused paused",
+        "restarting failed",
+        "running running",
+        "stopped stopped",
+        "stopping stopped",
+      ],
     );
     const { id } = node.pods.find("running");
     t.not(node.pods.live(id), undefined);
-    t.is(node.addresses.stats("default" as never).used, 4n);
+    t.is(node.addresses.stats("default" as never).used, 6n);
     // By its plan of then a pod of then is started and deleted.
     t.is((await node.pods.start("stopped", { signal: never, progress })).state, "running");
-    for (const name of ["running", "stopped", "restarting", "failed"])
+    for (const name of ["running", "paused", "stopped", "stopping", "restarting", "failed"])
       t.true((await node.pods.delete(name, { force: false })).existed);
     t.deepEqual(node.pods.list(), []);
     t.is((await node.create({ spec: { name: "new" } })).state, "running");
