@@ -89,7 +89,6 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
   run.progress.started(step.kind, startMs);
   try {
     refuseAborted(signal);
-    reached(step.kind);
     const detail = await act(step, run, signal);
     const durationMs = Number((run.elapsed() - startMs).toFixed(3));
     run.progress.finished({ step: step.kind, startMs, durationMs, detail });
@@ -108,9 +107,6 @@ function act<K extends StepKind>(
   const action = actions[step.kind];
   return action(step, run.live, run.host, signal);
 }
-
-/** The named point before each step: where failpoints hook in. */
-function reached(_step: StepKind): void {}
 
 function refuseAborted(signal: AbortSignal): void {
   if (signal.aborted) throw signal.reason;

@@ -1,7 +1,7 @@
 import { toPodnetError } from "../../core/errors.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
-import { type UndoKind, type UndoOf, type UndoStep, undoSteps } from "./steps.ts";
+import { type UndoKind, type UndoOf, undoSteps } from "./steps.ts";
 
 export interface UndoOptions {
   /** False ends the machine without asking the guest. */
@@ -75,7 +75,8 @@ async function everyOne(all: readonly Promise<unknown>[]): Promise<void> {
   if (failed?.status === "rejected") throw failed.reason;
 }
 
-function actUndo<K extends UndoKind>(
+/** Undoes one step. Absent means success; can be repeated. */
+export function actUndo<K extends UndoKind>(
   step: UndoOf<K>,
   live: LivePod,
   host: Host,
@@ -97,7 +98,6 @@ export async function undoPod(
   const failures: Error[] = [];
   for (const step of undoSteps(live.plan)) {
     try {
-      undoReached(step);
       await actUndo(step, live, host, options);
     } catch (thrown) {
       failures.push(toPodnetError(thrown).with({ step: step.kind }));
@@ -105,6 +105,3 @@ export async function undoPod(
   }
   return failures;
 }
-
-/** The named point before each undo: where failpoints hook in. */
-function undoReached(_step: UndoStep): void {}

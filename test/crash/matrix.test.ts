@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { enumerate } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
@@ -16,6 +16,8 @@ const next = random(seed);
 
 /** Cases of each operation beside its kills in a short run. */
 const sampled = { error: 3, hang: 1 } as const;
+/** Kills with real machines in a short run. */
+const sampledReal = 5;
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-vm-"));
 const sums = { points: 0, cases: 0, leaks: 0 };
@@ -26,8 +28,7 @@ test.before("podnetd tells its failpoints", async (t) => {
   t.timeout(120_000);
   // No look for drift but after a change.
   config = `drift_s = 3600\n${await standInConfig(directory)}`;
-  await using lane = await openLane("points", config);
-  points = await enumerate(lane);
+  points = await enumerateIn(config, ["start", "create", "delete", "recover"]);
 });
 
 test.after.always("the closing line", (t) => {
@@ -60,18 +61,46 @@ for (const [operation, what] of [
       t.timeout(full ? 7_200_000 : 280_000);
       const all = points.get(operation) ?? [];
       t.true(all.length > 20, "too few points to be all");
-      const { cases, failures } = await runMatrix(chosen(casesOf(operation, all)), {
-        config,
-        lanes: 2,
-        log: (text) => {
-          if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
-        },
-      });
-      t.log(`${all.length} points, ${cases} cases, PODNET_SEED=${seed}`);
       sums.points += all.length;
-      sums.cases += cases;
-      sums.leaks += failures.length;
-      t.true(failures.length === 0, [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
+      await run(t, chosen(casesOf(operation, all)), { config, lanes: 2 });
     },
   );
+}
+
+test.serial("the same with QEMU, confined, at points of a create", async (t) => {
+  t.timeout(full ? 7_200_000 : 280_000);
+  const real = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
+  const operations: readonly Operation[] = full ? ["create", "delete", "recover"] : ["create"];
+  const found = await enumerateIn(real, operations);
+  const kills = [...found].flatMap(([operation, all]) =>
+    casesOf(operation, all).filter(({ action }) => action === "kill"),
+  );
+  if (full) sums.points += kills.length;
+  const cases = full ? kills : sample(kills, sampledReal, next);
+  await run(t, cases, { config: real, lanes: 1 });
+});
+
+async function run(
+  t: ExecutionContext,
+  cases: readonly Case[],
+  where: { readonly config: string; readonly lanes: number },
+): Promise<void> {
+  const result = await runMatrix(cases, {
+    ...where,
+    log: (text) => {
+      if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
+    },
+  });
+  t.log(`${result.cases} cases, PODNET_SEED=${seed}`);
+  sums.cases += result.cases;
+  sums.leaks += result.failures.length;
+  t.true(result.failures.length === 0, [`PODNET_SEED=${seed}`, ...result.failures].join("\n\n"));
+}
+
+async function enumerateIn(
+  where: string,
+  operations: readonly Operation[],
+): Promise<ReadonlyMap<Operation, readonly Point[]>> {
+  await using lane = await openLane(`points${operations.length}`, where);
+  return await enumerate(lane, operations);
 }
