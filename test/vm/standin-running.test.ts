@@ -83,6 +83,26 @@ test.serial("a guest that powers off leaves a stopped pod, which starts again", 
   t.deepEqual(await rig.changes(before), []);
 });
 
+for (const words of ["hangup-after", "garbage-after", "huge-after"])
+  test.serial(`a monitor that does ${words} device_add is connected again`, async (t) => {
+    const before = await rig.inventory();
+    const pod = await create(rig.client, "monitored", `standin.qemu=${words}:device_add`);
+    // Only the daemon's log tells of it: the pod lacks nothing.
+    const again = (): boolean =>
+      rig.daemon
+        .log()
+        .split("\n")
+        .some((line) => line.includes(pod.id) && line.includes("QMP again"));
+    while (!again()) await delay(20);
+    await othersWork(t);
+    const { pod: now } = await rig.client.pods.get({ idOrName: "monitored" });
+    t.is(now?.state, PodState.RUNNING);
+    await rig.lab.host.ping(addressOf(pod), 1);
+    t.is((await execIn(rig.client, "monitored", "true")).code, 0);
+    await rig.client.pods.delete({ idOrName: "monitored" });
+    t.deepEqual(await rig.changes(before), []);
+  });
+
 const residentKib = (): number =>
   Number(
     /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${rig.daemon.process.pid}/status`, "utf8"))?.[1],
