@@ -35,6 +35,8 @@ export interface DriftParts extends Reporting {
   readonly clock: Clock;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
+  /** Who tells of the kernel's changes; the kernel itself unless given. */
+  readonly watch?: typeof watchRtnetlink;
 }
 
 /** What is to be looked at next. */
@@ -60,6 +62,8 @@ export class DriftWatch implements AsyncDisposable {
   readonly #patience = new Map<string, Patience>();
   /** What could not be healed, with what was last told of it; looked at again every time. */
   readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
+  /** Ports that were looked at since their pod runs: what events told of one before was nobody's to heal. */
+  readonly #known = new Set<string>();
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
   #suspects = nobody();
@@ -72,9 +76,9 @@ export class DriftWatch implements AsyncDisposable {
   private constructor(parts: DriftParts) {
     this.#parts = parts;
     this.#networks = networkParts(parts.fragments);
-    const { everyMs } = parts;
+    const { everyMs, watch = watchRtnetlink } = parts;
     this.#opened.use(
-      watchRtnetlink(
+      watch(
         { groups: ["link", "address4", "address6"] },
         (event) => this.#heard(event),
         () => this.#suspect({ networks: true, ports: true }),
@@ -158,20 +162,21 @@ export class DriftWatch implements AsyncDisposable {
   }
 
   async #lookAtPorts(suspects: Suspects, signal: AbortSignal): Promise<void> {
-    if (!suspects.ports && suspects.links.size === 0 && this.#sick.size === 0) return;
     const ports = portParts(this.#parts.pods);
     this.#forgetAllBut([...this.#networks, ...ports]);
     for (const part of ports) {
       const sick = suspects.rules && this.#sick.has(part.key);
-      if (!suspects.ports && !sick && !suspects.links.has(part.tap)) continue;
+      const known = this.#known.has(part.key);
+      if (!suspects.ports && !sick && known && !suspects.links.has(part.tap)) continue;
       await this.#inspect(part, true, signal);
+      this.#known.add(part.key);
     }
   }
 
   #forgetAllBut(parts: readonly Part[]): void {
     const keys = new Set(parts.map(({ key }) => key));
-    for (const known of [this.#sick, this.#patience])
-      for (const key of known.keys()) if (!keys.has(key)) known.delete(key);
+    for (const kept of [this.#sick, this.#patience, this.#known])
+      for (const key of kept.keys()) if (!keys.has(key)) kept.delete(key);
   }
 
   /** Whether rules or settings are others than when all was well; cheap. */

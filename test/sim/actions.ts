@@ -174,7 +174,6 @@ export class Actions {
       rule: 2,
     });
     sim.note(`administrator: ${deed}`);
-    if (deed !== "rule") sim.drifted = true;
     if (deed === "flush") kernel.iptables[variant].flush();
     if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
     if (deed === "rule")
@@ -187,6 +186,7 @@ export class Actions {
         kernel.deleteAddress(bridge.index, bridge.addresses[0].prefix);
     }
     sim.foreign = foreignState(sim.world);
+    sim.healsSoon();
   }
 }
 

@@ -1,7 +1,10 @@
+import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchCrossings } from "../../core/crossing.ts";
 import { type Node, type NodeParts, openNode } from "../../daemon/node.ts";
 import { Database } from "../../daemon/store/database.ts";
+import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
+import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import { driverDoor } from "./driver-door.ts";
 import { guestDoor } from "./guest-door.ts";
 import { kernelDoor, tapDoor } from "./kernel/door.ts";
@@ -16,7 +19,12 @@ export interface Life {
   readonly process: Process;
   readonly db: Database;
   /** Resolves when the node is ready; rejects when it does not start, stays open when it is killed before. */
-  readonly node: Promise<Node>;
+  readonly node: Promise<LiveNode>;
+}
+
+/** The node, with what keeps its host as planned. */
+export interface LiveNode extends Node {
+  readonly drift: DriftWatch;
 }
 
 export interface LifeOptions {
@@ -74,7 +82,36 @@ export function startLife(options: LifeOptions): Life {
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };
-  return { process, db, node: openNode(plant?.(parts) ?? parts) };
+  return { process, db, node: openLive(plant?.(parts) ?? parts, options, process) };
+}
+
+/** As daemon.ts does it. */
+async function openLive(
+  parts: NodeParts,
+  options: LifeOptions,
+  process: Process,
+): Promise<LiveNode> {
+  const node = await openNode(parts);
+  const { world } = options;
+  const { clock } = parts;
+  const watch: typeof watchRtnetlink = (_groups, listener) => {
+    const { watchers } = world.kernel.links;
+    const tell = (event: RtnetlinkEvent): void => process.hears(() => listener(event));
+    watchers.add(tell);
+    const close = (): boolean => watchers.delete(tell);
+    return { losses: 0, close, [Symbol.dispose]: close };
+  };
+  const log = parts.logOf("drift");
+  const { driftMs: everyMs } = parts.config;
+  const drift = DriftWatch.open({ ...node, clock, log, everyMs, watch });
+  return {
+    ...node,
+    drift,
+    [Symbol.asyncDispose]: async () => {
+      await drift[Symbol.asyncDispose]();
+      await node[Symbol.asyncDispose]();
+    },
+  };
 }
 
 function closeQuietly(body: () => void): void {

@@ -1,9 +1,8 @@
 import { createHash } from "node:crypto";
 import { isPodnetError } from "../../core/errors.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import type { Node } from "../../daemon/node.ts";
 import { Actions } from "./actions.ts";
-import { type Life, type Plant, startLife } from "./daemon-life.ts";
+import { type Life, type LiveNode, type Plant, startLife } from "./daemon-life.ts";
 import {
   booksViolations,
   leftovers,
@@ -42,7 +41,7 @@ export class Simulation {
   readonly world: World;
   readonly time: VirtualTime;
   readonly trace: string[] = [];
-  node: Node | undefined;
+  node: LiveNode | undefined;
   weather: Weather = calm;
   /** Calls of clients that are not answered yet. */
   readonly pending = new Set<Promise<void>>();
@@ -51,8 +50,6 @@ export class Simulation {
   readonly deleted = new Set<string>();
   /** Pods that were deleted by force. */
   readonly forced = new Set<string>();
-  /** Somebody has changed what is ours since the daemon started. */
-  drifted = false;
   /** By request id: the pod that the first answer named. */
   readonly answered = new Map<string, string>();
   foreign: string;
@@ -61,6 +58,8 @@ export class Simulation {
   readonly #plant: Plant | undefined;
   #violation: string | undefined;
   #failedStarts = 0;
+  /** How often others have changed what is ours. */
+  #changes = 0;
 
   constructor(seed: number, time: VirtualTime, plant?: Plant) {
     this.seed = seed;
@@ -110,7 +109,7 @@ export class Simulation {
   }
 
   /** A client's call; a daemon that dies meanwhile does not answer. */
-  call(what: string, body: (node: Node) => Promise<void>): void {
+  call(what: string, body: (node: LiveNode) => Promise<void>): void {
     const { node } = this;
     if (node === undefined) return this.note(`client ${what}: no daemon`);
     this.note(`client ${what}`);
@@ -130,6 +129,16 @@ export class Simulation {
         if (process.alive) this.checkBooks();
       });
     this.pending.add(call);
+  }
+
+  /** Ten seconds after the first change by others all is as planned again, unless the daemon was hindered. */
+  healsSoon(): void {
+    const life = this.#life;
+    if (this.#changes++ > 0 || this.weather !== calm || this.node === undefined) return;
+    this.time.after(10_000, () => {
+      if (this.#life !== life || life?.process.alive !== true || this.#changes > 1) return;
+      for (const found of networkViolations(this.world)) this.violated(`not healed: ${found}`);
+    });
   }
 
   checkBooks(): void {
@@ -163,7 +172,6 @@ export class Simulation {
 
   #start(): void {
     this.note("daemon starts");
-    this.drifted = false;
     const undisturbed = this.weather === calm;
     try {
       const life = startLife({
@@ -251,7 +259,7 @@ export class Simulation {
     }
     this.note("quiet");
     this.checkBooks();
-    const node = this.node as Node;
+    const node = this.node as LiveNode;
     for (const { pod, what } of leftovers(world, node)) {
       // Of a neighbour that a delete by force could not undo nobody knows any more; the kernel forgets it in time.
       const lost = what.startsWith("neighbour") && pod !== undefined && this.forced.has(pod);
@@ -268,7 +276,7 @@ export class Simulation {
 
   /**
    * Before any restart: what is left of a pod has a row that says why, and but for what others changed all is as
-   * planned. A delete by force may leave what it could not undo.
+   * planned again. A delete by force may leave what it could not undo.
    */
   #checkUnrestarted(): void {
     const { world, node } = this;
@@ -278,14 +286,13 @@ export class Simulation {
     );
     for (const { pod, what } of leftovers(world, node))
       if (pod === undefined || !(failed.has(pod) || this.forced.has(pod))) this.violated(what);
-    if (this.drifted) return;
     for (const found of [...podViolations(world, node), ...networkViolations(world)])
       this.violated(found);
   }
 
   /** Deletes every pod and takes everything down: the host is as it was. */
   async #end(): Promise<void> {
-    const node = this.node as Node;
+    const node = this.node as LiveNode;
     const failures: unknown[] = [];
     for (const { id } of node.pods.list())
       this.call(`delete ${id}`, async () => {
@@ -297,6 +304,7 @@ export class Simulation {
     await this.#settled();
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
+      await node.drift.rest();
       await node.network.down(AbortSignal.timeout(60_000));
     });
     await this.#settled();

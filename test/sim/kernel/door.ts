@@ -6,6 +6,7 @@ import type { HostKernel, HostNetlink, HostSysctl } from "../../../network/kerne
 import { Errno } from "./errno.ts";
 import { RestoreRefused } from "./iptables.ts";
 import type { FakeKernel } from "./kernel.ts";
+import { showAddress } from "./links.ts";
 
 /** Who lets calls through: when, late, never, or with an error of its own instead. */
 export interface Doorkeeper {
@@ -89,18 +90,7 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       ask("list addresses", () =>
         [...links.all.values()]
           .filter(({ index }) => filter?.index === undefined || filter.index === index)
-          .flatMap((link) =>
-            link.addresses.map(({ prefix }) => ({
-              index: link.index,
-              prefix,
-              scope: "global" as const,
-              permanent: true,
-              tentative: false,
-              dadFailed: false,
-              deprecated: false,
-              noPrefixRoute: false,
-            })),
-          ),
+          .flatMap((link) => link.addresses.map(({ prefix }) => showAddress(link.index, prefix))),
       ),
     addAddress: (index, prefix) =>
       ask(`add ${prefix} to ${index}`, () => fake.addAddress(index, prefix)),

@@ -10,7 +10,7 @@ import {
 import type { Variant } from "../../../network/iptables/variant.ts";
 import { Errno, refuseIf } from "./errno.ts";
 import { FakeIptables } from "./iptables.ts";
-import { type FakeLink, FakeLinks } from "./links.ts";
+import { type FakeLink, FakeLinks, showAddress } from "./links.ts";
 
 export interface FakeRoute {
   readonly destination: string;
@@ -40,6 +40,7 @@ export class FakeKernel {
         "EEXIST",
       );
       addresses.push({ prefix, secondary: false });
+      this.#tellAddress(index, prefix, false);
       return;
     }
     const siblings = addresses.filter((held) => networkOf(held.prefix) === networkOf(prefix));
@@ -48,6 +49,11 @@ export class FakeKernel {
       "EEXIST",
     );
     addresses.push({ prefix, secondary: siblings.length > 0 });
+    this.#tellAddress(index, prefix, false);
+  }
+
+  #tellAddress(index: number, prefix: IpPrefix, gone: boolean): void {
+    this.links.tell({ kind: "address", gone, address: showAddress(index, prefix) });
   }
 
   /** inet_del_ifa: an IPv4 address takes along those of its subnet that came after it (promote_secondaries is 0). */
@@ -59,6 +65,7 @@ export class FakeKernel {
       held === found ||
       (!found.secondary && held.secondary && networkOf(held.prefix) === networkOf(prefix));
     link.addresses = link.addresses.filter((held) => !goes(held));
+    this.#tellAddress(index, prefix, true);
   }
 
   /** The IPv4 routes that addresses bring: one a primary address, while its link is up. */

@@ -1,4 +1,6 @@
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
+import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
+import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
 import type { Link } from "../../../linux/rtnetlink/link.ts";
 import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
 import { Errno, refuseIf } from "./errno.ts";
@@ -47,6 +49,8 @@ export class FakeLinks {
   readonly all = new Map<number, FakeLink>();
   readonly #descriptors = new Map<number, number>();
   readonly #randomMac: () => Mac;
+  /** Told of links and addresses that have come, changed or gone. */
+  readonly watchers = new Set<(event: RtnetlinkEvent) => void>();
   #nextIndex = 1;
   #nextDescriptor = 100;
 
@@ -141,12 +145,22 @@ export class FakeLinks {
     if (alias !== undefined) link.alias = alias === "" ? undefined : alias;
     if (master !== undefined) this.#setMaster(link, master);
     if (up !== undefined) setUp(link, up);
+    this.#tell(link, false);
+  }
+
+  #tell(link: FakeLink, gone: boolean): void {
+    this.tell({ kind: "link", gone, link: this.show(link) });
+  }
+
+  tell(event: RtnetlinkEvent): void {
+    for (const watcher of this.watchers) watcher(event);
   }
 
   isolate(which: LinkRef, isolated: boolean): void {
     const link = this.get(which);
     refuseIf(link.master === 0, "EOPNOTSUPP");
     link.isolated = isolated;
+    this.#tell(link, false);
   }
 
   delete(which: LinkRef): void {
@@ -155,6 +169,7 @@ export class FakeLinks {
     for (const port of this.ports(link.index)) this.#leave(port);
     if (link.master !== 0) this.#leave(link);
     this.all.delete(link.index);
+    this.#tell(link, true);
     if (link.peer !== 0 && this.all.has(link.peer)) this.delete(link.peer);
   }
 
@@ -213,6 +228,7 @@ export class FakeLinks {
       ]),
     };
     this.all.set(link.index, link);
+    this.#tell(link, false);
     return link;
   }
 
@@ -256,6 +272,7 @@ export class FakeLinks {
     link.isolated = false;
     this.#follow(master);
     this.#followMtu(master);
+    this.#tell(link, false);
   }
 
   /** br_stp_recalculate_bridge_id: the lowest port's address, none without ports, unless its own was set. */
@@ -277,6 +294,18 @@ export class FakeLinks {
     bridge.mtu = mtus.length === 0 ? 1500 : Math.min(...mtus);
   }
 }
+
+/** An address as rtnetlink tells of it. */
+export const showAddress = (index: number, prefix: IpPrefix): LinkAddress => ({
+  index,
+  prefix,
+  scope: "global",
+  permanent: true,
+  tentative: false,
+  dadFailed: false,
+  deprecated: false,
+  noPrefixRoute: false,
+});
 
 function setUp(link: FakeLink, up: boolean): void {
   if (link.up === up) return;
