@@ -136,6 +136,9 @@ static void take(struct piece *piece, int optional) {
     check(piece->tree, "open", piece->path);
     check(fstat(piece->tree, &is), "look at", piece->path);
     piece->directory = S_ISDIR(is.st_mode);
+    /* What stands in the plan are files; a directory put in a file's place would show all that is below. */
+    errno = EISDIR;
+    if (!optional && piece->kind == READ && !S_ISREG(is.st_mode)) fail("show", piece->path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
     if (piece->kind != DEVICE) attr.attr_set |= MOUNT_ATTR_NODEV;
     if (piece->kind != RUN) attr.attr_set |= MOUNT_ATTR_RDONLY;

@@ -1,4 +1,4 @@
-import { execFile } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { createServer, type Server } from "node:net";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { once } from "node:events";
@@ -262,32 +262,42 @@ test.serial("two machines are two users", async (t) => {
   await Promise.all([one?.ended, two?.ended]);
 });
 
-test.serial("what the jail does not know it refuses: no word is taken for another", async (t) => {
-  const launcher = findLauncher();
-  const run = promisify(execFile);
+test.serial("what the launcher does not know it refuses: no word is taken for another", (t) => {
+  const start = (words: readonly string[]) => {
+    const { status, output } = spawnSync(findLauncher(), words, {
+      stdio: ["ignore", "pipe", "pipe", "pipe"],
+      encoding: "utf8",
+    });
+    return { status, said: output.join("") };
+  };
+  const good = ["--uid", "5000", "--run", directory, "--report", "3"];
+  const end = ["--", probe, "read=/dev/zero"];
+  t.like(start([...good, ...end]), { status: 0 });
   for (const words of [
     [],
     ["--"],
-    ["--uid", "0", "--run", directory, "--report", "3", "--", probe],
-    ["--uid", "-1", "--run", directory, "--report", "3", "--", probe],
-    ["--uid", "1x", "--run", directory, "--report", "3", "--", probe],
-    ["--uid", "5000", "--run", "relative", "--report", "3", "--", probe],
-    ["--uid", "5000", "--run", directory, "--report", "2", "--", probe],
-    ["--uid", "5000", "--report", "3", "--", probe],
-    ["--uid", "5000", "--run", directory, "--report", "3", "--", "probe"],
-    ["--uid", "5000", "--run", directory, "--report", "3", "--shell", "x", "--", probe],
-    ["--uid", "5000", "--run", directory, "--report", "3", "--uid"],
-    [
-      "--uid",
-      "5000",
-      "--run",
-      directory,
-      "--report",
-      "3",
-      ...Array.from({ length: 200 }, () => ["--read", "/etc"]).flat(),
-      "--",
-      probe,
-    ],
-  ])
-    t.like(await t.throwsAsync(run(launcher, words)), { code: 125 }, words.join(" "));
+    good,
+    [...good, "--"],
+    ["--uid", "0", ...good.slice(2), ...end],
+    ["--uid", "-1", ...good.slice(2), ...end],
+    ["--uid", "1x", ...good.slice(2), ...end],
+    ["--uid", "4294967295", ...good.slice(2), ...end],
+    [...good.slice(2), ...end],
+    [...good.slice(0, 2), "--run", "relative", ...good.slice(4), ...end],
+    [...good.slice(0, 4), ...end],
+    [...good.slice(0, 4), "--report", "2", ...end],
+    [...good, "--", "jail-probe"],
+    [...good, "--shell", "x", ...end],
+    [...good, "--uid"],
+    [...good, "--read", "/etc", ...end],
+    [...good, "--read", "/", ...end],
+    [...good, "--read", "/dev/zero", ...end],
+    [...good, "--read", "/nowhere", ...end],
+    [...good, ...Array.from({ length: 200 }, () => ["--read", probe]).flat(), ...end],
+  ]) {
+    const { status, said } = start(words);
+    t.is(status, 125, words.join(" "));
+    t.regex(said, /^error /m, words.join(" "));
+    t.notRegex(said, /ready|read=/, words.join(" "));
+  }
 });
