@@ -3,6 +3,7 @@ import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
+import type { RunningPort } from "../../daemon/drift/parts.ts";
 import type { PodRecords } from "../../daemon/pod/records.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { openLog } from "../../linux/log.ts";
@@ -21,12 +22,13 @@ interface Watched extends AsyncDisposable {
   /** What the next looks find. */
   finds: Inspection;
   rules: string;
+  ports: RunningPort[];
 }
 
 /** A watch over a host that is played; the kernel's events are real. */
 function watched(): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
-  const played = { finds: well, rules: "as they were" };
+  const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
     fragments: [networkFragment()],
     everyMs,
@@ -35,7 +37,7 @@ function watched(): Watched {
     metrics: { drift: () => {} } as never,
     journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
     records: {} as PodRecords,
-    pods: { runningPorts: () => [], portNow: () => undefined },
+    pods: { runningPorts: () => played.ports, portNow: () => undefined },
     network: {
       async fingerprint() {
         seen.looks++;
@@ -79,6 +81,16 @@ test.serial("events of our links bring one look at links, those of others none",
   t.true(host.seen.linkLooks > 0);
   await ip("link del hyper0");
   await ip("link del other0");
+});
+
+test.serial("the port of a pod that begins to run is looked at once, unasked", async (t) => {
+  await using host = watched();
+  await until(() => host.seen.looks >= 1);
+  t.is(host.seen.linkLooks, 0);
+  host.ports = [{ podId: "a", podName: "a", tap: "tap0" } as unknown as RunningPort];
+  const { looks } = host.seen;
+  await until(() => host.seen.looks >= looks + 4);
+  t.is(host.seen.linkLooks, 1);
 });
 
 test.serial("what cannot be healed is tried at every look, and told once", async (t) => {
