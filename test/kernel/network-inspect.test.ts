@@ -152,6 +152,17 @@ test.serial(
   },
 );
 
+test.serial("rules of iptables-legacy are noticed too, their counters are not", async (t) => {
+  const legacy = ["iptables-legacy", "-A", "OUTPUT", "-o", "lo", "-j", "ACCEPT"] as const;
+  const seen = [await host.fingerprint([network], never)];
+  await run(legacy);
+  seen.push(await host.fingerprint([network], never));
+  await run(["ping", "-c", "1", "127.0.0.1"]);
+  seen.push(await host.fingerprint([network], never));
+  t.not(seen[1], seen[0]);
+  t.is(seen[2], seen[1]);
+});
+
 test.serial("a look whose object has gone meanwhile does nothing", async (t) => {
   const { found, error } = await host.inspect(() => undefined, heal, never);
   t.deepEqual({ found, error }, { found: [], error: undefined });

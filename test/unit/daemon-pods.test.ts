@@ -39,6 +39,21 @@ test("nothing happens on the host before what allows to undo it is stored", asyn
   t.deepEqual(node.stored("SELECT * FROM pods"), []);
 });
 
+test("a port is looked after from when its pod runs until its end begins: podnet's own work is no drift", async (t) => {
+  using node = openNode(configuration({}));
+  const ports = (): number =>
+    node.pods.runningPorts().filter((port) => node.pods.portNow(port) !== undefined).length;
+  const seen = new Set<number>();
+  node.onCall = () => seen.add(ports());
+  const { id } = await node.create();
+  t.deepEqual([...seen], [0], "while it is made");
+  t.is(ports(), 1);
+  seen.clear();
+  await node.pods.delete(id, { force: false });
+  t.deepEqual([...seen], [0], "while it is taken down");
+  await node.pods.close(0);
+});
+
 test("a plan is made without a call to the host or a row", (t) => {
   using node = openNode(configuration({}));
   const { network } = configuration({});

@@ -9,7 +9,7 @@ const port = 7007;
 const printer = `
   require("node:net").createServer((socket) => socket.pipe(process.stdout)).listen(${port}, () => console.error("ready"));`;
 
-test("what flows through a running pod loses nothing while podnetd is stopped, killed and started", async (t) => {
+test("what flows through a running pod loses nothing while podnetd is stopped, killed and started; a deleted bridge comes back under it", async (t) => {
   await using rig = await openRig("");
   const { host, internet } = rig.lab;
   const { pod } = await rig.client.pods.create({ spec: { name: "flow" } });
@@ -47,4 +47,10 @@ test("what flows through a running pod loses nothing while podnetd is stopped, k
   t.true(Number(sent) > 100);
   // The last one may have been on its way when ping was ended.
   t.true(Number(sent) - Number(back) <= 1, counted);
+
+  // QEMU holds the tap when somebody deletes its bridge: with the bridge it is a port again.
+  await host.run("ip", "link", "del", "hyper0");
+  const deadline = performance.now() + 10_000;
+  while (!(await host.reaches(address)) && performance.now() < deadline) await delay(50);
+  await host.ping(address, 3);
 });
