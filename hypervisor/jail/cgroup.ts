@@ -50,6 +50,22 @@ function tryRemove(path: string): boolean {
   }
 }
 
+/** Whether the kernel has killed something in a group because its memory was used up. */
+export function ranOutOfMemory(cgroups: readonly CgroupPlan[]): boolean {
+  // By version: memory.events is 2's, memory.oom_control 1's; both say `oom_kill N`.
+  const files = cgroups.flatMap(({ path }) => [
+    `${path}/memory.events`,
+    `${path}/memory.oom_control`,
+  ]);
+  return files.some((file) => {
+    try {
+      return /^oom_kill [1-9]/m.test(readFileSync(file, "latin1"));
+    } catch {
+      return false;
+    }
+  });
+}
+
 /** Pids of the processes in a group, those of other pid namespaces left out; none when there is no such group. */
 export function membersOf(path: string): readonly number[] {
   try {

@@ -11,6 +11,7 @@ import {
   vmSockets,
 } from "../driver.ts";
 import { saveState } from "../factory/state.ts";
+import { ranOutOfMemory } from "../jail/cgroup.ts";
 import { QmpClient } from "../qmp/client.ts";
 import { eventData, type QmpEvent } from "../qmp/commands.ts";
 import { channelPorts } from "./argv.ts";
@@ -252,7 +253,9 @@ export class QemuVm implements RunningVm {
     if (this.#over) return;
     this.#over = true;
     const said = lastLine(await logTail(this.record.runDir));
-    const exit = { kind: "exited", detail: said === "" ? how : `${how}: ${said}` } as const;
+    const limited = ranOutOfMemory(this.#options.plan.jail?.cgroups ?? []);
+    const why = limited ? `${how}, beyond its memory limit` : how;
+    const exit = { kind: "exited", detail: said === "" ? why : `${why}: ${said}` } as const;
     this.#exit = exit;
     this.#gone.resolve();
     this.#emit(exit);

@@ -149,6 +149,8 @@ test.serial(
       "mkdir -p /fill; mount -t tmpfs none /fill; dd if=/dev/zero of=/fill/x bs=1M count=60",
     ).catch(() => {});
     t.true(await becomes("two", PodState.FAILED));
+    const { pod } = await rig.client.pods.get({ idOrName: "two" });
+    t.regex(pod?.reason ?? "", /SIGKILL, beyond its memory limit/);
     t.is(await stateOf("one"), PodState.RUNNING);
     await rig.lab.host.ping(addressOf((await rig.client.pods.get({ idOrName: "one" })).pod));
   },
