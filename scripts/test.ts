@@ -28,7 +28,7 @@ const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|excep
 /** A stage gets this many times its budget before it is taken for hung. */
 const hangFactor = 4;
 /** Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before they count as hung. */
-const fullMinutes = 120;
+const fullMinutes = 480;
 
 /** Quick ones first. */
 const stages: readonly Stage[] = [
