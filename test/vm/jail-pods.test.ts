@@ -220,6 +220,24 @@ test.serial(
   },
 );
 
+test.serial("a qcow2 image that names a file of the host's is refused, and not read", async (t) => {
+  await using it = await openVmRig("deaf");
+  const path = join(it.directory, "backed.qcow2");
+  const image = Buffer.alloc(1 << 16);
+  image.write("QFI\u00fb", "latin1");
+  image.writeUInt32BE(3, 4);
+  image.writeBigUInt64BE(512n, 8);
+  image.writeUInt32BE("/etc/shadow".length, 16);
+  image.write("/etc/shadow", 512);
+  writeFileSync(path, image);
+  const disks = [{ path, format: "qcow2", readOnly: true }] as const;
+  const plan = { ...it.plan, disks, jail: { uid: 2_000_000_000, cgroups: [] } };
+  const error = await t.throwsAsync(it.driver.start(plan, never));
+  t.like(error, { code: "IMAGE_UNREADABLE", field: "boot.disks[0].path" });
+  t.regex(error.message, /backing file/);
+  t.false(existsSync(plan.runDir));
+});
+
 test.serial("after deleting nothing is left of groups, users and directories", async (t) => {
   const groups = ["one", "two"].flatMap(
     (name) => planOf(name).vm.jail?.cgroups.map(({ path }) => path) ?? [],
