@@ -13,6 +13,7 @@ import {
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
+import { checkedBody } from "../../api/checked-body.ts";
 import { connectCodes, toConnectError } from "../../api/codes.ts";
 import { shownAnswers } from "../../api/shown-answers.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
@@ -111,6 +112,7 @@ async function answer(
   const whole = !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
   if (whole) dropRest(request);
   try {
+    boundTimeout(request);
     const asked = universalRequestFromNodeRequest(request, response, undefined, context);
     const body = arriving(asked.body as AsyncIterable<Uint8Array>, {
       ms: limits.requestMs,
@@ -120,7 +122,11 @@ async function answer(
         return toConnectError(tooSlow(limits.requestMs));
       },
     });
-    const answered = await handler({ ...asked, body });
+    const type = request.headers["content-type"] ?? "";
+    const answered = await handler({
+      ...asked,
+      body: checkedBody(body, type, handler.method.input),
+    });
     const guarded =
       answered.body === undefined
         ? {}
@@ -149,6 +155,18 @@ function dropRest(request: Request): void {
       stream.destroy();
     }, restMs).unref();
   });
+}
+
+/**
+ * Node's timers hold 2^31 - 1 ms and fire at once beyond; a caller who gives more time than that, 24 days, gives no limit.
+ * Connect 2.2.0 sets the timer even when its own `maxTimeoutMs` refuses the header.
+ */
+function boundTimeout({ headers }: Request): void {
+  // grpc.github.io, "PROTOCOL-HTTP2": eight digits and a unit; only hours and minutes come that far.
+  const [, hours, minutes] =
+    /^0*(\d{1,8})H$|^0*(\d{1,8})M$/.exec(`${headers["grpc-timeout"]}`) ?? [];
+  if (Number(hours) > 500 || Number(minutes) > 30_000) delete headers["grpc-timeout"];
+  if (Number(headers["connect-timeout-ms"]) > 2 ** 31 - 1) delete headers["connect-timeout-ms"];
 }
 
 /** How long the rest of an answered request may still come, milliseconds. */
