@@ -23,6 +23,9 @@ export interface CommandOptions {
   readonly deadlineMs?: number;
 }
 
+/** Errors of a socket whose other end is gone. */
+const brokenWire: readonly string[] = ["EPIPE", "ECONNRESET"];
+
 interface Pending {
   readonly command: string;
   resolve(value: unknown): void;
@@ -208,8 +211,13 @@ export class QmpClient implements Disposable {
     signal?.addEventListener("abort", abort, { once: true });
     this.#pending.set(id, pending);
     const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
-    // A descriptor that cannot be sent leaves nothing on the wire; a wire that is broken ends the session by itself.
-    send(line).catch((error: unknown) => pending.reject(toPodnetError(error, "QMP_PROTOCOL")));
+    send(line).catch((thrown: unknown) => {
+      const error = toPodnetError(thrown, "QMP_PROTOCOL");
+      // Sending tells of a broken wire a moment before the socket does. A descriptor that cannot be sent for another
+      // reason leaves nothing on the wire.
+      if (brokenWire.includes(String(error.details["errno"]))) this.#fail(connectionLost(error));
+      else pending.reject(error);
+    });
     return promise;
   }
 

@@ -244,3 +244,13 @@ test("a getfd never answered frees the lane at its deadline", async (t) => {
     t.true((await after).enabled);
   });
 });
+
+test("a descriptor for a QEMU that is gone: the session is lost, though the socket has not told yet", async (t) => {
+  const peer = await startHostileQmp((connection) => connection.negotiate());
+  using client = await QmpClient.open(peer.path);
+  // Closes the other end now; what this end reads of it comes in a later round of the event loop.
+  const gone = peer[Symbol.asyncDispose]();
+  await t.throwsAsync(client.passFd("fd-a", 0), { code: "QEMU_EXITED" });
+  t.like(client.closed, { code: "QEMU_EXITED" });
+  await gone;
+});
