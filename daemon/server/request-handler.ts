@@ -164,7 +164,7 @@ function dropRest(request: Request): void {
 function boundTimeout({ headers }: Request): void {
   // grpc.github.io, "PROTOCOL-HTTP2": eight digits and a unit; only hours and minutes come that far.
   const [, hours, minutes] =
-    /^0*(\d{1,8})H$|^0*(\d{1,8})M$/.exec(`${headers["grpc-timeout"]}`) ?? [];
+    /^0*(\d{1,8})H$|^0*(\d{1,8})M$/.exec(String(headers["grpc-timeout"])) ?? [];
   if (Number(hours) > 500 || Number(minutes) > 30_000) delete headers["grpc-timeout"];
   if (Number(headers["connect-timeout-ms"]) > 2 ** 31 - 1) delete headers["connect-timeout-ms"];
 }
