@@ -92,10 +92,14 @@ const limitOf = ({ action }: Case): number => (action === "hang" ? hanging.creat
 /** An operation asked of a running podnetd that is armed for it. */
 async function visitLive(how: Visit, operation: () => Promise<unknown>): Promise<Outcome> {
   const { lane, visited, next } = how;
+  const problems: string[] = [];
   await operation().catch((thrown: unknown) => {
     if (!isPodnetError(thrown)) throw thrown;
+    // What went wrong first is what is told of, whatever became of it on the way.
+    const told = `${thrown.message} ${lane.log()}`.includes("Injected failure");
+    if (visited.action === "error" && !told)
+      problems.push(`podnetd does not tell of the failure but of ${thrown.message}`);
   });
-  const problems: string[] = [];
   if (visited.action === "kill") {
     if ((await lane.ended(2000)) === undefined) return unreached(how);
   } else {
