@@ -177,3 +177,19 @@ test("every key has help, a variable and a flag, and none collides", (t) => {
     t.is(new Set(configKeys.map((key) => key[each])).size, configKeys.length);
   }
 });
+
+test("the socket's group are operators until somebody else is", (t) => {
+  t.deepEqual(resolve("").config.access, { admin: [], operator: [], viewer: [] });
+  const root = { kind: "gid", id: 0 } as const;
+  t.deepEqual(resolve('socket_group = "root"').config.access.operator, [root]);
+  const toml = 'socket_group = "root"\n[access]\noperator = ["cert:ops"]\nviewer = ["uid:5"]';
+  t.deepEqual(resolve(toml).config.access, {
+    admin: [],
+    operator: [{ kind: "cert", name: "ops" }],
+    viewer: [{ kind: "uid", id: 5 }],
+  });
+  const error = refusal(t, () => resolve('[access]\nadmin = ["gid:no-such-group"]'));
+  t.is(error.field, "access.admin");
+  t.regex(error.message, /there is no group "no-such-group"/);
+  t.is(refusal(t, () => resolve("[limits]\nrequests_per_s = 0")).field, "limits.requests_per_s");
+});
