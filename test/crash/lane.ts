@@ -108,7 +108,10 @@ export async function openLane(name: string, config: string): Promise<Lane> {
         if (await accepts(socket)) return { kind: "ready" };
         await delay(10);
       }
-      if (alive()) throw new Error(`podnetd hangs in its start:\n${readFileSync(logFile, "utf8")}`);
+      if (alive()) {
+        const last = lines(recordFile).slice(-6).join("\n");
+        throw new Error(`podnetd hangs in its start:\n${last}\n${readFileSync(logFile, "utf8")}`);
+      }
       return { kind: "ended", how: await end };
     },
     async ended(withinMs) {
