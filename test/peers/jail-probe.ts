@@ -45,17 +45,18 @@ export function probeOutside(probe: string, attempts: readonly string[]): Promis
   return outcome(child, child.stdout);
 }
 
-/** Runs the probe in QEMU's place, in the jail of a plan. */
+/** Runs the probe in QEMU's place, in the jail of a plan; `through` is a command that starts the launcher. */
 export async function probeInside(
   plan: VmPlan,
   probe: string,
   attempts: readonly string[],
+  through: readonly string[] = [],
 ): Promise<JailedProbe> {
   await makeRunDir(plan);
   makeCgroups(plan.jail?.cgroups ?? []);
   const host = { launcher: findLauncher(), reportFd: 3, accelerator: "tcg" } as const;
-  const [launcher, ...words] = jailArgv(plan, host);
-  const child = spawn(launcher ?? "", [...words, probe, ...attempts], {
+  const [program = "", ...words] = [...through, ...jailArgv(plan, host), probe, ...attempts];
+  const child = spawn(program, words, {
     stdio: ["ignore", "pipe", "inherit", "pipe"],
     cwd: plan.runDir,
   });
