@@ -28,7 +28,7 @@ const runs: Readonly<Record<Operation, (lane: Lane) => Promise<readonly string[]
     await lane.kill();
     await started(lane, []);
     await lane.client.node.down({});
-    await lane.ended(10_000);
+    await lane.ended(30_000);
     lane.forget();
     await started(lane, []);
     return lane.record();

@@ -103,7 +103,7 @@ export async function openLane(name: string, config: string): Promise<Lane> {
       });
       client.close();
       client = connectPodnet({ socket });
-      const deadline = performance.now() + 30_000;
+      const deadline = performance.now() + 60_000;
       while (alive() && performance.now() < deadline) {
         if (await accepts(socket)) return { kind: "ready" };
         await delay(10);

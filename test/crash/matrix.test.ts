@@ -3,16 +3,17 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
+import { Random } from "../sim/random.ts";
 import { enumerate } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
-import { random, sample } from "./sample.ts";
+import { sample } from "./sample.ts";
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
-const next = random(seed);
+const random = new Random(seed);
 
 /** Cases of each operation beside its kills in a short run. */
 const sampled = { error: 3, hang: 1 } as const;
@@ -44,8 +45,8 @@ function chosen(all: readonly Case[]): readonly Case[] {
   if (full) return all;
   return [
     ...of("kill"),
-    ...sample(of("error"), sampled.error, next),
-    ...sample(of("hang"), sampled.hang, next),
+    ...sample(of("error"), sampled.error, random),
+    ...sample(of("hang"), sampled.hang, random),
   ];
 }
 
@@ -84,7 +85,7 @@ test.serial("the same with QEMU, confined, at points of a create", async (t) => 
     casesOf(operation, all).filter(({ action }) => action === "kill"),
   );
   if (full) sums.points += kills.length;
-  const cases = full ? kills : sample(kills, sampledReal, next);
+  const cases = full ? kills : sample(kills, sampledReal, random);
   await run(t, cases, { config: real, lanes: 1 });
 });
 

@@ -1,19 +1,10 @@
-/** Random numbers from 0 to below 1 that are the same for the same seed (mulberry32). */
-export function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+import type { Random } from "../sim/random.ts";
 
-/** So many of a list, in its order, chosen by `next`. */
-export function sample<T>(all: readonly T[], count: number, next: () => number): T[] {
+/** So many of a list, in its order, chosen at random. */
+export function sample<T>(all: readonly T[], count: number, random: Random): T[] {
   const chosen = new Set(
     all
-      .map((_, index) => ({ index, weight: next() }))
+      .map((_, index) => ({ index, weight: random.next() }))
       .toSorted((a, b) => a.weight - b.weight)
       .slice(0, count)
       .map(({ index }) => index),

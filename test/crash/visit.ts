@@ -149,7 +149,7 @@ async function visitRecovery(how: Visit): Promise<Outcome> {
 async function visitStart(how: Visit): Promise<Outcome> {
   const { lane, visited, baselines, next } = how;
   await lane.client.node.down({});
-  if ((await lane.ended(10_000)) === undefined) throw new Error("podnetd does not go down");
+  if ((await lane.ended(30_000)) === undefined) throw new Error("podnetd does not go down");
   lane.forget();
   const start = await lane.start([armed(visited.point, visited.action)]);
   if (visited.action === "kill" && start.kind !== "ended") return unreached(how);
