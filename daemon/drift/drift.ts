@@ -148,7 +148,11 @@ export class DriftWatch implements AsyncDisposable {
         const { found, error } = await this.#inspect(part, !rules && !sick, signal);
         networksWell &&= error === undefined;
         // A bridge that was made anew has no ports yet.
-        if (found.length > 0) suspects.ports = true;
+        if (found.length > 0) {
+          suspects.ports = true;
+          // What was seen was not as planned: should it be so again at the next look, it would pass for unchanged.
+          this.#clean = undefined;
+        }
       }
       if (rules && !networksWell) this.#clean = undefined;
       // Without its bridge no port can be healed, and each would say so.

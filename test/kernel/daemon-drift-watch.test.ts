@@ -71,6 +71,17 @@ test.serial("an idle host is looked at by its fingerprint alone", async (t) => {
   t.is(host.seen.wholeLooks, 2, "once for each change");
 });
 
+test.serial("what was healed and is undone again in the same way is seen again", async (t) => {
+  await using host = watched();
+  await until(() => host.seen.wholeLooks === 1 && host.seen.looks >= 3);
+  host.finds = { found: [mtu], healed: true, error: undefined };
+  host.rules = "changed";
+  // The fingerprint stays that of the change: it was undone between two looks.
+  await until(() => host.seen.wholeLooks >= 4);
+  t.true(host.seen.wholeLooks >= 4);
+  host.finds = well;
+});
+
 test.serial("events of our links bring one look at links, those of others none", async (t) => {
   await using host = watched();
   await ip("link add other0 type veth peer name other1");

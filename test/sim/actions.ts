@@ -28,6 +28,7 @@ export class Actions {
       kill: 1,
       restart: 1,
       reboot: 0.5,
+      lost: 0.5,
       clock: 0.5,
     });
     switch (action) {
@@ -52,6 +53,8 @@ export class Actions {
         this.#sim.world.reboot();
         this.#sim.foreign = foreignState(this.#sim.world);
         return;
+      case "lost":
+        return this.#sim.loseState();
       case "clock": {
         const ms = random.pick([-86_400_000, -5000, 5000, 3_600_000]);
         this.#sim.note(`the clock jumps by ${ms} ms`);
@@ -173,6 +176,8 @@ export class Actions {
       port: 2,
       rule: 2,
     });
+    // What is empty and not remembered is refused, not repaired.
+    if (deed === "flush" && sim.lost) return;
     sim.note(`administrator: ${deed}`);
     if (deed === "flush") kernel.iptables[variant].flush();
     if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");

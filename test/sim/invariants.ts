@@ -151,8 +151,8 @@ const rulesOfOurs = (saved: string): string[] =>
       .map(({ chain, args }) => `${name} ${chain} ${ruleKey(args)}`),
   );
 
-/** What of ours is left on the host, which after `down` is nothing. */
-export function remains(world: World): string[] {
+/** What of ours is left on the host, which after `down` is nothing; but forwarding stays on if its state was lost. */
+export function remains(world: World, forgetful: boolean): string[] {
   const { kernel, config } = world;
   return [
     ...[...kernel.links.all.values()]
@@ -165,7 +165,9 @@ export function remains(world: World): string[] {
         : [];
       return [...rulesOfOurs(saved).map((rule) => `rule ${rule} is left`), ...chain];
     }),
-    ...(kernel.readSysctl("net.ipv4.ip_forward") === "0" ? [] : ["forwarding is left on"]),
+    ...(forgetful || kernel.readSysctl("net.ipv4.ip_forward") === "0"
+      ? []
+      : ["forwarding is left on"]),
     ...readdirSync(config.podsDir).map((name) => `directory ${name} is left`),
     ...[...world.machines.all].map(({ plan }) => `a machine of ${plan.podId} is left`),
   ];

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
+import { mkdirSync, rmSync } from "node:fs";
 import { isPodnetError } from "../../core/errors.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
 import { Actions } from "./actions.ts";
 import { type Life, type LiveNode, type Plant, startLife } from "./daemon-life.ts";
 import {
   booksViolations,
+  type Leftover,
   leftovers,
   mayFollow,
   networkViolations,
@@ -58,6 +60,8 @@ export class Simulation {
   readonly #plant: Plant | undefined;
   #violation: string | undefined;
   #failedStarts = 0;
+  /** With its state the daemon forgot what forwarding was before, and that an empty chain is its own. */
+  lost = false;
   /** How often others have changed what is ours. */
   #changes = 0;
 
@@ -154,6 +158,18 @@ export class Simulation {
   /** SIGKILL, with a restart soon after. */
   kill(): void {
     this.#life?.process.kill();
+  }
+
+  /** SIGKILL, and the state directory is empty afterwards: all that bears our mark is nobody's and goes. */
+  loseState(): void {
+    // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says so and ends.
+    if (this.#changes > 0) return;
+    this.note("the state is lost");
+    this.kill();
+    rmSync(this.world.config.stateDir, { recursive: true });
+    mkdirSync(this.world.config.stateDir);
+    for (const known of [this.promised, this.deleted, this.answered, this.#states]) known.clear();
+    this.lost = true;
   }
 
   /** SIGTERM: lets go of everything, and starts again. */
@@ -260,11 +276,7 @@ export class Simulation {
     this.note("quiet");
     this.checkBooks();
     const node = this.node as LiveNode;
-    for (const { pod, what } of leftovers(world, node)) {
-      // Of a neighbour that a delete by force could not undo nobody knows any more; the kernel forgets it in time.
-      const lost = what.startsWith("neighbour") && pod !== undefined && this.forced.has(pod);
-      if (!lost) this.violated(what);
-    }
+    for (const { what } of this.#leftovers(node)) this.violated(what);
     for (const found of podViolations(world, node)) this.violated(found);
     for (const found of networkViolations(world)) this.violated(found);
     const there = new Set<string>(node.pods.list().map(({ id }) => id));
@@ -272,6 +284,15 @@ export class Simulation {
     for (const id of this.deleted)
       if (there.has(id)) this.violated(`pod ${id} was deleted and is there`);
     await this.#until(() => true);
+  }
+
+  /** Of a neighbour whose pod's row is gone nobody knows any more; the kernel forgets it in time. */
+  #leftovers(node: LiveNode): Leftover[] {
+    const nobodys = (pod: string | undefined): boolean =>
+      this.lost || (pod !== undefined && this.forced.has(pod));
+    return leftovers(this.world, node).filter(
+      ({ pod, what }) => !(what.startsWith("neighbour") && nobodys(pod)),
+    );
   }
 
   /**
@@ -284,7 +305,7 @@ export class Simulation {
     const failed = new Set<string>(
       node.pods.list().flatMap(({ id, state }) => (state === "failed" ? [id] : [])),
     );
-    for (const { pod, what } of leftovers(world, node))
+    for (const { pod, what } of this.#leftovers(node))
       if (pod === undefined || !(failed.has(pod) || this.forced.has(pod))) this.violated(what);
     for (const found of [...podViolations(world, node), ...networkViolations(world)])
       this.violated(found);
@@ -308,7 +329,7 @@ export class Simulation {
       await node.network.down(AbortSignal.timeout(60_000));
     });
     await this.#settled();
-    for (const found of remains(this.world)) this.violated(found);
+    for (const found of remains(this.world, this.lost)) this.violated(found);
     if (node.pods.list().length > 0) this.violated("rows are left");
     this.checkBooks();
     await this.#until(() => true);
