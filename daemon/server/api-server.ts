@@ -55,11 +55,10 @@ const http1Options = ({ requestMs }: ApiLimits): Http1Options => ({
   connectionsCheckingInterval: Math.min(requestMs, 5_000),
 });
 
-// nghttp2 itself ends a session that floods it with pings, settings, resets or continuations.
+// nghttp2 itself ends a session that floods it with pings, settings, resets or continuations, and Node one with a
+// thousand invalid frames; fewer would end that of a caller whose large requests were refused while under way.
 const http2Options = (limits: ApiLimits): SecureServerOptions => ({
   maxHeaderListPairs: 64,
-  maxSessionInvalidFrames: 32,
-  maxSessionRejectedStreams: 32,
   settings: {
     maxConcurrentStreams: Math.min(limits.requestsPerCaller, 1024),
     maxHeaderListSize: headerBytes,

@@ -149,26 +149,28 @@ const rss = (): number =>
     /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${rig.daemon.process.pid}/status`, "utf8"))?.[1],
   ) / 1024;
 
+/** Requests over one session; a server may end one that has broken the protocol often enough. */
+const perSession = 120;
+
 async function fuzz(method: DescMethod, random: Random): Promise<string[]> {
-  const session = connectHttp2("http://podnet", {
-    createConnection: () => connect(rig.daemon.socket),
-  });
-  session.on("error", () => {});
   const wrong: string[] = [];
-  const lanes = Array.from({ length: 8 }, async () => {
-    for (let i = 0; i < perMethod / 8; i++) {
-      const request = randomRequest(method, random);
-      if (session.destroyed) return wrong.push("The session ended");
-      const found = judge(await send(session, request));
-      if (found !== undefined)
-        wrong.push(
-          `${found}\n${JSON.stringify({ ...request, body: Buffer.from(request.body).toString("base64").slice(0, 2000) })}`,
-        );
-    }
-    return 0;
-  });
-  await Promise.all(lanes);
-  session.destroy();
+  for (let done = 0; done < perMethod; done += perSession) {
+    const session = connectHttp2("http://podnet", {
+      createConnection: () => connect(rig.daemon.socket),
+    });
+    session.on("error", () => {});
+    const lane = async (): Promise<void> => {
+      for (let i = 0; i < perSession / 8; i++) {
+        const request = randomRequest(method, random);
+        const found = judge(await send(session, request));
+        if (found === undefined) continue;
+        const body = Buffer.from(request.body).toString("base64").slice(0, 2000);
+        wrong.push(`${found}\n${JSON.stringify({ ...request, body })}`);
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, lane));
+    session.destroy();
+  }
   return wrong;
 }
 
@@ -192,7 +194,7 @@ for (const method of methods) {
 }
 
 test.serial("after all of it podnetd is as it was: alive, small, its pod running", async (t) => {
-  t.regex(await rig.daemon.podnet("info"), /podnetd/);
+  t.regex(await rig.daemon.podnet("info"), /^You +uid 0, gid 0: admin$/m);
   t.true(rss() < 512, `${rss()} MiB`);
   const log = rig.daemon.log();
   t.notRegex(log, /"code":"INTERNAL"/);
