@@ -31,12 +31,12 @@ const asUser = (capabilities: readonly string[]) =>
     "--mount",
     "sh",
     "-ec",
-    `mkdir -p /run/podnet-checkout && mount -n --bind "$1" /run/podnet-checkout
-    [ -e /run/podnet-tun ] || mknod -m 666 /run/podnet-tun c 10 200
-    mount -n --bind /run/podnet-tun /dev/net/tun
+    `mkdir -p /run/podnet-least && mount -n --bind "$1" /run/podnet-least
+    [ -e /run/podnet-least-tun ] || mknod -m 666 /run/podnet-least-tun c 10 200
+    mount -n --bind /run/podnet-least-tun /dev/net/tun
     caps=$2; shift 3
     exec setpriv --reuid ${user} --regid ${user} --clear-groups --no-new-privs --inh-caps=$caps \\
-      --ambient-caps=$caps --bounding-set=$caps /run/podnet-checkout/bin/podnetd "$@"`,
+      --ambient-caps=$caps --bounding-set=$caps /run/podnet-least/bin/podnetd "$@"`,
     "sh",
     top,
     words(capabilities),
