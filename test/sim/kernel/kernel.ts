@@ -65,6 +65,9 @@ export class FakeKernel {
       held === found ||
       (!found.secondary && held.secondary && networkOf(held.prefix) === networkOf(prefix));
     link.addresses = link.addresses.filter((held) => !goes(held));
+    // With a link's last IPv4 address its ARP entries go, permanent ones too (fib_disable_ip, Linux 6.18).
+    if (familyOf(prefix) === 4 && link.addresses.every((held) => familyOf(held.prefix) !== 4))
+      for (const ip of link.neighbours.keys()) if (familyOf(ip) === 4) link.neighbours.delete(ip);
     this.#tellAddress(index, prefix, true);
   }
 
