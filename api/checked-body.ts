@@ -1,4 +1,4 @@
-import { type DescMessage, fromBinary } from "@bufbuild/protobuf";
+import { type DescMessage, type DescMethod, fromBinary } from "@bufbuild/protobuf";
 import { PodnetError } from "../core/errors.ts";
 import { toConnectError } from "./codes.ts";
 import { maxRequestBytes } from "./service.ts";
@@ -17,7 +17,7 @@ const ends: readonly number[] = [2, 0x80];
 export function checkedBody(
   body: AsyncIterable<Uint8Array>,
   contentType: string,
-  input: DescMessage,
+  { input, methodKind }: DescMethod,
 ): AsyncIterable<Uint8Array> {
   const type = contentType.toLowerCase();
   const binary =
@@ -26,7 +26,7 @@ export function checkedBody(
     if (binary) readable(input, message);
   };
   return /^application\/(?:connect\+|grpc)/.test(type)
-    ? envelopes(body, check)
+    ? envelopes(body, check, !["client_streaming", "bidi_streaming"].includes(methodKind))
     : whole(body, check);
 }
 
@@ -49,8 +49,10 @@ async function* whole(
 async function* envelopes(
   body: AsyncIterable<Uint8Array>,
   check: (message: Uint8Array) => void,
+  one: boolean,
 ): AsyncGenerator<Uint8Array> {
   let pending = Buffer.alloc(0);
+  let messages = 0;
   for await (const chunk of body) {
     pending = Buffer.concat([pending, chunk]);
     for (;;) {
@@ -61,13 +63,25 @@ async function* envelopes(
       if (pending.length < headBytes + length) break;
       const envelope = pending.subarray(0, headBytes + length);
       pending = pending.subarray(envelope.length);
-      if (!ends.includes(flags)) check(envelope.subarray(headBytes));
+      if (!ends.includes(flags)) {
+        messages++;
+        if (one && messages > 1) throw notOne("more than one message");
+        check(envelope.subarray(headBytes));
+      }
       yield envelope;
     }
   }
   if (pending.length > 0)
     throw refusal(new PodnetError("INVALID_ARGUMENT", "The request ends within a message"));
+  if (one && messages === 0) throw notOne("no message");
 }
+
+const notOne = (what: string): Error =>
+  refusal(
+    new PodnetError("INVALID_ARGUMENT", `The request has ${what}`, {
+      hint: "This method takes one; without fields it has length 0, or is {} in JSON",
+    }),
+  );
 
 function checkHead(flags: number, length: number): void {
   if (length > maxRequestBytes) throw tooLarge();

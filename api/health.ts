@@ -6,6 +6,11 @@ import {
   type HealthCheckResponse,
   HealthCheckResponseSchema,
 } from "./gen/grpc/health/v1/health_pb.ts";
+import { PodnetError } from "../core/errors.ts";
+import { printable } from "../core/names.ts";
+import { toErrorInfo } from "./codes.ts";
+import { ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
+import { addService } from "./service.ts";
 
 /** Which services answer; the empty name stands for the whole server. */
 export class ServingStatus {
@@ -47,14 +52,26 @@ export class ServingStatus {
 const response = (status: Status): HealthCheckResponse =>
   create(HealthCheckResponseSchema, { status });
 
+/** The status is what the protocol of health checks demands; none of our codes travels as it. */
+function notServed(service: string): ConnectError {
+  const error = new PodnetError(
+    "INVALID_ARGUMENT",
+    `Service "${printable(service)}" is not known`,
+    {
+      field: "service",
+      hint: "Leave it empty to ask about the whole server",
+    },
+  );
+  const info = { desc: ErrorInfoSchema, value: toErrorInfo(error) };
+  return new ConnectError(error.message, Code.NotFound, undefined, [info]);
+}
+
 /** Serves grpc.health.v1: https://github.com/grpc/grpc/blob/master/doc/health-checking.md */
 export function addHealth(router: ConnectRouter, serving: ServingStatus): void {
-  router.service(Health, {
+  addService(router, Health, {
     check({ service }) {
       const status = serving.get(service);
-      if (status === Status.SERVICE_UNKNOWN) {
-        throw new ConnectError(`Service "${service}" is not known`, Code.NotFound);
-      }
+      if (status === Status.SERVICE_UNKNOWN) throw notServed(service);
       return response(status);
     },
     async *watch({ service }, context) {

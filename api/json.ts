@@ -2,6 +2,7 @@ import {
   type DescField,
   type DescMessage,
   fromJson,
+  fromJsonString,
   type JsonReadOptions,
   type JsonValue,
   type JsonWriteOptions,
@@ -77,6 +78,15 @@ export function readJson<Desc extends DescMessage>(
   }
 }
 
+/** Refuses what JSON.parse lets pass and protobuf-es does not: the same name twice in one object. */
+function readAsText(desc: DescMessage, text: string): void {
+  try {
+    fromJsonString(desc, text);
+  } catch (cause) {
+    throw misfit(cause);
+  }
+}
+
 /** What protobuf-es 2.17 says, `cannot decode field podnet.v1.Interface.mtu from JSON: expected …`, as an error of ours. */
 function misfit(cause: unknown): PodnetError {
   const said = (cause as Error).message
@@ -118,6 +128,7 @@ export function strictJson(input: DescMessage): Partial<JsonReadOptions & JsonWr
         try {
           const text = utf8.decode(bytes);
           readJson(input, parseJsonText(text));
+          readAsText(input, text);
           return text;
         } catch (thrown) {
           throw toConnectError(

@@ -13,6 +13,7 @@ import {
   type ServerReflectionRequest,
   ServerReflectionResponseSchema,
 } from "./gen/grpc/reflection/v1/reflection_pb.ts";
+import { addService } from "./service.ts";
 
 type Answer = NonNullable<
   MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"]
@@ -76,7 +77,7 @@ function answerer(services: readonly DescService[]): (asked: ServerReflectionReq
 /** Serves grpc.reflection.v1 for the services: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const answer = answerer([...services, ServerReflection]);
-  router.service(ServerReflection, {
+  addService(router, ServerReflection, {
     async *serverReflectionInfo(requests) {
       for await (const originalRequest of requests) {
         yield create(ServerReflectionResponseSchema, {

@@ -13,6 +13,7 @@ import {
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
+import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { checkedBody } from "../../api/checked-body.ts";
 import { connectCodes, toConnectError } from "../../api/codes.ts";
 import { shownAnswers } from "../../api/shown-answers.ts";
@@ -23,6 +24,7 @@ import { answeredKey } from "./answered.ts";
 import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "./callers.ts";
 import { peerKey } from "./peer.ts";
+import { checkHeaders, wrongRequest } from "./request-headers.ts";
 import { unread } from "./unread.ts";
 
 export type Request = IncomingMessage | Http2ServerRequest;
@@ -125,8 +127,14 @@ async function answer(
     const type = request.headers["content-type"] ?? "";
     const answered = await handler({
       ...asked,
-      body: checkedBody(body, type, handler.method.input),
+      body: checkedBody(body, type, handler.method),
     });
+    if (answered.status >= 400 && answered.body === undefined) {
+      refused("bad_request");
+      const error = errorToJsonBytes(toConnectError(wrongRequest(answered.status)), undefined);
+      sendText(response, answered.status, Buffer.from(error).toString(), "application/json");
+      return;
+    }
     const guarded =
       answered.body === undefined
         ? {}
@@ -185,6 +193,7 @@ function gate(context: HandlerContext, { refused }: RequestHandlerOptions): void
     const refusal = context.values.get(refusalKey);
     if (refusal !== undefined) throw refusal;
     authorize(peer, caller?.role, context.method);
+    checkHeaders(context);
   } catch (thrown) {
     refused(reasonOf(toPodnetError(thrown)));
     throw toConnectError(thrown);

@@ -99,7 +99,8 @@ function item(field: DescField, random: Random, depth: number): unknown {
 function scalar(type: ScalarType, random: Random): unknown {
   switch (type) {
     case ScalarType.STRING:
-      return random.pick(words);
+      // Mostly no pod's name; what asks about one that is there goes further.
+      return random.once(4) ? words[1] : random.pick(words);
     case ScalarType.BOOL:
       return random.once(2);
     case ScalarType.BYTES:
@@ -116,32 +117,37 @@ function scalar(type: ScalarType, random: Random): unknown {
 }
 
 /**
- * Fields that end a request which would change something, and go after whatever else is there, since the last one counts:
- * `plan_only` is field 3 of a create, field 1 of a down.
+ * What changes the node. Mostly it is asked for its plan, by a field that goes after whatever else is there, since the last
+ * one counts: `plan_only` is field 3 of a create, field 1 of a down. Now and then it is not, and changed bytes may
+ * have the plan's own taken for something else: then it happens.
  */
-const harmless: Readonly<Record<string, readonly [json: string, binary: readonly number[]]>> = {
-  Create: ["planOnly", [0x18, 1]],
-  CreateStream: ["planOnly", [0x18, 1]],
-  Down: ["planOnly", [0x08, 1]],
+const changing: Readonly<
+  Record<string, { readonly plan: readonly number[]; readonly inEarnest: number }>
+> = {
+  Create: { plan: [0x18, 1], inEarnest: 20 },
+  CreateStream: { plan: [0x18, 1], inEarnest: 20 },
+  Down: { plan: [0x08, 1], inEarnest: 500 },
 };
 
 function encode(method: DescMethod, format: "json" | "proto", random: Random): Uint8Array {
   const message = randomMessage(method.input, random);
-  const plan = harmless[method.name];
   if (format === "proto") {
     const bytes = Buffer.from(toBinary(method.input, message));
-    // A byte changed could have the plan's own taken for a part of what is before it.
-    for (let i = plan === undefined ? random.below(4) : 0; i > 0 && bytes.length > 0; i--)
+    for (let i = random.below(4); i > 0 && bytes.length > 0; i--)
       bytes[random.below(bytes.length)] = random.below(256);
-    return Buffer.concat([bytes, Buffer.from(plan?.[1] ?? [])]);
+    return bytes;
   }
   let bytes: Uint8Array = Buffer.from(jsonOf(method.input, message));
   for (let i = random.below(4); i > 0; i--)
     bytes = mutateJson(bytes, random, bytes, words) ?? bytes;
-  if (plan === undefined) return bytes;
-  const tree = JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
-  // A text that is no object has nothing to plan.
-  return Buffer.from(JSON.stringify({ ...tree, plan_only: undefined, [plan[0]]: true }));
+  return bytes;
+}
+
+function planned(plan: readonly number[], format: "json" | "proto", bytes: Uint8Array): Uint8Array {
+  if (format === "proto") return Buffer.concat([bytes, Buffer.from(plan)]);
+  const text = Buffer.from(bytes).toString().trimEnd();
+  if (!text.endsWith("}")) return bytes;
+  return Buffer.from(`${text.slice(0, -1)}${/^\{\s*\}$/.test(text) ? "" : ","}"planOnly":true}`);
 }
 
 function jsonOf(desc: DescMessage, message: ReturnType<typeof create>): string {
@@ -187,12 +193,6 @@ function enveloped(bytes: Uint8Array, random: Random): Uint8Array {
   return random.once(15) ? whole.subarray(0, random.below(whole.length)) : whole;
 }
 
-function plainly(bytes: Uint8Array): Uint8Array {
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(bytes.length, 1);
-  return Buffer.concat([head, bytes]);
-}
-
 /** A request of a method, by any of its protocols, more or less as it should be. */
 export function randomRequest(method: DescMethod, random: Random): FuzzRequest {
   const format = random.pick(["json", "proto"] as const);
@@ -206,10 +206,13 @@ export function randomRequest(method: DescMethod, random: Random): FuzzRequest {
         "application/grpc",
       ])
     : `application/${protocol}${format}`;
-  // What is cut short or empty would be a create or a down without its `plan_only`.
-  const careful = harmless[method.name] !== undefined;
-  const message = !careful && random.once(6) ? noise(random) : encode(method, format, random);
-  const one = protocol === "" ? message : careful ? plainly(message) : enveloped(message, random);
+  const asked = random.once(6) ? noise(random) : encode(method, format, random);
+  const change = changing[method.name];
+  const message =
+    change === undefined || random.once(change.inEarnest)
+      ? asked
+      : planned(change.plan, format, asked);
+  const one = protocol === "" ? message : enveloped(message, random);
   const body = !unary && random.once(3) ? Buffer.concat([one, enveloped(message, random)]) : one;
   const headers: Record<string, string> = { "content-type": type };
   if (protocol === "grpc+") headers["te"] = "trailers";

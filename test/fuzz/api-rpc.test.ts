@@ -12,49 +12,74 @@ import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
 import { create, openStandInRig } from "../vm/standin-rig.ts";
+import { errorCodes } from "../../core/errors.ts";
 import { type FuzzRequest, randomRequest } from "./api-request.ts";
+import { fixtures, writeFound } from "./engine/corpus.ts";
 import { Random, runSeed } from "./engine/random.ts";
 
 // Every method of a real podnetd, by every protocol, with requests that are nearly right and such that are not at all.
 
 const seed = runSeed();
-const perMethod = process.env["PODNET_TEST_FULL"] === "1" ? 20_000 : 120;
+const full = process.env["PODNET_TEST_FULL"] === "1";
+const perMethod = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 20_000 : 64));
 const services = [PodService, NetworkService, NodeService, Health, ServerReflection];
 const methods = services.flatMap((service) => service.methods);
 
+const config = "quarantine_s = 0\n[limits]\nrequests_per_s = 1000000\ncreates_per_caller = 4\n";
+/** One whose pod is looked at, and one where whatever is asked may happen. */
 let rig: Rig;
+let throwaway: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig("quarantine_s = 0\n[limits]\nrequests_per_s = 1000000\n");
+  rig = await openStandInRig(config);
   await create(rig.client, "one");
+  throwaway = await openStandInRig(config);
+  await create(throwaway.client, "one");
 });
 test.serial.after.always(async () => {
+  await throwaway?.[Symbol.asyncDispose]();
   await rig?.[Symbol.asyncDispose]();
 });
 
+const changing = ["Create", "CreateStream", "Start", "Delete", "Down"];
+const rigFor = ({ name }: DescMethod): Rig => (changing.includes(name) ? throwaway : rig);
+
 interface Outcome {
+  /** Of HTTP; 0 when nothing came. */
   readonly status: number;
+  /** Nothing had come when patience was over, and the request was given up. */
+  readonly givenUp: boolean;
   readonly body: Buffer;
   /** gRPC's; in the headers when nothing else was sent. */
   readonly trailers: Readonly<Record<string, unknown>>;
 }
 
-/** How long a stream is followed that does not end, milliseconds. */
+/** How long an answer is followed that does not end, and waited for that does not begin, milliseconds. */
 const patienceMs = 150;
+const unaryPatienceMs = 20_000;
 
-function send(session: ClientHttp2Session, { path, headers, body }: FuzzRequest): Promise<Outcome> {
+function send(
+  session: ClientHttp2Session,
+  { path, headers, body }: FuzzRequest,
+  beginMs: number,
+): Promise<Outcome> {
   return new Promise((resolve) => {
     const stream = session.request({ ":method": "POST", ":path": path, ...headers });
     let status = 0;
+    let givenUp = false;
     let trailers: Record<string, unknown> = {};
     const chunks: Buffer[] = [];
     const done = (): void => {
       clearTimeout(timer);
-      resolve({ status, body: Buffer.concat(chunks), trailers });
+      resolve({ status, givenUp, body: Buffer.concat(chunks), trailers });
     };
-    let timer: NodeJS.Timeout | undefined;
+    let timer = setTimeout(() => {
+      givenUp = true;
+      stream.close();
+    }, beginMs);
     stream.on("response", (got) => {
       status = got[":status"] ?? 0;
       trailers = { ...got };
+      clearTimeout(timer);
       timer = setTimeout(() => stream.close(), patienceMs);
     });
     stream.on("trailers", (got) => {
@@ -64,10 +89,6 @@ function send(session: ClientHttp2Session, { path, headers, body }: FuzzRequest)
     stream.on("error", () => {});
     stream.once("end", () => setImmediate(done));
     stream.once("close", done);
-    // A watch that has nothing to say does not even begin to answer.
-    setTimeout(() => {
-      if (status === 0) stream.close();
-    }, 10 * patienceMs).unref();
     stream.end(body);
   });
 }
@@ -131,16 +152,17 @@ function infoIn(base64: string): string | undefined {
   return fromBinary(ErrorInfoSchema, bytes.subarray(offset, offset + length)).code;
 }
 
-/** gRPC's 2 and 13 and Connect's names of them: what nobody has thought of. */
-const untold: readonly (string | number)[] = [2, 13, "unknown", "internal", 500, 0];
+const known: readonly (string | undefined)[] = errorCodes;
 
-function judge(outcome: Outcome): string | undefined {
+/** What is wrong with an answer. A refusal says why with a code of ours, whoever refuses. */
+function judge(outcome: Outcome, { methodKind }: DescMethod): string | undefined {
+  // A stream that has nothing to say does not even begin to answer.
+  if (outcome.givenUp) return methodKind === "unary" ? "no answer" : undefined;
   const failure = failureOf(outcome);
   if (failure === undefined) return undefined;
   const { status, code, message } = failure;
   if (code === "INTERNAL") return `INTERNAL: ${message}`;
-  if (code === undefined && untold.includes(status)) return `${status} without a code: ${message}`;
-  return undefined;
+  return known.includes(code) ? undefined : `${status} with the code ${code}: ${message}`;
 }
 
 /** Resident memory of the daemon, MiB. */
@@ -150,29 +172,97 @@ const rss = (): number =>
   ) / 1024;
 
 /** Requests over one session; a server may end one that has broken the protocol often enough. */
-const perSession = 120;
+const perSession = Math.min(perMethod, 120);
 
-async function fuzz(method: DescMethod, random: Random): Promise<string[]> {
-  const wrong: string[] = [];
-  for (let done = 0; done < perMethod; done += perSession) {
-    const session = connectHttp2("http://podnet", {
-      createConnection: () => connect(rig.daemon.socket),
-    });
-    session.on("error", () => {});
+const openSession = (to: Rig): ClientHttp2Session => {
+  const session = connectHttp2("http://podnet", {
+    createConnection: () => connect(to.daemon.socket),
+  });
+  session.on("error", () => {});
+  return session;
+};
+
+/** A request as a fixture of the corpus holds it, its body in base64. */
+interface Fixture extends Omit<FuzzRequest, "body"> {
+  readonly body: string;
+}
+
+const asFixture = ({ path, headers, body }: FuzzRequest): string =>
+  JSON.stringify({ path, headers, body: Buffer.from(body).toString("base64") });
+
+interface Tally {
+  readonly wrong: string[];
+  requests: number;
+  refused: number;
+  givenUp: number;
+}
+
+async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
+  const tally: Tally = { wrong: [], requests: 0, refused: 0, givenUp: 0 };
+  const to = rigFor(method);
+  const beginMs = method.methodKind === "unary" ? unaryPatienceMs : 10 * patienceMs;
+  const lanes = method.name === "Down" ? 1 : 8;
+  while (tally.requests < perMethod) {
+    const session = openSession(to);
     const lane = async (): Promise<void> => {
-      for (let i = 0; i < perSession / 8; i++) {
+      for (let i = 0; i < perSession / lanes && !session.closed; i++) {
         const request = randomRequest(method, random);
-        const found = judge(await send(session, request));
+        tally.requests++;
+        const outcome = await send(session, request, beginMs);
+        // A down that has happened takes the session with it.
+        if (outcome.status === 0 && method.name === "Down") break;
+        const found = judge(outcome, method);
+        if (outcome.givenUp) tally.givenUp++;
+        else if (failureOf(outcome) !== undefined) tally.refused++;
         if (found === undefined) continue;
-        const body = Buffer.from(request.body).toString("base64").slice(0, 2000);
-        wrong.push(`${found}\n${JSON.stringify({ ...request, body })}`);
+        const file = writeFound("crash", "api-rpc", Buffer.from(asFixture(request)));
+        tally.wrong.push(`${found}\n${file}\n${asFixture(request).slice(0, 2000)}`);
       }
     };
-    await Promise.all(Array.from({ length: 8 }, lane));
+    await Promise.all(Array.from({ length: lanes }, lane));
     session.destroy();
+    if (changing.includes(method.name)) await tidy(to, method.name === "Down");
   }
-  return wrong;
+  return tally;
 }
+
+/** Takes away what has come to be, and leaves one pod again; a daemon that was taken down starts again. */
+async function tidy(to: Rig, mayHaveEnded: boolean): Promise<void> {
+  if (mayHaveEnded && (await ended(to))) await to.restart("stop");
+  const { pods } = await to.client.pods.list({});
+  await Promise.all(
+    pods.map(async ({ id, name }) => {
+      if (name !== "one") await to.client.pods.delete({ idOrName: id, force: true });
+    }),
+  );
+  if (!pods.some(({ name }) => name === "one")) await create(to.client, "one");
+}
+
+/** Whether the daemon ends or has ended: one that ends takes no connections any more. */
+const ended = (to: Rig): Promise<boolean> =>
+  to.client.node.info({}, { timeoutMs: 20_000 }).then(
+    () => false,
+    () => true,
+  );
+
+test.serial("what once was answered without a code is refused with one", async (t) => {
+  const found = fixtures("api-rpc");
+  t.true(found.length > 0);
+  const session = openSession(throwaway);
+  for (const { file, bytes } of found) {
+    const { body, ...asked } = JSON.parse(Buffer.from(bytes).toString()) as Fixture;
+    const request = { ...asked, body: Buffer.from(body, "base64") };
+    const method = methods.find(
+      ({ parent, name }) => asked.path.split("?")[0] === `/${parent.typeName}/${name}`,
+    );
+    if (method === undefined) throw new Error(`${file} asks for a method there is not`);
+    const outcome = await send(session, request, unaryPatienceMs);
+    t.is(judge(outcome, method), undefined, file);
+    t.not(failureOf(outcome), undefined, file);
+  }
+  session.destroy();
+  await tidy(throwaway, false);
+});
 
 for (const method of methods) {
   const name = `${method.parent.name}.${method.name}`;
@@ -182,21 +272,24 @@ for (const method of methods) {
       t.timeout(3_600_000);
       t.log(`PODNET_SEED=${seed}`);
       const random = new Random(seed + methods.indexOf(method));
-      const wrong = await fuzz(method, random);
+      const { wrong, requests, refused, givenUp } = await fuzz(method, random);
+      t.log(`${requests} requests, ${refused} refused, ${givenUp} given up`);
       t.deepEqual(
         wrong.slice(0, 3),
         [],
         `PODNET_SEED=${seed}: ${wrong.length} answers are not typed`,
       );
-      t.is(rig.daemon.process.exitCode, null, `PODNET_SEED=${seed} ended podnetd`);
+      t.is(rigFor(method).daemon.process.exitCode, null, `PODNET_SEED=${seed} ended podnetd`);
     },
   );
 }
 
 test.serial("after all of it podnetd is as it was: alive, small, its pod running", async (t) => {
   t.regex(await rig.daemon.podnet("info"), /^You +uid 0, gid 0: admin$/m);
+  t.regex(await rig.daemon.podnet("list"), /^one .* running /m);
   t.true(rss() < 512, `${rss()} MiB`);
-  const log = rig.daemon.log();
-  t.notRegex(log, /"code":"INTERNAL"/);
-  for (const line of log.trim().split("\n")) t.notThrows(() => JSON.parse(line) as unknown, line);
+  for (const log of [rig.daemon.log(), throwaway.daemon.log()]) {
+    t.notRegex(log, /"code":"INTERNAL"/);
+    for (const line of log.trim().split("\n")) t.notThrows(() => JSON.parse(line) as unknown, line);
+  }
 });
