@@ -37,6 +37,11 @@ export class Journal {
     this.transact(event.kind, (emit) => emit(event));
   }
 
+  /** Readers there are now. */
+  get readers(): number {
+    return this.#readers.size;
+  }
+
   /** Cursor of the newest event. */
   get newest(): number {
     return eventBounds(this.#db).newest;

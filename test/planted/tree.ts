@@ -1,73 +1,109 @@
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
+import { promisify } from "node:util";
+import type { Fault } from "./fault.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
-
-/** A fault to plant: one piece of one file, written differently. */
-export interface Fault {
-  /** What is missing or wrong with it, in words. */
-  readonly name: string;
-  readonly file: string;
-  /** Must stand in the file exactly once. */
-  readonly find: string;
-  readonly put: string;
-  /** Who has to notice. */
-  readonly noticedBy: { readonly file: string; readonly title: string };
-}
 
 export interface Outcome {
   readonly failed: boolean;
   readonly output: string;
 }
 
+/** What is built of the sources, below build/, and by what. */
+const builds = { jail: "build-jail", agent: "build-agent", image: "build-image" } as const;
+
+/** Longest a test may take, and a build, milliseconds. */
+const limitMs = 240_000;
+
 /** A copy of the sources in which faults are planted, so that nobody else ever runs them. */
 export class Tree implements Disposable {
   readonly #directory: string;
 
-  constructor() {
-    this.#directory = path.join(top, "build", `planted-${process.pid}`);
-    mkdirSync(this.#directory, { recursive: true });
+  constructor(name: string) {
+    this.#directory = path.join(top, "build", `planted-${process.pid}-${name}`);
+    mkdirSync(path.join(this.#directory, "build"), { recursive: true });
     const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: top, encoding: "utf8" });
-    for (const file of tracked.split("\0").filter((name) => name !== ""))
+    for (const file of tracked.split("\0").filter((each) => each !== ""))
       cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });
-    for (const shared of ["node_modules", "build"])
-      symlinkSync(path.join(top, shared), path.join(this.#directory, shared));
+    this.#share("node_modules");
+    for (const name of readdirSync(path.join(top, "build"))) {
+      if (name in builds) this.#shareBuilt(name as keyof typeof builds);
+      else if (!name.startsWith("planted-")) this.#share(`build/${name}`);
+    }
   }
 
   /** Runs one test with the fault in place, and takes the fault out again. */
-  async run(fault: Fault): Promise<Outcome> {
-    const file = path.join(this.#directory, fault.file);
-    const source = readFileSync(file, "utf8");
-    const places = source.split(fault.find).length - 1;
-    if (places !== 1)
-      throw new Error(`"${fault.find}" stands ${places} times in ${fault.file}: plant it anew`);
-    writeFileSync(
+  async run({ file, find, put, build, noticedBy }: Fault): Promise<Outcome> {
+    const source = this.#read(file);
+    const places = source.split(find).length - 1;
+    if (places !== 1) throw new Error(`"${find}" stands ${places} times in ${file}: plant it anew`);
+    this.#write(
       file,
-      source.replace(fault.find, () => fault.put),
+      source.replace(find, () => put),
     );
     try {
-      return await this.#test(fault.noticedBy);
+      if (build !== undefined) await this.#build(build);
+      return await this.#test(noticedBy);
     } finally {
-      writeFileSync(file, source);
+      this.#write(file, source);
+      if (build !== undefined) this.#shareBuilt(build);
     }
   }
 
   async #test({ file, title }: Fault["noticedBy"]): Promise<Outcome> {
     // ava reads * and ! in a pattern; a title is meant word for word, as far as its patterns allow.
     const match = title.replace(/[!*]/g, "*");
-    const child = spawn("scripts/ava", ["--timeout=60s", `--match=${match}`, file], {
+    const child = spawn("scripts/ava", ["--timeout=200s", `--match=${match}`, file], {
       cwd: this.#directory,
       stdio: ["ignore", "pipe", "pipe"],
     });
     let output = "";
     for (const stream of [child.stdout, child.stderr])
-      stream.on("data", (chunk: Buffer) => (output += chunk.toString()));
-    const limit = setTimeout(() => child.kill("SIGKILL"), 120_000);
-    const [code] = (await once(child, "close")) as [number | null];
+      stream.on("data", (chunk: Buffer) => {
+        output += chunk.toString();
+      });
+    const limit = setTimeout(() => child.kill("SIGKILL"), limitMs);
+    await once(child, "close");
     clearTimeout(limit);
-    return { failed: code !== 0, output };
+    // The test meant has failed, and not something before it: a tree that does not even load fails as well.
+    return { failed: output.includes(`✘ [fail]: ${title}`), output };
+  }
+
+  async #build(what: keyof typeof builds): Promise<void> {
+    const program = path.join(this.#directory, "scripts", builds[what]);
+    await promisify(execFile)(program, { cwd: this.#directory, timeout: limitMs });
+  }
+
+  #share(name: string): void {
+    symlinkSync(path.join(top, name), path.join(this.#directory, name));
+  }
+
+  /** As it is here, file by file: a build puts others in their place. (A key would be written through its link.) */
+  #shareBuilt(what: keyof typeof builds): void {
+    const directory = path.join("build", what);
+    rmSync(path.join(this.#directory, directory), { recursive: true, force: true });
+    mkdirSync(path.join(this.#directory, directory));
+    for (const name of readdirSync(path.join(top, directory)))
+      if (!name.endsWith(".key")) this.#share(path.join(directory, name));
+  }
+
+  #read(file: string): string {
+    return readFileSync(path.join(this.#directory, file), "utf8");
+  }
+
+  #write(file: string, text: string): void {
+    writeFileSync(path.join(this.#directory, file), text);
   }
 
   [Symbol.dispose](): void {

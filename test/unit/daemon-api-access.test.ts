@@ -130,6 +130,12 @@ test("each role does what it is for, and no more", (t) => {
   }
 });
 
+test("a method that is not in the table is for administrators", (t) => {
+  const unknown = { parent: { typeName: "podnet.v1.PodService" }, localName: "burn" } as DescMethod;
+  t.is(roleFor(unknown), "admin");
+  t.is(roleFor({ ...unknown, parent: { typeName: "other.Service" } } as DescMethod), "admin");
+});
+
 test("root and the daemon's own user have every role, and nobody is taken for them", (t) => {
   const nobody = { viewer: [], operator: [], admin: [] };
   const unix = (uid: number, gid: number, ...groups: number[]): Peer => ({

@@ -190,6 +190,19 @@ test("a caller on the unix socket is known by its process and user", async (t) =
   for (const peer of api.peers) t.like(peer, { kind: "unix", uid: process.getuid?.() });
 });
 
+test("every text of an answer is one that may be shown, in streams too", async (t) => {
+  const hostile = "\u001b[2J\u202eevil\u009b";
+  const escaped = /"\\\\u001b\[2J\\\\u202eevil\\\\u009b"/;
+  await using api = await serve(undefined, undefined, {
+    info: () => ({ version: hostile }),
+    down: () => ({ removed: [hostile] }),
+  });
+  for (const method of ["Info", "Down"]) {
+    const url = `http://podnet/podnet.v1.NodeService/${method}`;
+    t.regex(await curl(api.socket, ...json, "-d", "{}", url), escaped, method);
+  }
+});
+
 test("unknown fields and bodies too large are refused with a typed error", async (t) => {
   await using api = await serve();
   const url = "http://podnet/podnet.v1.NodeService/Info";

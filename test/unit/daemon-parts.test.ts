@@ -111,6 +111,19 @@ test("a reader that is too slow, or comes too late, is told to list anew", async
   await t.throwsAsync(log.watch(5000, stop.signal).next(), { code: "EVENTS_LOST" });
 });
 
+test("a reader that has left is not told any more", async (t) => {
+  const log = journal();
+  const stop = new AbortController();
+  log.emit(event("first"));
+  for (let i = 0; i < 3; i++) {
+    const reader = log.watch(0, stop.signal);
+    await reader.next();
+    t.is(log.readers, 1);
+    await reader.return(undefined);
+    t.is(log.readers, 0);
+  }
+});
+
 test("a queue gives what was pushed, up to its end", async (t) => {
   const queue = new PushQueue<number>();
   queue.push(1);

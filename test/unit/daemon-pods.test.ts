@@ -1,3 +1,5 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
@@ -261,6 +263,23 @@ test("a delete that cannot be finished after a restart is tried again until noth
   for (let i = 0; i < 400 && node.pods.list().length > 0; i++)
     await new Promise((resolve) => setTimeout(resolve, 10));
   t.deepEqual(node.pods.list(), []);
+  await node.pods.close(0);
+});
+
+test("a machine without a row is ended at the next start", async (t) => {
+  const config = configuration({});
+  for (const name of ["aaaaaaaaaaaa", "no machine's name"])
+    mkdirSync(join(config.podsDir, name), { recursive: true });
+  using node = openNode(config);
+  const { id } = await node.create();
+  mkdirSync(join(config.podsDir, id));
+  node.calls.length = 0;
+  await node.pods.recover("b");
+  t.deepEqual(
+    node.calls.filter((call) => call === "reap"),
+    ["reap", "reap"],
+    "its own, which has ended, and the one without a row",
+  );
   await node.pods.close(0);
 });
 

@@ -82,6 +82,27 @@ test("the guest is told before its NICs are plugged", async (t) => {
   t.is(stage.live.taps.size, 0);
 });
 
+test("a clone is woken, and no other; each with randomness of its own", async (t) => {
+  const drawn: (string | undefined)[] = [];
+  for (const asleep of [true, true, false]) {
+    const stage = scene();
+    const { openGuest } = stage.host;
+    Object.assign(stage.vm, { asleep });
+    Object.assign(stage.host, {
+      openGuest: (options: Parameters<typeof openGuest>[0]) => {
+        drawn.push(options.wake?.awakening().entropy);
+        return openGuest(options);
+      },
+    });
+    t.is((await up(stage)).kind, "up");
+  }
+  const [one, other, none] = drawn;
+  t.regex(one ?? "", /^[0-9a-f]{128}$/);
+  t.regex(other ?? "", /^[0-9a-f]{128}$/);
+  t.not(one, other);
+  t.is(none, undefined);
+});
+
 const failures: readonly (readonly [string, string])[] = [
   ["open tap1", "tap.open"],
   ["ensure", "port.attach"],

@@ -12,6 +12,7 @@ import { eventBounds, eventLimit, eventsAfter, insertEvent } from "../../daemon/
 import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
+import { insertPod, type PodState, setPodState, uidsOfPods } from "../../daemon/store/pods.ts";
 import {
   finishRequestsOf,
   getRequest,
@@ -120,6 +121,17 @@ test("an address is held by one owner, then rests, then may change hands", (t) =
   freeLease(db, network.name, ip, 5);
   pruneLeases(db, 6);
   t.deepEqual(listLeases(db, network.name), []);
+});
+
+test("the users of pods are theirs whether these run or not", (t) => {
+  using db = Database.openIn(directory());
+  for (const [i, state] of ["running", "stopped", "failed", "creating"].entries()) {
+    const plan = { podId: `p${i}`, name: `n${i}`, vm: { jail: { uid: 5000 + i } } };
+    insertPod(db, plan as never, {} as never, 0);
+    setPodState(db, plan.podId as never, { state: state as PodState }, 1);
+  }
+  insertPod(db, { podId: "open", name: "open", vm: {} } as never, {} as never, 0);
+  t.deepEqual(uidsOfPods(db), new Set([5000, 5001, 5002, 5003]));
 });
 
 test("events are numbered without gap or reuse, and bounded", (t) => {

@@ -22,7 +22,19 @@ function openLeft(schema: number): Node {
   return openNode(config);
 }
 
+/** Tables and indexes as they are made, but for how that is written. */
+const schemaOf = (node: Node): string[] =>
+  node.db
+    .all("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+    .map(({ sql }) => String(sql).replaceAll(/\s+/g, " "));
+
 for (let schema = 1; schema <= migrations.length; schema++) {
+  test(`a state of schema ${schema} becomes what one made today is`, (t) => {
+    using old = openLeft(schema);
+    using fresh = openNode(configuration({}));
+    t.deepEqual(schemaOf(old), schemaOf(fresh));
+  });
+
   test(`a state of schema ${schema} is brought up to date, and every plan in it is read`, (t) => {
     using node = openLeft(schema);
     t.is(node.db.get("PRAGMA user_version")?.["user_version"], migrations.length);

@@ -9,6 +9,8 @@ import type { Tap } from "../../../linux/tun.ts";
 /** A host that does nothing and tells of it. */
 export interface PlayedHost {
   readonly host: Host;
+  /** The machine that is started. */
+  readonly vm: RunningVm;
   /** Each call, by name and object, in order. */
   readonly calls: string[];
   /** Calls that fail from now on, by how their names begin. */
@@ -97,7 +99,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     recordRun: () => played.calls.push("record"),
     timeouts: { readyMs: 1000, stopMs: 1000 },
   } as unknown as Host;
-  return Object.assign(played, { host });
+  return Object.assign(played, { host, vm });
 }
 
 const aborted = (signal: AbortSignal): Promise<never> =>

@@ -1,0 +1,37 @@
+/** What is taken away by a fault. */
+export type Kind =
+  /** A step of an undo, or its going on. */
+  | "undo"
+  /** What keeps two from doing the same at once. */
+  | "lock"
+  /** A length, a count or a time that somebody else could exceed. */
+  | "bound"
+  /** Something held that is to be let go of. */
+  | "release"
+  /** What tells ours from others', and one of ours from another. */
+  | "mark"
+  /** The order in which something becomes durable, and what is remembered. */
+  | "record"
+  /** Who may do what, and what a machine is shut in by. */
+  | "access"
+  /** How a text may be shown. */
+  | "escape"
+  /** What is noticed, and put right. */
+  | "repair";
+
+/** A fault to plant: one piece of one file, written differently. */
+export interface Fault {
+  readonly kind: Kind;
+  /** What is missing or wrong with it, in words. */
+  readonly name: string;
+  readonly file: string;
+  /** Must stand in the file exactly once. */
+  readonly find: string;
+  readonly put: string;
+  /** What has to be built of the sources for the fault to be in it. */
+  readonly build?: "jail" | "agent" | "image";
+  /** Who has to notice. */
+  readonly noticedBy: { readonly file: string; readonly title: string };
+  /** That takes more than some three seconds: for complete runs alone. */
+  readonly slow?: true;
+}

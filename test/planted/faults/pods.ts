@@ -1,0 +1,297 @@
+import type { Fault } from "../fault.ts";
+
+const steps = "test/unit/daemon-steps.test.ts";
+const pods = "test/unit/daemon-pods.test.ts";
+const standIns = "test/vm/standin-killed.test.ts";
+const failingTap = {
+  file: steps,
+  title: 'when "open tap1" fails everything is undone and the step is named',
+};
+const failingReady = {
+  file: steps,
+  title: 'when "ready" fails everything is undone and the step is named',
+};
+const asData = { file: steps, title: "a plan's steps and their undo are data" };
+
+/** A pod's life: its undo step by step, its lock, its recovery. */
+export const podFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "the undo leaves ports on their bridge until their machine has ended",
+    file: "daemon/pod/steps.ts",
+    find: '...(length === 0 ? [] : [{ kind: "port.detach" } as const]),',
+    put: "",
+    noticedBy: asData,
+  },
+  {
+    kind: "undo",
+    name: "the undo forgets the machine",
+    file: "daemon/pod/steps.ts",
+    find: '{ kind: "vm.stop" },\n    { kind: "tap.close" }',
+    put: '{ kind: "tap.close" }',
+    noticedBy: asData,
+  },
+  {
+    kind: "undo",
+    name: "links and neighbours of a pod are not forgotten",
+    file: "daemon/pod/undo.ts",
+    find: "await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));",
+    put: "void [live, host];",
+    noticedBy: failingTap,
+  },
+  {
+    kind: "undo",
+    name: "a machine that no connection knows of is not reaped",
+    file: "daemon/pod/undo.ts",
+    find: "await host.driver.reap(live.record, live.plan.vm);",
+    put: "",
+    noticedBy: failingTap,
+  },
+  {
+    kind: "release",
+    name: "taps of a failed create stay open",
+    file: "daemon/pod/undo.ts",
+    find: "await everyOne(taps.map((tap) => tap.close()));",
+    put: "await everyOne([]);",
+    noticedBy: failingTap,
+  },
+  {
+    kind: "release",
+    name: "the guest's channel of a failed create stays open",
+    file: "daemon/pod/undo.ts",
+    find: "await guest.close();",
+    put: "",
+    noticedBy: failingReady,
+  },
+  {
+    kind: "release",
+    name: "a tap stays open beside the copy its QEMU has",
+    file: "daemon/pod/actions.ts",
+    find: "await tap.close();",
+    put: "",
+    noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
+  },
+  {
+    kind: "undo",
+    name: "the undo ends at its first failure",
+    file: "daemon/pod/undo.ts",
+    find: "failures.push(toPodnetError(thrown).with({ step: step.kind }));",
+    put: "failures.push(toPodnetError(thrown).with({ step: step.kind }));\n      break;",
+    noticedBy: { file: steps, title: 'taking down goes on past a failing "stop" and tells of it' },
+  },
+  {
+    kind: "undo",
+    name: "one tap that cannot be closed keeps the others open",
+    file: "daemon/pod/undo.ts",
+    find: "const failed = (await Promise.allSettled(all)).find(",
+    put: "const failed = (await Promise.all(all.map((each) => each.then(() => ({ status: 'fulfilled' as const }))))).find(",
+    noticedBy: {
+      file: steps,
+      title: 'taking down goes on past a failing "detach tap0" and tells of it',
+    },
+  },
+  {
+    kind: "undo",
+    name: "errors of the undo hide the first one",
+    file: "daemon/pod/run-steps.ts",
+    find: "const error = toPodnetError(first);",
+    put: "const error = toPodnetError(others.at(-1) ?? first);",
+    noticedBy: {
+      file: steps,
+      title:
+        "when undoing fails too, the first error keeps its word and the others stand behind it",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a pod whose running cannot be written down runs on",
+    file: "daemon/pod/bring-up.ts",
+    find: "commit(ordered());",
+    put: "try {\n      commit(ordered());\n    } catch {}",
+    noticedBy: { file: steps, title: "what cannot be made durable did not happen" },
+  },
+  {
+    kind: "undo",
+    name: "a caller's end does not end its create",
+    file: "daemon/pod/bring-up.ts",
+    find: "const stop = AbortSignal.any([signal, live.ended.signal]);",
+    put: "const stop = AbortSignal.any([live.ended.signal]);\n    void signal;",
+    noticedBy: { file: steps, title: "a caller that gives up is the reason, at whatever step" },
+  },
+  {
+    kind: "record",
+    name: "a machine is started before its pod is written down",
+    file: "daemon/pod/pods.ts",
+    find: "this.#parts.records.claim(plan, asked.spec, request);\n    return await",
+    put: "queueMicrotask(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
+    noticedBy: {
+      file: pods,
+      title: "nothing happens on the host before what allows to undo it is stored",
+    },
+  },
+  {
+    kind: "record",
+    name: "a machine is not written down before more is built on it",
+    file: "daemon/pod/actions.ts",
+    find: "host.recordRun(live.plan, vm.record);",
+    put: "",
+    noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
+  },
+  {
+    kind: "lock",
+    name: "a pod's lock lets everybody in",
+    file: "daemon/keyed-lock.ts",
+    find: "const mine = before.then(body, body);",
+    put: "void before;\n    const mine = body();",
+    noticedBy: {
+      file: "test/unit/daemon-parts.test.ts",
+      title: "one key is worked on by one at a time and in order, different keys side by side",
+    },
+  },
+  {
+    kind: "release",
+    name: "a pod's lock is kept for ever",
+    file: "daemon/keyed-lock.ts",
+    find: "if (this.#last.get(key) === mine) this.#last.delete(key);",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon-parts.test.ts",
+      title: "one key is worked on by one at a time and in order, different keys side by side",
+    },
+  },
+  {
+    kind: "lock",
+    name: "two starts of one pod work at once",
+    file: "daemon/pod/pods.ts",
+    find: "const { id } = this.find(idOrName);\n    return await this.#locks.run(id, async () => {",
+    put: "const { id } = this.find(idOrName);\n    return await (async (_: unknown, body: () => Promise<PodRow>) => body())(id, async () => {",
+    noticedBy: {
+      file: pods,
+      title: "a start that waits for another is refused when the daemon ends meanwhile",
+    },
+  },
+  {
+    kind: "bound",
+    name: "all pods are taken over at once",
+    file: "daemon/pod/recover.ts",
+    find: "const together = 16;",
+    put: "const together = 1000;",
+    noticedBy: { file: pods, title: "pods are taken over sixteen at a time at most" },
+  },
+  {
+    kind: "repair",
+    name: "a pod whose recovery fails is not tried again",
+    file: "daemon/pod/recover.ts",
+    find: "keepTrying(row, notYet, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));",
+    put: "",
+    noticedBy: {
+      file: pods,
+      title:
+        "a machine that cannot be reached yet is tried again, and not called failed while it may run",
+    },
+  },
+  {
+    kind: "undo",
+    name: "what is left of a delete is let go of when its recovery fails",
+    file: "daemon/pod/recover.ts",
+    find: 'case "deleting": {\n      const failures = await takeDown(row, recovery);\n      if (failures.length > 0) throw failures[0];',
+    put: 'case "deleting": {\n      await takeDown(row, recovery);',
+    noticedBy: {
+      file: pods,
+      title:
+        "a delete that cannot be finished after a restart is tried again until nothing is left",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a create that was cut short is not undone at the next start",
+    file: "daemon/pod/recover.ts",
+    find: 'case "creating": {\n      const failures = await takeDown(row, recovery);',
+    put: 'case "creating": {\n      const failures: readonly Error[] = [];',
+    noticedBy: {
+      file: "test/unit/daemon-upgrade.test.ts",
+      title:
+        "the pods of a state of schema 1 are recovered: what ran runs, what was half done is undone",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a machine without a row runs on",
+    file: "daemon/pod/recover.ts",
+    find: "await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);",
+    put: "",
+    noticedBy: { file: pods, title: "a machine without a row is ended at the next start" },
+  },
+  {
+    kind: "mark",
+    name: "a process is known by its pid alone",
+    file: "linux/proc.ts",
+    find: "if (fields === undefined || fields[19] !== startTime) return false;",
+    put: "void startTime;\n  if (fields === undefined) return false;",
+    noticedBy: {
+      file: "test/unit/linux-proc.test.ts",
+      title: "a process is told by pid and start time",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a process of another boot is taken for the machine",
+    file: "hypervisor/qemu/process.ts",
+    find: "return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);",
+    put: "return isSameProcess(record.pid, record.startTime);",
+    noticedBy: {
+      file: standIns,
+      title:
+        "a creating pod's pid that is a process which began at the same time of another boot: never signalled",
+    },
+    slow: true,
+  },
+  {
+    kind: "mark",
+    name: "whatever has a machine's pid is signalled",
+    file: "hypervisor/qemu/process.ts",
+    find: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
+    put: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {',
+    noticedBy: {
+      file: standIns,
+      title: "a deleting pod's pid that is a process which began at another time: never signalled",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "the record of a machine that was not there is kept, and none is looked for",
+    file: "hypervisor/qemu/driver.ts",
+    find: "const unrecorded = findProcess(plan);",
+    put: "const unrecorded = undefined as ReturnType<typeof findProcess>;",
+    noticedBy: {
+      file: "test/vm/hypervisor-process.test.ts",
+      title: "reap finds a VM whose record was never written",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a call of the host's lies outside of a crossing",
+    file: "daemon/lock.ts",
+    find: 'cross("file", "make state directory", () =>\n      mkdirSync(stateDir, { recursive: true, mode: 0o700 }),\n    );',
+    put: "mkdirSync(stateDir, { recursive: true, mode: 0o700 });",
+    noticedBy: {
+      file: "test/crash/strace.test.ts",
+      title: "strace shows no call of podnetd outside of a crossing, with stand-in machines",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a pod is said to run before it does",
+    file: "daemon/pod/bring-up.ts",
+    find: "await runFlow(createSteps(live.plan), { live, host, progress: noted, elapsed }, stop);\n    commit(ordered());",
+    put: "commit(ordered());\n    await runFlow(createSteps(live.plan), { live, host, progress: noted, elapsed }, stop);",
+    noticedBy: {
+      file: "test/crash/order.test.ts",
+      title: "no step begins before its row is durable, and no row goes before what it stands for",
+    },
+    slow: true,
+  },
+];
