@@ -6,9 +6,6 @@ import { maxRequestBytes } from "./service.ts";
 /** Flags and length of a message in a stream or in gRPC, bytes. */
 const headBytes = 5;
 const compressed = 1;
-/** Of Connect and of gRPC-Web: what follows is no message but the end of them. */
-const ends: readonly number[] = [2, 0x80];
-
 /**
  * A request's body, message by message, each of them looked at before Connect 2.2.0 sees it: what cannot be read it calls
  * an internal error, without a code of ours. Of a message too large no more is read than its length.
@@ -63,11 +60,9 @@ async function* envelopes(
       if (pending.length < headBytes + length) break;
       const envelope = pending.subarray(0, headBytes + length);
       pending = pending.subarray(envelope.length);
-      if (!ends.includes(flags)) {
-        messages++;
-        if (one && messages > 1) throw notOne("more than one message");
-        check(envelope.subarray(headBytes));
-      }
+      messages++;
+      if (one && messages > 1) throw notOne("more than one message");
+      check(envelope.subarray(headBytes));
       yield envelope;
     }
   }
@@ -85,13 +80,14 @@ const notOne = (what: string): Error =>
 
 function checkHead(flags: number, length: number): void {
   if (length > maxRequestBytes) throw tooLarge();
-  if (flags === 0 || ends.includes(flags)) return;
+  if (flags === 0) return;
+  // (Ends of streams, Connect's 2 and gRPC-Web's 128, are sent by servers alone.)
   throw refusal(
-    (flags & ~compressed) === 0 || ends.includes(flags & ~compressed)
+    flags === compressed
       ? new PodnetError("UNSUPPORTED", "Compressed messages are not taken", {
           hint: "Send them as they are",
         })
-      : new PodnetError("INVALID_ARGUMENT", `A message has flags ${flags}, which do not exist`),
+      : new PodnetError("INVALID_ARGUMENT", `A message has flags ${flags}, which no request has`),
   );
 }
 
