@@ -266,6 +266,19 @@ test("a delete that cannot be finished after a restart is tried again until noth
   await node.pods.close(0);
 });
 
+test("a create that was cut short is undone at the next start", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
+  using node = openNode(config);
+  node.db.run("UPDATE pods SET state = 'creating', established = 0");
+  await node.pods.recover("b");
+  t.deepEqual(node.pods.list(), []);
+  const [detach, ...others] = node.calls;
+  t.regex(detach ?? "", /^detach pn/);
+  t.deepEqual(others, ["reap", "remove"]);
+  await node.pods.close(0);
+});
+
 test("a machine without a row is ended at the next start", async (t) => {
   const config = configuration({});
   for (const name of ["aaaaaaaaaaaa", "no machine's name"])

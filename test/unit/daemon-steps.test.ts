@@ -75,7 +75,7 @@ test("the guest is told before its NICs are plugged", async (t) => {
   const result = await up(stage);
   t.is(result.kind, "up");
   const at = (call: string): number => stage.calls.indexOf(call);
-  t.true(at("record") < at("ready"));
+  t.true(at("start") < at("record") && at("record") < at("ready"));
   t.true(at("configure") < at("plug nic0"));
   t.true(at("plug nic0") < at("close tap0") && at("close tap0") < at("plug nic1"));
   t.deepEqual([...stage.live.plugged], [0, 1]);

@@ -81,10 +81,15 @@ export const podFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "one tap that cannot be closed keeps the others open",
+    name: "one port that cannot leave its bridge keeps the others on it",
     file: "daemon/pod/undo.ts",
-    find: "const failed = (await Promise.allSettled(all)).find(",
-    put: "const failed = (await Promise.all(all.map((each) => each.then(() => ({ status: 'fulfilled' as const }))))).find(",
+    find: `await everyOne(
+      live.plan.ports.ports.map(({ tap }) =>
+        host.network.detach({ pod: live.plan.podId, tap }, signal),
+      ),
+    );`,
+    put: `for (const { tap } of live.plan.ports.ports)
+      await host.network.detach({ pod: live.plan.podId, tap }, signal);`,
     noticedBy: {
       file: steps,
       title: 'taking down goes on past a failing "detach tap0" and tells of it',
@@ -123,7 +128,7 @@ export const podFaults: readonly Fault[] = [
     name: "a machine is started before its pod is written down",
     file: "daemon/pod/pods.ts",
     find: "this.#parts.records.claim(plan, asked.spec, request);\n    return await",
-    put: "queueMicrotask(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
+    put: "setImmediate(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
     noticedBy: {
       file: pods,
       title: "nothing happens on the host before what allows to undo it is stored",
@@ -169,6 +174,7 @@ export const podFaults: readonly Fault[] = [
       file: pods,
       title: "a start that waits for another is refused when the daemon ends meanwhile",
     },
+    slow: true,
   },
   {
     kind: "bound",
@@ -208,11 +214,7 @@ export const podFaults: readonly Fault[] = [
     file: "daemon/pod/recover.ts",
     find: 'case "creating": {\n      const failures = await takeDown(row, recovery);',
     put: 'case "creating": {\n      const failures: readonly Error[] = [];',
-    noticedBy: {
-      file: "test/unit/daemon-upgrade.test.ts",
-      title:
-        "the pods of a state of schema 1 are recovered: what ran runs, what was half done is undone",
-    },
+    noticedBy: { file: pods, title: "a create that was cut short is undone at the next start" },
   },
   {
     kind: "undo",

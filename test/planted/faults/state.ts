@@ -69,7 +69,7 @@ export const stateFaults: readonly Fault[] = [
     name: "an empty state is taken for a new one",
     file: "daemon/store/found.ts",
     find: 'if (statSync(file).size === 0) throw new Error("the file is empty");',
-    put: "",
+    put: "if (statSync(file).size === 0) return;",
     noticedBy: damage("it is empty"),
   },
   {
