@@ -19,18 +19,35 @@ export class Journal {
     this.#clock = clock;
   }
 
-  /** Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. */
-  transact<T>(what: string, body: (emit: (event: NewEvent) => void) => T): T {
+  /**
+   * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. Should
+   * anything throw although the transaction is there, it counts: whoever called would act on what no row says.
+   */
+  transact(what: string, body: (emit: (event: NewEvent) => void) => void): void {
     const emitted: EventRow[] = [];
-    const result = this.#db.transaction(
-      () =>
-        body((event) => {
-          emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
-        }),
-      what,
-    );
+    try {
+      this.#db.transaction(
+        () =>
+          body((event) => {
+            emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
+          }),
+        what,
+      );
+    } catch (thrown) {
+      if (!this.#committed(emitted.at(-1))) throw thrown;
+    }
     for (const event of emitted) for (const tell of this.#readers) tell(event);
-    return result;
+  }
+
+  /** Nothing else writes between the transaction and this look. */
+  #committed(last: EventRow | undefined): boolean {
+    if (last === undefined || this.#db.inTransaction) return false;
+    try {
+      return this.newest === last.cursor;
+    } catch {
+      // A store that cannot be read either: what threw first says so.
+      return false;
+    }
   }
 
   emit(event: NewEvent): void {

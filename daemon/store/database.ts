@@ -108,6 +108,11 @@ export class Database implements Disposable {
     }
   }
 
+  /** Whether a transaction is open, which what is done now would join. */
+  get inTransaction(): boolean {
+    return this.#depth > 0;
+  }
+
   close(): void {
     this.#statements.clear();
     // The last to close copies the log into the database.
