@@ -56,6 +56,13 @@ test.serial("a name in use is refused, whoever holds it", async (t) => {
     t.throws(() => openTap(parseIfName("br9"))),
     { details: { syscall: "TUNSETIFF" } },
   );
+  // Nobody holds this one, and anybody could attach to it.
+  await run(["ip", "tuntap", "add", "dev", "tap9", "mode", "tap", "vnet_hdr"]);
+  t.like(
+    t.throws(() => openTap(parseIfName("tap9"))),
+    { details: { errno: "EBUSY" } },
+  );
+  await run(["ip", "link", "del", "dev", "tap9"]);
   await run(["ip", "link", "del", "dev", "br9"]);
   t.is((await links()).length, 2);
 });

@@ -129,6 +129,7 @@ test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) 
     linkinfo: { info_slave_data: { isolated: true } },
   });
   t.true(port?.flags.includes("UP"));
+  t.is(readSysctl("net/ipv6/conf/tap2/addr_gen_mode"), "1", "no link-local address");
   t.is(await host.observePortCount(hyper0), 2);
   await tap3.close();
   t.is(await host.observePortCount(hyper0), 1);

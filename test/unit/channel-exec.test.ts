@@ -7,6 +7,7 @@ import {
   parseSignalProcess,
   parseWinSize,
 } from "../../guest-init/protocol/process-messages.ts";
+import type { ExecQueue } from "../../guest-init/channel/exec-queue.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
 import type { ChannelLimits } from "../../guest-init/channel/limits.ts";
 import { type GuestSession, openGuest } from "../../guest-init/channel/session.ts";
@@ -268,6 +269,8 @@ test("unread output is bounded: the channel is paused, and goes on when it is re
   await peer.output(1n);
   await finish(peer, sent);
   await new Promise((resolve) => setTimeout(resolve, 100));
+  const { cost } = session.events as ExecQueue;
+  t.true(cost >= 64 * 1024 && cost < 256 * 1024, `${cost} bytes are held`);
   let length = 0;
   for await (const event of session.events)
     if (event.kind === "stdout") length += event.data.length;

@@ -76,8 +76,14 @@ const observed: ObservedGuest = {
   agentRssKib: 1,
 };
 
-async function closes(t: ExecutionContext, { guest, closed }: Pair, code: string): Promise<void> {
+async function closes(
+  t: ExecutionContext,
+  { guest, closed }: Pair,
+  code: string,
+  why = /./,
+): Promise<void> {
   t.like(await closed, { code });
+  t.regex((await closed).message, why);
   await t.throwsAsync(guest.ping(never), { code });
 }
 
@@ -278,19 +284,19 @@ test("unknown frames are counted, and too many cut off", async (t) => {
 test("a frame longer than the limit is refused at its header", async (t) => {
   await using both = await met("ours", { controlFrame: 4096 });
   await both.peer.raw(joinBytes([u32Bytes(command.ack), u32Bytes(4097)]));
-  await closes(t, both, "AGENT_PROTOCOL");
+  await closes(t, both, "AGENT_PROTOCOL", /announced a control frame of 4097 bytes/);
 });
 
 test("a frame shorter than its header is refused", async (t) => {
   await using both = await met("ours");
   await both.peer.raw(joinBytes([u32Bytes(command.ack), u32Bytes(4)]));
-  await closes(t, both, "AGENT_PROTOCOL");
+  await closes(t, both, "AGENT_PROTOCOL", /announced a control frame of 4 bytes/);
 });
 
 test("a tty frame longer than the limit costs the channel", async (t) => {
   await using both = await met("ours");
   await both.peer.rawTty(joinBytes([u32Bytes(0), u32Bytes(1), u32Bytes(0x7fffffff)]));
-  await closes(t, both, "AGENT_PROTOCOL");
+  await closes(t, both, "AGENT_PROTOCOL", /announced a tty frame of 2147483647 bytes/);
 });
 
 for (const where of ["raw", "rawTty"] as const)

@@ -9,6 +9,7 @@ test("the boot has an id", (t) => {
 
 test("a process is told by pid and start time", async (t) => {
   const child = spawn("sleep", ["60"]);
+  t.teardown(() => child.kill());
   await once(child, "spawn");
   const pid = child.pid as number;
   const startTime = processStartTime(pid) as string;

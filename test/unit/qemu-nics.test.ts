@@ -69,8 +69,15 @@ test("a plug without an answer: the NIC may come and go while it is undone", asy
     peer.send(gone);
     return done;
   });
-  await slots(answer, async (nics, tap) => {
+  const asked: string[] = [];
+  const noted: typeof answer = (command, peer) => {
+    asked.push(command.execute);
+    return answer(command, peer);
+  };
+  await slots(noted, async (nics, tap) => {
     t.like(await t.throwsAsync(nics.plug(nic, tap, never)), { code: "QMP_TIMEOUT" });
+    const undone = asked.slice(asked.indexOf("device_add") + 1).toSorted();
+    t.deepEqual(undone, ["closefd", "device_del", "netdev_del"]);
     await t.notThrowsAsync(nics.plug(nic, tap, never), "the slot is free again");
   });
 });

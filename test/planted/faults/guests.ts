@@ -28,7 +28,10 @@ export const guestFaults: readonly Fault[] = [
     file: "guest-init/protocol/assembler.ts",
     find: "if (length < headerSize || length > limit) {",
     put: "if (length > limit) {",
-    noticedBy: { file: session, title: "a frame shorter than its header is refused" },
+    noticedBy: {
+      file: frames,
+      title: "after a frame too short the next byte begins a header",
+    },
   },
   {
     kind: "bound",
