@@ -19,6 +19,11 @@ export interface VmPlan {
   /** Kernel words added to the driver's own. */
   readonly cmdline: string;
   readonly disks: readonly DiskPlan[];
+  /**
+   * Real paths of the directories and files that kernel, initrd and disks must lie in when they are opened; absent when
+   * whoever asked for the pod may name any.
+   */
+  readonly imagesWithin?: readonly string[];
   /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
   readonly factory?: "template";
   /** The VM's own directory; every socket of `vmSockets` lives in it. */

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
@@ -53,6 +53,8 @@ export interface Config {
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
   readonly tcp: TcpConfig | undefined;
   readonly access: AccessConfig;
+  /** Where files lie that callers below admin may name. */
+  readonly imagePaths: readonly string[];
   readonly limits: ApiLimits;
   readonly network: NetworkConfig;
   readonly iptablesChain: string;
@@ -168,11 +170,21 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
       origin: group === undefined ? "default" : "socket_group",
     });
   }
+  if (!merged.has("access.image_paths"))
+    merged.set("access.image_paths", { value: usualImagePaths(merged), origin: "default" });
   const settings = configKeys.flatMap((key) => {
     const setting = merged.get(key.key);
     return setting === undefined ? [] : [[key, setting] as const];
   });
   return { config: build(merged), settings };
+}
+
+/** The root is nobody's directory of images, even where a default image lies in it. */
+function usualImagePaths(merged: Layer): readonly string[] {
+  const value = (key: string): string => merged.get(key)?.value as string;
+  const ofDefault = [value("image.kernel"), value("image.initrd")].map((path) => dirname(path));
+  const usual = [...ofDefault, join(value("state_dir"), "images"), "/usr/share/podnet"];
+  return [...new Set(usual)].filter((path) => path !== "/");
 }
 
 /** The settings as the schema types them; what may be left out without a default is optional. */
@@ -218,6 +230,7 @@ function build(merged: Layer): Config {
     logLevel: values.log_level,
     tcp: tcpConfig(values, merged, read),
     access: accessConfig(values, read),
+    imagePaths: values.access.image_paths,
     limits: limitsConfig(values.limits),
     network: networkConfig(values, read),
     iptablesChain: values.iptables_chain,

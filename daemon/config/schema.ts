@@ -29,6 +29,11 @@ export const configSchema = z.strictObject({
       "Who may create, run programs in and delete pods; the members of socket_group when not given",
     ),
     viewer: entries.describe("Who may look on only"),
+    image_paths: z
+      .array(path)
+      .describe(
+        "Directories with the kernels, initrds and disks that callers who are no admin may name; when not given that of the default image, STATE_DIR/images and /usr/share/podnet",
+      ),
   }),
   limits: z.strictObject({
     connections: count(8, 100_000).describe("Connections to the unix socket, and as many by TCP"),

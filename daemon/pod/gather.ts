@@ -1,4 +1,5 @@
-import { accessSync, constants, statSync } from "node:fs";
+import { accessSync, constants, realpathSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import {
   contains,
@@ -11,6 +12,7 @@ import {
 import type { PodId } from "../../core/names.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import { freeUid } from "../../hypervisor/jail/uids.ts";
+import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
 import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
 import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
@@ -33,6 +35,8 @@ export interface World {
   readonly addresses: Addresses;
   readonly driver: Snapshot["driver"];
   readonly confinement?: Confinement | undefined;
+  /** Whether the pod is for somebody who may name files of `access.image_paths` alone, and those of the default image. */
+  readonly imagesOnly: boolean;
   randomBytes(count: number): Uint8Array;
 }
 
@@ -41,6 +45,10 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
   const { db, config } = world;
   const nameHolder = podIdByName(db, spec.name ?? defaultPodName(podId));
   const defaultImage = { ...config.image, minMemoryMib: leastMemoryMib };
+  const { kernel, initrd } = config.image;
+  const imagesWithin = world.imagesOnly
+    ? [...new Set([...config.imagePaths, kernel, initrd].map(realPath))]
+    : undefined;
   return {
     podId,
     ...(nameHolder === undefined ? {} : { nameHolder }),
@@ -50,7 +58,11 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     freshMacs: freshMacs(spec.interfaces.length, world),
     defaultImage,
     factory: config.factory,
-    files: fileSnapshots(spec, defaultImage, world.confinement !== undefined),
+    files: fileSnapshots(spec, defaultImage, {
+      byOthers: world.confinement !== undefined,
+      imagesWithin,
+    }),
+    ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(config.network),
     driver: world.driver,
@@ -113,39 +125,54 @@ function jailSnapshot({ db, confinement }: World): Pick<Snapshot, "jail"> {
   return { jail: { confinement, uid: freeUid(confinement.uids, uidsOfPods(db)) } };
 }
 
+interface Looking {
+  /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
+  readonly byOthers: boolean;
+  readonly imagesWithin: readonly string[] | undefined;
+}
+
 function fileSnapshots(
-  spec: PodSpec,
+  { boot: { kernel, initrd, disks } }: PodSpec,
   image: ImageSnapshot,
-  confined: boolean,
+  looking: Looking,
 ): Record<string, FileSnapshot> {
-  const { kernel, initrd, disks } = spec.boot;
+  const booted = [kernel ?? image.kernel, initrd ?? image.initrd];
   // Disks are opened by podnetd, which hands them over.
   const files = [
-    ...disks.map(({ path }) => fileSnapshot(path, false)),
-    ...[kernel ?? image.kernel, initrd ?? image.initrd].map((path) => fileSnapshot(path, confined)),
+    ...disks.map(({ path }) => [path, lookAtFile(path, { ...looking, byOthers: false })] as const),
+    ...booted.map((path) => [path, lookAtFile(path, looking)] as const),
   ];
   return Object.fromEntries(files);
 }
 
-function fileSnapshot(path: string, byOthers: boolean): [string, FileSnapshot] {
-  return [path, lookAtFile(path, byOthers)];
-}
-
-function lookAtFile(path: string, byOthers: boolean): FileSnapshot {
+function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnapshot {
+  const real = imagesWithin === undefined ? path : realPath(path);
+  // Not even whether it is there is told of what may not be named.
+  if (imagesWithin !== undefined && !isAllowed(real, imagesWithin)) return { kind: "outside" };
   try {
-    const stats = statSync(path);
+    const stats = statSync(real);
     if (!stats.isFile() && !stats.isBlockDevice())
       return { kind: "unreadable", why: "it is no file" };
-    accessSync(path, constants.R_OK);
+    accessSync(real, constants.R_OK);
     if (byOthers && !readableByOthers(stats))
       return { kind: "unreadable", why: "machines run as users of their own (chmod o+r)" };
     if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
-    return { kind: "file", bytes: stats.size };
+    return { kind: "file", bytes: stats.size, ...(imagesWithin === undefined ? {} : { real }) };
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     return code === "ENOENT" || code === "ENOTDIR"
       ? { kind: "missing" }
       : { kind: "unreadable", why: code ?? "unknown" };
+  }
+}
+
+/** A path without symbolic links, as far as it is there. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    const parent = dirname(path);
+    return parent === path ? path : join(realPath(parent), basename(path));
   }
 }
 

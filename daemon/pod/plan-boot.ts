@@ -4,22 +4,27 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { notAllowed } from "../../hypervisor/qemu/allowed-files.ts";
+import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
-/** Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`. */
+/**
+ * Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`,
+ * `POOL_EXHAUSTED`.
+ */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const kernel = spec.boot.kernel ?? snapshot.defaultImage.kernel;
   const initrd = spec.boot.initrd ?? snapshot.defaultImage.initrd;
-  const kernelBytes = fileBytes(snapshot, kernel, "boot.kernel", "kernel");
-  const initrdBytes = fileBytes(snapshot, initrd, "boot.initrd", "initramfs");
-  spec.boot.disks.forEach(({ path }, i) => {
-    fileBytes(snapshot, path, `boot.disks[${i}].path`, "disk");
+  const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
+  const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
+  const disks = spec.boot.disks.map((disk, i) => {
+    const { real } = fileOf(snapshot, disk.path, `boot.disks[${i}].path`, "disk");
+    return { ...disk, path: real ?? disk.path };
   });
   const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
   // A foreign image's need is not known: it must at least fit, unpacked, beside the kernel.
   const needed = ownImage
     ? snapshot.defaultImage.minMemoryMib
-    : Math.ceil((kernelBytes + 2 * initrdBytes) / 2 ** 20);
+    : Math.ceil((kernelFile.bytes + 2 * initrdFile.bytes) / 2 ** 20);
   const { vcpu, memoryMib } = spec.resources;
   if (memoryMib < needed) {
     throw new PodnetError(
@@ -37,10 +42,11 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     podId,
     vcpu,
     memoryMib,
-    kernel,
-    initrd,
+    kernel: kernelFile.real ?? kernel,
+    initrd: initrdFile.real ?? initrd,
     cmdline: spec.boot.cmdline,
-    disks: spec.boot.disks,
+    disks,
+    ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
     ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
     runDir: join(snapshot.podsDir, podId),
     ...jailOf(snapshot, { podId, vcpu, memoryMib }),
@@ -71,9 +77,15 @@ function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
   return (boot.factory ?? unasked) === "template";
 }
 
-function fileBytes(snapshot: Snapshot, path: string, field: string, what: string): number {
+function fileOf(
+  snapshot: Snapshot,
+  path: string,
+  field: string,
+  what: string,
+): FileSnapshot & { readonly kind: "file" } {
   const file = snapshot.files[path] ?? { kind: "missing" };
-  if (file.kind === "file") return file.bytes;
+  if (file.kind === "file") return file;
+  if (file.kind === "outside") throw notAllowed(path, field, snapshot.imagesWithin ?? []);
   const byDefault =
     path === snapshot.defaultImage.kernel || path === snapshot.defaultImage.initrd
       ? "Build the default image (scripts/build-image) or set image.kernel and image.initrd"

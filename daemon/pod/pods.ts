@@ -44,6 +44,8 @@ export interface CreateOptions {
   /** The caller's: without a request id its end undoes the create. */
   readonly signal: AbortSignal;
   readonly progress: Progress;
+  /** The caller may name files of `access.image_paths` alone; unless given, any. */
+  readonly imagesOnly?: boolean;
   /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
   admit?(): Disposable;
 }
@@ -132,7 +134,7 @@ export class Pods implements RunningPorts {
   }
 
   /** What a create would do. Takes nothing. */
-  plan(asked: CreateSpec): PodPlan {
+  plan(asked: CreateSpec, { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {}): PodPlan {
     const { config, db, addresses, host } = this.#parts;
     const { driver } = host;
     const snapshot = gatherSnapshot(asked.spec, this.#freshId(), {
@@ -141,6 +143,7 @@ export class Pods implements RunningPorts {
       addresses,
       driver: driver.capabilities(),
       confinement: host.confinement,
+      imagesOnly,
       randomBytes: (count) => host.randomBytes(count),
     });
     return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
@@ -176,14 +179,14 @@ export class Pods implements RunningPorts {
     asked: CreateSpec,
     request: RequestKey | undefined,
     limitMs: number,
-    { progress, admit }: CreateOptions,
+    { progress, admit, imagesOnly }: CreateOptions,
     caller: AbortSignal | undefined,
   ): Promise<PodRow> {
     using _place = admit?.();
     const started = this.#parts.host.clock.monotonic();
     this.#refuseClosing();
     // Nothing is awaited between planning and the commit, so what was free is still free.
-    const plan = this.plan(asked);
+    const plan = this.plan(asked, imagesOnly === undefined ? {} : { imagesOnly });
     this.#parts.records.claim(plan, asked.spec, request);
     return await this.#locks.run(plan.podId, () =>
       this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),

@@ -23,6 +23,8 @@ export interface Snapshot {
   readonly factory: "cold" | "template";
   /** The files the spec names, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
+  /** Where they must lie, as real paths; absent when they may lie anywhere. */
+  readonly imagesWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
   readonly dns: {
     readonly servers: readonly Ip[];
@@ -55,7 +57,14 @@ export type AddressStatus =
   | { readonly kind: "reserved"; readonly why: string };
 
 export type FileSnapshot =
-  | { readonly kind: "file"; readonly bytes: number }
+  | {
+      readonly kind: "file";
+      readonly bytes: number;
+      /** Without symbolic links, where it matters. */
+      readonly real?: string;
+    }
+  /** Not among what may be named. */
+  | { readonly kind: "outside" }
   | { readonly kind: "missing" }
   | { readonly kind: "unreadable"; readonly why: string };
 

@@ -22,8 +22,13 @@ const silent: Progress = { started: () => {}, finished: () => {} };
 /** A create or start for a caller, who has so many under way and no more. */
 function work({ signal, values }: HandlerContext, progress: Progress): CreateOptions {
   const caller = values.get(callerKey);
-  return { signal, progress, ...(caller === undefined ? {} : { admit: () => caller.create() }) };
+  const admit = caller === undefined ? {} : { admit: () => caller.create() };
+  return { signal, progress, imagesOnly: imagesOnly(values), ...admit };
 }
+
+/** Administrators could read any file on their own; others have podnetd open only what was put there for it. */
+const imagesOnly = (values: HandlerContext["values"]): boolean =>
+  values.get(callerKey)?.role !== "admin";
 
 /** The pod service over this node's pods. */
 export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodService> {
@@ -33,7 +38,7 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
   return {
     async create(request, context) {
       const asked = validated(request);
-      if (asked.planOnly) return { plan: plan(asked, parts) };
+      if (asked.planOnly) return { plan: plan(asked, parts, context) };
       note(parts, context, `create ${asked.spec.name ?? ""}`);
       const row = await pods.create(asked, work(context, silent));
       return { pod: viewPod(row, parts) };
@@ -79,8 +84,12 @@ export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodServ
   };
 }
 
-function plan(asked: CreateSpec, { pods, network, fragments, host }: ServiceParts) {
-  const planned = pods.plan(asked);
+function plan(
+  asked: CreateSpec,
+  { pods, network, fragments, host }: ServiceParts,
+  { values }: HandlerContext,
+) {
+  const planned = pods.plan(asked, { imagesOnly: imagesOnly(values) });
   const used = new Set(planned.interfaces.map((each) => each.network as string));
   const sections = describePlan(
     planned,
@@ -101,7 +110,7 @@ async function* createStream(
 ): AsyncGenerator<wire.CreatePodProgress> {
   if (asked.planOnly) {
     yield create(wire.CreatePodProgressSchema, {
-      event: { case: "plan", value: plan(asked, parts) },
+      event: { case: "plan", value: plan(asked, parts, context) },
     });
     return;
   }

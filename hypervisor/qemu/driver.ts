@@ -135,7 +135,7 @@ class OpenQemuDriver implements QemuDriver {
       makeCgroups(plan.jail?.cgroups ?? []);
       if (signal.aborted)
         throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
-      using disks = openDisks(plan.disks);
+      using disks = openDisks(plan);
       started = await startProcess(argv, plan, { fds: [...fds, ...disks.fds] });
       return await this.#open(plan, started, restore, signal);
     } catch (error) {

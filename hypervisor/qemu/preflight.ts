@@ -3,6 +3,7 @@ import { access, type FileHandle, open } from "node:fs/promises";
 import { type ErrorContext, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../driver.ts";
+import { checkOpened } from "./allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
 import { qcow2Fault, qcow2HeadBytes } from "./qcow2-file.ts";
 
@@ -14,7 +15,7 @@ export const leastMemoryMib = 80;
 
 /**
  * Checks everything a start depends on before anything is done.
- * Throws `QEMU_MISSING`, `MEMORY_TOO_SMALL`, `IMAGE_MISSING`, `IMAGE_UNREADABLE`.
+ * Throws `QEMU_MISSING`, `MEMORY_TOO_SMALL`, `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `PERMISSION_DENIED`.
  */
 export async function preflight(
   plan: VmPlan,
@@ -40,21 +41,21 @@ export async function preflight(
   await checkKernel(plan);
   await checkInitrd(plan);
   for (const [index, disk] of plan.disks.entries())
-    await checkDisk(disk, `boot.disks[${index}].path`, plan.jail);
+    await checkDisk(disk, `boot.disks[${index}].path`, plan);
   return qemuPath;
 }
 
-async function checkKernel({ kernel: path, jail }: VmPlan): Promise<void> {
+async function checkKernel({ kernel: path, jail, imagesWithin }: VmPlan): Promise<void> {
   const field = "boot.kernel";
-  const { head, stat } = await readHead(path, field, kernelHeadBytes);
+  const { head, stat } = await readHead(path, field, kernelHeadBytes, imagesWithin);
   const fault = kernelFault(head, stat.size);
   if (fault !== undefined) throw unreadable(path, field, fault);
   checkReadable(path, field, stat, jail);
 }
 
-async function checkInitrd({ initrd: path, jail }: VmPlan): Promise<void> {
+async function checkInitrd({ initrd: path, jail, imagesWithin }: VmPlan): Promise<void> {
   const field = "boot.initrd";
-  const { head, stat } = await readHead(path, field, 1);
+  const { head, stat } = await readHead(path, field, 1, imagesWithin);
   if (head.length === 0) throw unreadable(path, field, "is empty");
   checkReadable(path, field, stat, jail);
 }
@@ -73,11 +74,12 @@ function checkReadable(path: string, field: string, stat: Stats, jail: VmPlan["j
 async function checkDisk(
   disk: VmPlan["disks"][number],
   field: string,
-  jail: VmPlan["jail"],
+  { jail, imagesWithin }: VmPlan,
 ): Promise<void> {
-  const { head } = await readHead(disk.path, field, qcow2HeadBytes, "disk image");
+  const { head } = await readHead(disk.path, field, qcow2HeadBytes, imagesWithin, "disk image");
   if (disk.format === "qcow2") {
-    const fault = qcow2Fault(head, jail !== undefined);
+    // Without a jail QEMU would open what the image names, wherever that lies.
+    const fault = qcow2Fault(head, jail !== undefined || imagesWithin !== undefined);
     if (fault !== undefined) throw unreadable(disk.path, field, fault);
   }
   if (disk.readOnly) return;
@@ -91,6 +93,7 @@ async function readHead(
   path: string,
   field: string,
   length: number,
+  imagesWithin: VmPlan["imagesWithin"],
   what = "image",
 ): Promise<{ readonly head: Buffer; readonly stat: Stats }> {
   let file: FileHandle;
@@ -109,6 +112,7 @@ async function readHead(
     });
   }
   await using _ = file;
+  checkOpened(file.fd, { path, field }, imagesWithin);
   const stat = await file.stat();
   if (!stat.isFile() && !stat.isBlockDevice()) throw unreadable(path, field, "is no regular file");
   const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0);

@@ -23,7 +23,9 @@ export interface Device {
 
 /** Options podnet gives QEMU whose value has no meaning for a stand-in. */
 const passedOver = new Set(
-  "-name -machine -accel -cpu -smp -m -display -object -blockdev -kernel -initrd".split(" "),
+  "-name -machine -accel -cpu -smp -m -display -object -add-fd -blockdev -kernel -initrd".split(
+    " ",
+  ),
 );
 const understood = new Set(["-pidfile", "-chardev", "-mon", "-device", "-serial", "-append"]);
 const flags = new Set(["-nodefaults", "-no-user-config", "-S", "--version", "-version"]);

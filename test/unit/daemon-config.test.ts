@@ -51,6 +51,17 @@ test("a flag wins over the environment, that over the file, that over the defaul
   t.is(origins.get("log_level"), "default");
 });
 
+test("whoever is no admin may name images of the usual directories, and never of the root", (t) => {
+  t.deepEqual(resolve("").config.imagePaths, ["/usr/share/podnet", "/var/lib/podnet/images"]);
+  const { imagePaths } = resolve(
+    'state_dir = "/s"\n[image]\nkernel = "/vmlinuz"\ninitrd = "/srv/a/initrd"',
+  ).config;
+  t.deepEqual(imagePaths, ["/srv/a", "/s/images", "/usr/share/podnet"]);
+  t.deepEqual(resolve('[access]\nimage_paths = ["/x"]').config.imagePaths, ["/x"]);
+  const error = refusal(t, () => resolve('[access]\nimage_paths = ["x"]'));
+  t.regex(error.field ?? "", /^access\.image_paths/);
+});
+
 test("systemd's directories are honoured, and every path follows them", (t) => {
   const { config } = resolve("", {
     RUNTIME_DIRECTORY: "/run/a:/run/b",
