@@ -20,6 +20,9 @@ export function addVersion(program: Command, context: Context): void {
   });
 }
 
+/** A podnetd that is not there is known at once; one that is may be slow, on a host under load. */
+const answerMs = 20_000;
+
 /** The daemon's version; undefined when none answers, which is no error here. */
 async function daemonVersion(
   context: Context,
@@ -27,7 +30,7 @@ async function daemonVersion(
 ): Promise<string | undefined> {
   try {
     return await withPodnet(context, options, async (podnet, signal) => {
-      const { version } = await podnet.node.info({}, { signal, timeoutMs: 2000 });
+      const { version } = await podnet.node.info({}, { signal, timeoutMs: answerMs });
       return version;
     });
   } catch (thrown) {

@@ -3,8 +3,11 @@ import { once } from "node:events";
 import { symlinkSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { parse } from "yaml";
+import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { addService } from "../../api/service.ts";
 import { serve } from "./api-fixtures/server.ts";
 import { playDaemon } from "./cli-fixtures/daemon.ts";
 import { podnet, start } from "./cli-fixtures/io.ts";
@@ -179,6 +182,18 @@ test("down asks first", async (t) => {
 test("version works with a daemon and without", async (t) => {
   t.regex((await podnet(["version"], here)).out, /^podnet {2}\d+\.\d+\.\d+\npodnetd 9\.9\.9\n$/);
   t.regex((await podnet(["version"], {})).out, /podnetd does not answer\n$/);
+});
+
+test("version waits for a podnetd that is slow to answer, as on a host under load", async (t) => {
+  await using slow = await serve((router) => {
+    addService(router, NodeService, {
+      info: async () => {
+        await delay(2500);
+        return { version: "9.9.9" };
+      },
+    });
+  });
+  t.regex((await podnet(["version"], { socket: slow.h2 })).out, /^podnetd 9\.9\.9$/m);
 });
 
 test("every command explains itself", async (t) => {
