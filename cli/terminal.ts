@@ -1,3 +1,4 @@
+import { shown } from "../core/shown.ts";
 import type { Input, Output } from "./io.ts";
 
 /** Hands every key to us unchanged, ctrl-c included, until disposed; does nothing when it is no terminal. */
@@ -21,4 +22,20 @@ export function write(out: Output, data: Uint8Array): Promise<void> {
       else reject(error);
     });
   });
+}
+
+/**
+ * Bytes of somebody else's terminal as ours may have them: line feeds, carriage returns, tabs and what can be printed pass;
+ * what would steer it is shown, not obeyed. Characters may be cut between calls; the last call ends the text.
+ */
+export function tamed(): (data?: Uint8Array) => Uint8Array {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  return (data) => {
+    const text = data === undefined ? decoder.decode() : decoder.decode(data, { stream: true });
+    // What was split at comes back at odd places.
+    const parts = text
+      .split(/([\n\r\t])/)
+      .map((part, i) => (i % 2 === 1 ? part : shown(part, Infinity)));
+    return Buffer.from(parts.join(""));
+  };
 }

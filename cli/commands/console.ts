@@ -4,15 +4,17 @@ import { exitCodes } from "../exit-codes.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { rawMode, write } from "../terminal.ts";
+import { rawMode, tamed, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {
   readonly follow: boolean;
   readonly tail?: string;
+  readonly raw: boolean;
 }
 
 const more = `
 The console is output alone; for a shell use: podnet exec -it POD sh
+To a terminal control characters other than line ends and tabs are shown, \\u001b and the like, unless --raw is given.
 On a terminal ctrl-] (or ctrl-c) detaches; the pod runs on.`;
 
 export function addConsole(program: Command, context: Context): void {
@@ -22,6 +24,7 @@ export function addConsole(program: Command, context: Context): void {
     .argument("<pod>", "name or id")
     .option("--no-follow", "end after what is kept")
     .option("--tail <bytes>", "at most this much of what is kept")
+    .option("--raw", "hand a terminal all the guest prints, and with it to the guest", false)
     .addHelpText("after", more)
     .action(async (idOrName: string, options: Options) => {
       const { io } = context;
@@ -33,10 +36,12 @@ export function addConsole(program: Command, context: Context): void {
       await withPodnet(context, options, async (podnet, signal) => {
         using keys = options.follow ? detachKeys(io) : undefined;
         const ended = keys === undefined ? signal : AbortSignal.any([signal, keys.signal]);
+        const fit = io.stdout.isTTY === true && !options.raw ? tamed() : undefined;
         try {
           for await (const { data } of podnet.pods.console(request, { signal: ended })) {
-            await write(io.stdout, data);
+            await write(io.stdout, fit?.(data) ?? data);
           }
+          if (fit !== undefined) await write(io.stdout, fit());
         } catch (thrown) {
           if (keys?.signal.aborted !== true || !isPodnetError(thrown, "CANCELLED")) throw thrown;
           io.stderr.write(`\r\nDetached from ${idOrName}; it runs on\r\n`);

@@ -1,7 +1,10 @@
+import { execFile } from "node:child_process";
 import { once } from "node:events";
+import path from "node:path";
+import { promisify } from "node:util";
 import test from "ava";
 import { serve } from "./api-fixtures/server.ts";
-import { playDaemon } from "./cli-fixtures/daemon.ts";
+import { hostilePrint, playDaemon } from "./cli-fixtures/daemon.ts";
 import { podnet, start } from "./cli-fixtures/io.ts";
 
 const daemon = playDaemon();
@@ -111,4 +114,43 @@ test("console ends by itself, or by its detach key", async (t) => {
   t.is(await session.done, 0);
   t.regex(session.stderr.text, /Detached from web/);
   t.deepEqual(session.stdin.raw, [true, false]);
+});
+
+/** The same, on a terminal as hostilePrint may reach it. */
+const shownPrint =
+  "\tä€\\u001b]0;root@host\\u0007\\u001b]52;c;cm0=\\u0007\\u001b[c\\u009b31m\\u202e\\u0008\\u0000\ufffdok\r\n";
+
+/** Runs the podnet command on a terminal of its own, and answers all that reaches it. */
+async function onRealTerminal(args: readonly string[]): Promise<Buffer> {
+  const top = path.resolve(import.meta.dirname, "../..");
+  // Without translation of line ends, which is the terminal's own.
+  const program = `import os, pty, sys, tty
+def child():
+    tty.setraw(1)
+    os.execvp(sys.argv[1], sys.argv[1:])
+pid, fd = pty.fork()
+if pid == 0: child()
+while True:
+    try: data = os.read(fd, 65536)
+    except OSError: break
+    if not data: break
+    os.write(1, data)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))`;
+  const { stdout } = await promisify(execFile)(
+    "/usr/bin/python3",
+    ["-c", program, path.join(top, "bin/podnet"), ...args],
+    { encoding: "buffer", timeout: 60_000, env: { ...process.env, PODNET_SOCKET: socket } },
+  );
+  return stdout;
+}
+
+test("what a guest prints does not steer a terminal, unless it is asked for; a pipe gets it as it is", async (t) => {
+  t.is((await onRealTerminal(["console", "--no-follow", "db"])).toString(), shownPrint);
+  t.deepEqual(await onRealTerminal(["console", "--no-follow", "--raw", "db"]), hostilePrint);
+  const piped = await promisify(execFile)(
+    path.resolve(import.meta.dirname, "../../bin/podnet"),
+    ["console", "--no-follow", "db"],
+    { encoding: "buffer", timeout: 60_000, env: { ...process.env, PODNET_SOCKET: socket } },
+  );
+  t.deepEqual(piped.stdout, hostilePrint);
 });

@@ -57,6 +57,13 @@ const db: PodInit = {
   failure: { code: "AGENT_TIMEOUT", message: "The agent did not answer", hint: "See its console" },
 };
 
+/** What the pod "db" prints: title, clipboard, answer-back, a C1 control, a text turned round, a byte that is no UTF-8. */
+export const hostilePrint = Buffer.concat([
+  Buffer.from("\tä€\u001b]0;root@host\u0007\u001b]52;c;cm0=\u0007\u001b[c\u009b31m\u202e\b\u0000"),
+  Buffer.from([0xff]),
+  Buffer.from("ok\r\n"),
+]);
+
 /** What tests look at afterwards. */
 export interface Calls {
   readonly creates: CreatePodRequest[];
@@ -173,7 +180,13 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
         }
       }
     },
-    async *console({ noFollow }, context) {
+    async *console({ idOrName, noFollow }, context) {
+      if (idOrName === "db") {
+        // Cut within a character.
+        yield { data: hostilePrint.subarray(0, 3) };
+        yield { data: hostilePrint.subarray(3) };
+        return;
+      }
       yield { data: Buffer.from("booting\r\n") };
       if (noFollow) return;
       await new Promise((resolve) => {
