@@ -201,10 +201,12 @@ class Collector {
     this.#wake = Promise.withResolvers();
   }
 
+  /** Waits until it is so, or does not come to be. */
   async until(done: () => boolean): Promise<void> {
+    const limit = AbortSignal.timeout(20_000);
     // A watch does not keep the process alive; this does while we wait.
-    const alive = setInterval(() => {}, 1000);
-    while (!done()) await this.#wake.promise;
+    const alive = setInterval(() => this.#next(), 100);
+    while (!done() && !limit.aborted) await this.#wake.promise;
     clearInterval(alive);
   }
 }

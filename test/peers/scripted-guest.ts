@@ -16,6 +16,9 @@ export interface ScriptedCommand {
   readonly payload: Uint8Array;
 }
 
+/** Longest wait for something that is to come, milliseconds. */
+const patienceMs = 20_000;
+
 /**
  * A guest that does as a test says, over real sockets, for faults no honest guest shows. It speaks
  * through our own codec and therefore proves nothing about hyperstart: `hyperstart.ts` does.
@@ -106,7 +109,7 @@ export class ScriptedGuest implements AsyncDisposable {
           throw new Error(`The host sent command ${next.code}, not ${code}`);
         return next;
       }
-      await this.#wake.promise;
+      await this.#more();
     }
   }
 
@@ -115,7 +118,7 @@ export class ScriptedGuest implements AsyncDisposable {
     for (;;) {
       const next = this.#input.shift();
       if (next !== undefined) return next;
-      await this.#wake.promise;
+      await this.#more();
     }
   }
 
@@ -174,6 +177,14 @@ export class ScriptedGuest implements AsyncDisposable {
     });
     this.#servers.push(server);
     await new Promise<void>((resolve) => server.listen(socketPath, resolve));
+  }
+
+  /** Whatever is waited for in vain is a failure, and no test that hangs. */
+  async #more(): Promise<void> {
+    const late = Promise.withResolvers<never>();
+    const error = new Error(`The host sent nothing more in ${patienceMs} ms`);
+    const timer = setTimeout(() => late.reject(error), patienceMs);
+    await Promise.race([this.#wake.promise, late.promise]).finally(() => clearTimeout(timer));
   }
 
   #woken(): void {

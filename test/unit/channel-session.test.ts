@@ -38,7 +38,11 @@ async function pair(options: PairOptions = {}): Promise<Pair> {
 function paired(peer: ScriptedGuest, options: PairOptions): Pair {
   const { channelPath, ttyPath } = peer;
   const guest = openGuest({ channelPath, ttyPath, reattach: false, ...options });
-  const closed = new Promise<Error>((resolve) => guest.onClose(resolve));
+  const closed = new Promise<Error>((resolve, reject) => {
+    guest.onClose(resolve);
+    setTimeout(() => reject(new Error("The channel is still open")), 20_000).unref();
+  });
+  closed.catch(() => {});
   return {
     peer,
     guest,
