@@ -40,7 +40,7 @@ export function lockState(stateDir: string): Lock {
       );
     }
     throw new PodnetError("STATE_UNWRITABLE", `State directory "${stateDir}" cannot be written`, {
-      hint: "Run podnetd as root, free some space, or choose another --state-dir",
+      hint: "Give podnetd's user write access to it, free some space, or choose another --state-dir",
       cause,
     });
   }

@@ -137,7 +137,7 @@ export class PodRecords {
     });
   }
 
-  /** A running pod lacks something and runs on; told once for as long as it is the same. */
+  /** A pod lacks something, or something of it is left, and its state stays; told once for as long as it is the same. */
   ailing({ podId, name }: PodPlan, what: string, thrown: unknown): void {
     const error = recordError(thrown);
     const reason = `${what}: ${error.message}`;
@@ -148,11 +148,12 @@ export class PodRecords {
     });
   }
 
-  /** What ailed a running pod is over; says nothing if nothing did. */
+  /** What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason again. */
   well({ podId, name }: PodPlan, text: string): void {
-    if (this.get(podId)?.reason === undefined) return;
+    const row = this.get(podId);
+    if (row?.reason === undefined) return;
     this.#journal.transact("well", (emit) => {
-      setPodReason(this.#db, podId, undefined);
+      setPodReason(this.#db, podId, row.failure?.message);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }

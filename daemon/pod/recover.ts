@@ -17,6 +17,8 @@ export interface Recovery extends TakeOver {
 
 /** Of a pod whose recovery has failed so far. */
 const notYet = "podnetd cannot take it over yet";
+/** Of one that was taken down before, or half. */
+const leftBehind = "podnetd cannot undo what is left of it yet";
 
 const interrupted = (): PodnetError =>
   new PodnetError("CANCELLED", "podnetd ended while the pod was being created", {
@@ -43,7 +45,8 @@ async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
     await recoverPod(row, recovery, reattachMs.first);
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod, trying again");
-    keepTrying(row, notYet, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));
+    const what = row.state === "running" || row.state === "paused" ? notYet : leftBehind;
+    keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));
   }
 }
 
@@ -52,19 +55,15 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
     case "running":
     case "paused":
       return takeOver(row, recovery, limitMs);
-    case "creating": {
-      const failures = await takeDown(row, recovery);
-      if (failures.length > 0) throw failures[0];
+    case "creating":
+      await takeDown(row, recovery);
       if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
       else recovery.records.forget(row.plan, interrupted(), true);
       return;
-    }
-    case "deleting": {
-      const failures = await takeDown(row, recovery);
-      if (failures.length > 0) throw failures[0];
+    case "deleting":
+      await takeDown(row, recovery);
       recovery.records.forget(row.plan);
       return;
-    }
     case "stopping":
       await takeDown(row, recovery);
       recovery.records.state(row.plan, "stopped");

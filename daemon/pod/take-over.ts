@@ -64,15 +64,15 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   }
 }
 
-/** Takes down whatever there is of a pod; answers what could not be undone. */
-export async function takeDown(row: PodRow, recovery: TakeOver): Promise<readonly Error[]> {
+/** Takes down whatever there is of a pod, and throws the first of what could not be undone: its row must not say yet that nothing is left. */
+export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
   });
   for (const failure of failures) {
     recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
   }
-  return failures;
+  if (failures.length > 0) throw failures[0];
 }
 
 /** The ports of NICs that the machine still has: one that its guest ejected took its tap along. */

@@ -266,6 +266,49 @@ test("a delete that cannot be finished after a restart is tried again until noth
   await node.pods.close(0);
 });
 
+for (const [was, end] of [
+  ["stopping", "stopped"],
+  ["stopped", "stopped"],
+  ["failed", "failed"],
+] as const)
+  test(`what is left of a ${was} pod after a restart is undone however often it takes`, async (t) => {
+    const config = configuration({});
+    await leftRunning(config);
+    using node = openNode(config);
+    const failure = was === "failed" ? { code: "QEMU_EXITED", message: "it ended" } : undefined;
+    const stored = failure === undefined ? null : JSON.stringify(failure);
+    node.db.run("UPDATE pods SET state = ?, failure = ?", was, stored);
+    node.failing.add("reap");
+    await node.pods.recover("b");
+    t.like(node.pods.list()[0], { state: was });
+    t.regex(node.pods.list()[0]?.reason ?? "", /cannot undo what is left of it yet: reap fails/);
+    node.failing.clear();
+    node.calls.length = 0;
+    const pod = await becomes(
+      node,
+      ({ state, reason }) => state === end && reason === failure?.message,
+    );
+    t.deepEqual(node.calls.slice(-2), ["reap", "remove"]);
+    t.deepEqual(pod.failure?.message, failure?.message);
+    await node.pods.close(0);
+  });
+
+test("a machine that ended while nobody watched is called so when nothing of it is left", async (t) => {
+  const config = configuration({});
+  await leftRunning(config);
+  using node = openNode(config);
+  node.failing.add("remove");
+  await node.pods.recover("another boot");
+  t.like(node.pods.list()[0], { state: "running" });
+  t.regex(node.pods.list()[0]?.reason ?? "", /remove fails/);
+  node.failing.clear();
+  await becomes(
+    node,
+    ({ state, failure }) => state === "failed" && failure?.code === "HOST_RESTARTED",
+  );
+  await node.pods.close(0);
+});
+
 test("a create that was cut short is undone at the next start", async (t) => {
   const config = configuration({});
   await leftRunning(config);

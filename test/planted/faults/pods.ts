@@ -2,7 +2,6 @@ import type { Fault } from "../fault.ts";
 
 const steps = "test/unit/daemon-steps.test.ts";
 const pods = "test/unit/daemon-pods.test.ts";
-const standIns = "test/vm/standin-killed.test.ts";
 const failingTap = {
   file: steps,
   title: 'when "open tap1" fails everything is undone and the step is named',
@@ -13,8 +12,8 @@ const failingReady = {
 };
 const asData = { file: steps, title: "a plan's steps and their undo are data" };
 
-/** A pod's life: its undo step by step, its lock, its recovery. */
-export const podFaults: readonly Fault[] = [
+/** A pod's life: its undo step by step, and its lock. */
+export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo leaves ports on their bridge until their machine has ended",
@@ -173,114 +172,6 @@ export const podFaults: readonly Fault[] = [
     noticedBy: {
       file: pods,
       title: "a start that waits for another is refused when the daemon ends meanwhile",
-    },
-    slow: true,
-  },
-  {
-    kind: "bound",
-    name: "all pods are taken over at once",
-    file: "daemon/pod/recover.ts",
-    find: "const together = 16;",
-    put: "const together = 1000;",
-    noticedBy: { file: pods, title: "pods are taken over sixteen at a time at most" },
-  },
-  {
-    kind: "repair",
-    name: "a pod whose recovery fails is not tried again",
-    file: "daemon/pod/recover.ts",
-    find: "keepTrying(row, notYet, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));",
-    put: "",
-    noticedBy: {
-      file: pods,
-      title:
-        "a machine that cannot be reached yet is tried again, and not called failed while it may run",
-    },
-  },
-  {
-    kind: "undo",
-    name: "what is left of a delete is let go of when its recovery fails",
-    file: "daemon/pod/recover.ts",
-    find: 'case "deleting": {\n      const failures = await takeDown(row, recovery);\n      if (failures.length > 0) throw failures[0];',
-    put: 'case "deleting": {\n      await takeDown(row, recovery);',
-    noticedBy: {
-      file: pods,
-      title:
-        "a delete that cannot be finished after a restart is tried again until nothing is left",
-    },
-  },
-  {
-    kind: "undo",
-    name: "a create that was cut short is not undone at the next start",
-    file: "daemon/pod/recover.ts",
-    find: 'case "creating": {\n      const failures = await takeDown(row, recovery);',
-    put: 'case "creating": {\n      const failures: readonly Error[] = [];',
-    noticedBy: { file: pods, title: "a create that was cut short is undone at the next start" },
-  },
-  {
-    kind: "undo",
-    name: "a machine without a row runs on",
-    file: "daemon/pod/recover.ts",
-    find: "await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);",
-    put: "",
-    noticedBy: { file: pods, title: "a machine without a row is ended at the next start" },
-  },
-  {
-    kind: "mark",
-    name: "a process is known by its pid alone",
-    file: "linux/proc.ts",
-    find: "if (fields === undefined || fields[19] !== startTime) return false;",
-    put: "void startTime;\n  if (fields === undefined) return false;",
-    noticedBy: {
-      file: "test/unit/linux-proc.test.ts",
-      title: "a process is told by pid and start time",
-    },
-  },
-  {
-    kind: "mark",
-    name: "a process of another boot is taken for the machine",
-    file: "hypervisor/qemu/process.ts",
-    find: "return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);",
-    put: "return isSameProcess(record.pid, record.startTime);",
-    noticedBy: {
-      file: standIns,
-      title:
-        "a creating pod's pid that is a process which began at the same time of another boot: never signalled",
-    },
-    slow: true,
-  },
-  {
-    kind: "mark",
-    name: "whatever has a machine's pid is signalled",
-    file: "hypervisor/qemu/process.ts",
-    find: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
-    put: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {',
-    noticedBy: {
-      file: standIns,
-      title: "a deleting pod's pid that is a process which began at another time: never signalled",
-    },
-    slow: true,
-  },
-  {
-    kind: "undo",
-    name: "the record of a machine that was not there is kept, and none is looked for",
-    file: "hypervisor/qemu/driver.ts",
-    find: "const unrecorded = findProcess(plan);",
-    put: "const unrecorded = undefined as ReturnType<typeof findProcess>;",
-    noticedBy: {
-      file: "test/vm/hypervisor-process.test.ts",
-      title: "reap finds a VM whose record was never written",
-    },
-    slow: true,
-  },
-  {
-    kind: "record",
-    name: "a call of the host's lies outside of a crossing",
-    file: "daemon/lock.ts",
-    find: 'cross("file", "make state directory", () =>\n      mkdirSync(stateDir, { recursive: true, mode: 0o700 }),\n    );',
-    put: "mkdirSync(stateDir, { recursive: true, mode: 0o700 });",
-    noticedBy: {
-      file: "test/crash/strace.test.ts",
-      title: "strace shows no call of podnetd outside of a crossing, with stand-in machines",
     },
     slow: true,
   },
