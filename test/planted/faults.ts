@@ -1,20 +1,36 @@
 import type { Fault } from "./fault.ts";
-import { apiFaults } from "./faults/api.ts";
-import { guestFaults } from "./faults/guests.ts";
-import { machineFaults } from "./faults/machines.ts";
+import { agentsFaults } from "./faults/agents.ts";
+import { callersFaults } from "./faults/callers.ts";
+import { channelFaults } from "./faults/channel.ts";
+import { driftFaults } from "./faults/drift.ts";
+import { firewallFaults } from "./faults/firewall.ts";
+import { jailFaults } from "./faults/jail.ts";
+import { limitsFaults } from "./faults/limits.ts";
+import { memoryFaults } from "./faults/memory.ts";
 import { networkFaults } from "./faults/network.ts";
-import { podFaults } from "./faults/pods.ts";
+import { podsFaults } from "./faults/pods.ts";
+import { qemuFaults } from "./faults/qemu.ts";
+import { recoveryFaults } from "./faults/recovery.ts";
 import { stateFaults } from "./faults/state.ts";
+import { templatesFaults } from "./faults/templates.ts";
 
 /**
  * Faults that somebody could make tomorrow — a step of the undo forgotten, a lock, a check of a length, a release —
  * each with the test that has to notice it.
  */
 export const faults: readonly Fault[] = [
-  ...podFaults,
+  ...podsFaults,
+  ...recoveryFaults,
   ...stateFaults,
+  ...memoryFaults,
   ...networkFaults,
-  ...machineFaults,
-  ...guestFaults,
-  ...apiFaults,
+  ...firewallFaults,
+  ...driftFaults,
+  ...qemuFaults,
+  ...jailFaults,
+  ...templatesFaults,
+  ...channelFaults,
+  ...agentsFaults,
+  ...limitsFaults,
+  ...callersFaults,
 ];

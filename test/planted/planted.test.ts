@@ -38,7 +38,7 @@ async function inSomeTree<T>(body: (tree: Tree) => Promise<T>): Promise<T> {
 
 test.serial.before((t) => {
   t.log(`seed ${seed}`);
-  for (let i = 0; i < sideBySide; i++) trees.push(new Tree(`${i}`));
+  for (let i = 0; i < sideBySide; i++) trees.push(new Tree());
   free.push(...trees);
 });
 test.serial.after.always(() => {

@@ -1,14 +1,17 @@
 import { execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
+  chmodSync,
   cpSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import type { Fault } from "./fault.ts";
@@ -30,21 +33,22 @@ const limitMs = 240_000;
 export class Tree implements Disposable {
   readonly #directory: string;
 
-  constructor(name: string) {
-    this.#directory = path.join(top, "build", `planted-${process.pid}-${name}`);
-    mkdirSync(path.join(this.#directory, "build"), { recursive: true });
+  constructor() {
+    this.#directory = mkdtempSync(path.join(tmpdir(), "podnet-planted-"));
+    chmodSync(this.#directory, 0o755);
+    mkdirSync(path.join(this.#directory, "build"));
     const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: top, encoding: "utf8" });
     for (const file of tracked.split("\0").filter((each) => each !== ""))
       cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });
     this.#share("node_modules");
     for (const name of readdirSync(path.join(top, "build"))) {
       if (name in builds) this.#shareBuilt(name as keyof typeof builds);
-      else if (!name.startsWith("planted-")) this.#share(`build/${name}`);
+      else this.#share(`build/${name}`);
     }
   }
 
   /** Runs one test with the fault in place, and takes the fault out again. */
-  async run({ file, find, put, build, noticedBy }: Fault): Promise<Outcome> {
+  async run({ file, find, put, build, noticedBy, slow }: Fault): Promise<Outcome> {
     const source = this.#read(file);
     const places = source.split(find).length - 1;
     if (places !== 1) throw new Error(`"${find}" stands ${places} times in ${file}: plant it anew`);
@@ -54,17 +58,17 @@ export class Tree implements Disposable {
     );
     try {
       if (build !== undefined) await this.#build(build);
-      return await this.#test(noticedBy);
+      return await this.#test(noticedBy, slow === true ? 200 : 60);
     } finally {
       this.#write(file, source);
       if (build !== undefined) this.#shareBuilt(build);
     }
   }
 
-  async #test({ file, title }: Fault["noticedBy"]): Promise<Outcome> {
+  async #test({ file, title }: Fault["noticedBy"], idleSeconds: number): Promise<Outcome> {
     // ava reads * and ! in a pattern; a title is meant word for word, as far as its patterns allow.
     const match = title.replace(/[!*]/g, "*");
-    const child = spawn("scripts/ava", ["--timeout=200s", `--match=${match}`, file], {
+    const child = spawn("scripts/ava", [`--timeout=${idleSeconds}s`, `--match=${match}`, file], {
       cwd: this.#directory,
       stdio: ["ignore", "pipe", "pipe"],
     });

@@ -2,13 +2,12 @@ import type { Fault } from "../fault.ts";
 
 const store = "test/unit/daemon-store.test.ts";
 const pods = "test/unit/daemon-pods.test.ts";
-const parts = "test/unit/daemon-parts.test.ts";
 const damage = (what: string) => ({
   file: "test/unit/daemon-damage.test.ts",
   title: `${what}: refused with a hint, and not a byte of it is changed`,
 });
 
-/** The state directory, addresses, requests and events. */
+/** The state directory: one daemon, durable, refused when it is not as it should be. */
 export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
@@ -120,141 +119,5 @@ export const stateFaults: readonly Fault[] = [
       file: pods,
       title: "a plan that a newer podnetd stored is refused, not guessed at",
     },
-  },
-  {
-    kind: "release",
-    name: "an address of a deleted pod is never given back",
-    file: "daemon/pod/records.ts",
-    find: "this.#addresses.free(plan);",
-    put: "",
-    noticedBy: {
-      file: pods,
-      title: "a freed address rests, over a restart too, unless no other is left",
-    },
-  },
-  {
-    kind: "release",
-    name: "the pool keeps the addresses of a deleted pod",
-    file: "daemon/pod/records.ts",
-    find: "this.#addresses.freed(plan);",
-    put: "",
-    noticedBy: {
-      file: pods,
-      title: "a freed address rests, over a restart too, unless no other is left",
-    },
-  },
-  {
-    kind: "bound",
-    name: "an address does not rest over a restart",
-    file: "daemon/pod/addresses.ts",
-    find: "else pool.quarantine(row.address, row.freedMs);",
-    put: "",
-    noticedBy: {
-      file: pods,
-      title: "a freed address rests, over a restart too, unless no other is left",
-    },
-  },
-  {
-    kind: "bound",
-    name: "addresses that have rested fill the store",
-    file: "daemon/pod/addresses.ts",
-    find: "    pruneLeases(this.#db, now - this.#quarantineMs);\n",
-    put: "",
-    noticedBy: { file: pods, title: "the store forgets addresses that have rested" },
-  },
-  {
-    kind: "lock",
-    name: "an address somebody holds is given to another",
-    file: "daemon/store/leases.ts",
-    find: "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
-    put: "DELETE FROM leases WHERE network = ? AND address = ?",
-    noticedBy: {
-      file: store,
-      title: "an address is held by one owner, then rests, then may change hands",
-    },
-  },
-  {
-    kind: "release",
-    name: "of a pod's addresses in a pool only the first is given back",
-    file: "ipallocator/pool.ts",
-    find: "for (const record of this.#ledger.recordsOf(owner)) this.#ledger.retire(record, time);",
-    put: "for (const record of [...this.#ledger.recordsOf(owner)].slice(0, 1)) this.#ledger.retire(record, time);",
-    noticedBy: {
-      file: "test/unit/ipallocator-pool.test.ts",
-      title: "an owner's addresses are found and released together, and no other's",
-    },
-  },
-  {
-    kind: "record",
-    name: "a request's id is good for any pod",
-    file: "daemon/pod/requests.ts",
-    find: "if (known.digest !== digest) {",
-    put: "if (known.digest === '') {",
-    noticedBy: {
-      file: pods,
-      title: "a create asked for again after a restart is the one that was made",
-    },
-  },
-  {
-    kind: "record",
-    name: "a create is not remembered by its request's id",
-    file: "daemon/pod/records.ts",
-    find: "if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);",
-    put: "void request;",
-    noticedBy: {
-      file: pods,
-      title: "a create asked for again after a restart is the one that was made",
-    },
-  },
-  {
-    kind: "bound",
-    name: "any number of requests is remembered",
-    file: "daemon/store/requests.ts",
-    find: 'if (count === undefined || integer(count, "n") <= requestLimits.count) return;',
-    put: "if (count !== undefined) return;",
-    noticedBy: { file: store, title: "requests are kept for a day and bounded in number" },
-  },
-  {
-    kind: "release",
-    name: "requests are remembered for ever",
-    file: "daemon/store/requests.ts",
-    find: 'db.run("DELETE FROM requests WHERE created_ms < ?", nowMs - requestLimits.ageMs);',
-    put: "",
-    noticedBy: { file: store, title: "requests are kept for a day and bounded in number" },
-  },
-  {
-    kind: "bound",
-    name: "any number of events is kept",
-    file: "daemon/store/events.ts",
-    find: 'db.run("DELETE FROM events WHERE cursor <= ?", stored.cursor - eventLimit);',
-    put: "",
-    noticedBy: { file: store, title: "events are numbered without gap or reuse, and bounded" },
-  },
-  {
-    kind: "bound",
-    name: "a slow reader of events may lag behind without end",
-    file: "daemon/journal.ts",
-    find: "if (queue.length < readerLimit) queue.push(event);\n      else lost = true;",
-    put: "queue.push(event);",
-    noticedBy: {
-      file: parts,
-      title: "a reader that is too slow, or comes too late, is told to list anew",
-    },
-  },
-  {
-    kind: "release",
-    name: "a reader of events that has left is told on",
-    file: "daemon/journal.ts",
-    find: "this.#readers.delete(tell);",
-    put: "",
-    noticedBy: { file: parts, title: "a reader that has left is not told any more" },
-  },
-  {
-    kind: "record",
-    name: "an event is told of before it is durable",
-    file: "daemon/journal.ts",
-    find: "emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));",
-    put: "const row = insertEvent(this.#db, { ...event, timeMs: this.#clock.now() });\n          for (const tell of this.#readers) tell(row);",
-    noticedBy: { file: parts, title: "nothing is told of what was rolled back" },
   },
 ];

@@ -1,69 +1,14 @@
 import type { Fault } from "../fault.ts";
 
 const limits = "test/unit/daemon-api-limits.test.ts";
-const access = "test/unit/daemon-api-access.test.ts";
 const callers = "test/unit/daemon-callers.test.ts";
 const validate = {
   file: "test/unit/api-validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
 };
 
-/** Callers of the API: who they are, how much and how fast they ask, and what they are shown. */
-export const apiFaults: readonly Fault[] = [
-  {
-    kind: "access",
-    name: "a viewer may delete",
-    file: "api/roles.ts",
-    find: 'delete: "operator",',
-    put: 'delete: "viewer",',
-    noticedBy: { file: access, title: "each role does what it is for, and no more" },
-  },
-  {
-    kind: "access",
-    name: "roles are not asked for",
-    file: "daemon/server/request-handler.ts",
-    find: "authorize(peer, caller?.role, context.method);",
-    put: "void authorize;",
-    noticedBy: { file: access, title: "every method and its role: a stranger (no role)" },
-  },
-  {
-    kind: "access",
-    name: "the metrics are for everybody",
-    file: "daemon/server/request-handler.ts",
-    find: 'demand(caller.peer, caller.role, "viewer", "What is served here");',
-    put: "void demand;",
-    noticedBy: {
-      file: access,
-      title: "the metrics take a viewer, and other paths tell a stranger nothing",
-    },
-  },
-  {
-    kind: "access",
-    name: "a user's number is taken for a group's",
-    file: "daemon/server/access.ts",
-    find: 'if (entry.kind === "uid") return entry.id === peer.uid;\n  return entry.id === peer.gid',
-    put: "return entry.id === peer.uid || entry.id === peer.gid",
-    noticedBy: {
-      file: access,
-      title: "root and the daemon's own user have every role, and nobody is taken for them",
-    },
-  },
-  {
-    kind: "access",
-    name: "a name in a certificate may hold others",
-    file: "daemon/server/peer.ts",
-    find: '("(?:[^"\\\\]|\\\\.)*"|[^,]*)',
-    put: "([^,]*)",
-    noticedBy: { file: access, title: "names in a certificate cannot pass for others" },
-  },
-  {
-    kind: "access",
-    name: "a method that is not in the table is for everybody",
-    file: "api/roles.ts",
-    find: '?.[method.localName] ?? "admin";',
-    put: '?.[method.localName] ?? "viewer";',
-    noticedBy: { file: access, title: "a method that is not in the table is for administrators" },
-  },
+/** How much, how large and how fast a caller may ask. */
+export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request's body may have any length",
@@ -236,88 +181,5 @@ export const apiFaults: readonly Fault[] = [
     find: "if (value.length > limits.labelValue || ",
     put: "if (",
     noticedBy: validate,
-  },
-  {
-    kind: "escape",
-    name: "a path may hold control characters",
-    file: "api/validate.ts",
-    find: "path.length > limits.path || /\\p{Cc}/u.test(path)",
-    put: "path.length > limits.path",
-    noticedBy: validate,
-  },
-  {
-    kind: "escape",
-    name: "a kernel's command line may hold line breaks",
-    file: "api/validate.ts",
-    find: "!/^[\\x20-\\x7e]*$/.test(cmdline)",
-    put: "!/^[\\x20-\\x7e\\n]*$/.test(cmdline)",
-    noticedBy: validate,
-  },
-  {
-    kind: "escape",
-    name: "a text may turn the direction of what is around it",
-    file: "core/shown.ts",
-    find: "\\u2028-\\u202e",
-    put: "\\u2028-\\u2029",
-    noticedBy: {
-      file: callers,
-      title: "a log's lines hold nothing that steers, however deep it lies, and have an end",
-    },
-  },
-  {
-    kind: "escape",
-    name: "fields of the log are written as they came",
-    file: "linux/log.ts",
-    find: 'if (typeof value === "string") return shown(value);',
-    put: "",
-    noticedBy: {
-      file: callers,
-      title: "a log's lines hold nothing that steers, however deep it lies, and have an end",
-    },
-  },
-  {
-    kind: "escape",
-    name: "answers carry a guest's texts as they came",
-    file: "daemon/server/request-handler.ts",
-    find: "interceptors: [shownAnswers],",
-    put: "interceptors: [],",
-    noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
-      title: "every text of an answer is one that may be shown, in streams too",
-    },
-  },
-  {
-    kind: "escape",
-    name: "the end of a guest's console is shown as it came",
-    file: "daemon/pod/last-words.ts",
-    find: '.replaceAll(/[^\\n\\u0020-\\u007e]/g, "");',
-    put: ";",
-    noticedBy: {
-      file: "test/unit/daemon-parts.test.ts",
-      title: "a guest's last words begin at its panic and hold nothing a terminal obeys",
-    },
-  },
-  {
-    kind: "access",
-    name: "the API's socket is for everybody",
-    file: "daemon/server/unix-listener.ts",
-    find: "chmodSync(path, 0o660)",
-    put: "chmodSync(path, 0o666)",
-    noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
-      title:
-        "the socket is for root and its group, goes with the server, and is replaced only when dead",
-    },
-  },
-  {
-    kind: "mark",
-    name: "a file that is no socket is replaced by the API's",
-    file: "daemon/server/unix-listener.ts",
-    find: " && lstatSync(path).isSocket()",
-    put: "",
-    noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
-      title: "a file that is no socket is left alone",
-    },
   },
 ];

@@ -1,0 +1,140 @@
+import type { Fault } from "../fault.ts";
+
+const exec = "test/unit/channel-exec.test.ts";
+const noIpv6 = {
+  file: "test/vm/daemon-ipv6.test.ts",
+  title: "with no IPv6 on the network no path of IPv6 is left, not even link-locally",
+};
+
+/** Programs in guests, and the agent. */
+export const agentsFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "a program's unread output fills the memory",
+    file: "guest-init/channel/exec-session.ts",
+    find: "this.#options.tty.hold(this);",
+    put: "",
+    noticedBy: {
+      file: exec,
+      title: "unread output is bounded: the channel is paused, and goes on when it is read",
+    },
+  },
+  {
+    kind: "release",
+    name: "a channel that was paused for a reader stays so",
+    file: "guest-init/channel/exec-session.ts",
+    find: "this.#options.tty.release(this);",
+    put: "",
+    noticedBy: {
+      file: exec,
+      title: "unread output is bounded: the channel is paused, and goes on when it is read",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "tiny frames cost nothing",
+    file: "guest-init/channel/exec-queue.ts",
+    find: "const eventCost = 128;",
+    put: "const eventCost = 0;",
+    noticedBy: { file: exec, title: "tiny frames count for what they cost" },
+  },
+  {
+    kind: "bound",
+    name: "any number of programs runs in a guest",
+    file: "guest-init/channel/exec.ts",
+    find: "if (this.#sessions.size >= this.#limits.execSessions)",
+    put: "if (this.#sessions.size < 0)",
+    noticedBy: { file: exec, title: "too many sessions at a time are refused" },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a program whose reader has left runs on",
+    file: "guest-init/channel/exec-session.ts",
+    find: 'if (kill && this.#phase.kind !== "finished") this.#options.kill(SIGKILL).catch(() => {});',
+    put: "void [kill, SIGKILL];",
+    noticedBy: { file: exec, title: "a reader that leaves kills the process" },
+  },
+  {
+    kind: "repair",
+    name: "an agent that was lost is not reached again",
+    file: "daemon/pod/follow-agent.ts",
+    find: "if (signal.aborted) return;\n    guard(live, watch, () => watch.records.ailing",
+    put: "if (signal.aborted || pauseMs > 0) return;\n    guard(live, watch, () => watch.records.ailing",
+    noticedBy: {
+      file: "test/unit/daemon-agent.test.ts",
+      title:
+        "a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod",
+    },
+  },
+  {
+    kind: "release",
+    name: "the agent of a pod that is let go of is reached again",
+    file: "daemon/pod/follow-agent.ts",
+    find: "live.subscriptions.add(() => stop.abort());",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon-agent.test.ts",
+      title: "a pod that is let go of is not reached again",
+    },
+  },
+  {
+    kind: "bound",
+    name: "attempts to reach an agent come as fast as they fail",
+    file: "daemon/pod/follow-agent.ts",
+    find: "return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);",
+    put: "return pauses.first;",
+    noticedBy: {
+      file: "test/unit/daemon-agent.test.ts",
+      title: "attempts come ever more seldom, and soon again after a channel that held",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a guest's reasons reach messages as they are",
+    file: "guest-init/protocol/replies.ts",
+    find: "    ?.map(printable)\n",
+    put: "    ?.map((each) => (printable(each) === undefined ? '' : each))\n",
+    noticedBy: {
+      file: "test/unit/protocol-messages.test.ts",
+      title: "reasons are bounded, escaped and never throw",
+    },
+  },
+  {
+    kind: "access",
+    name: "a guest's links speak IPv6 on a network without",
+    file: "guest-init/agent/ipv6.ts",
+    find: 'disable_ipv6: wanted ? "0" : "1" };',
+    put: 'disable_ipv6: wanted ? "0" : "0" };',
+    build: "image",
+    noticedBy: noIpv6,
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "the agent takes frames of any length",
+    file: "guest-init/protocol/assembler.ts",
+    find: "this.#skip = Math.max(0, length - headerSize);",
+    put: "this.#skip = 0;",
+    build: "agent",
+    noticedBy: {
+      file: "test/kernel/agent-protocol.test.ts",
+      title: "frames of impossible length are answered and skipped",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "the agent keeps descriptors of programs that have ended",
+    file: "guest-init/agent/session.ts",
+    find: "if (output.fd !== this.#stdin) sys.close(output.fd);",
+    put: "",
+    build: "agent",
+    noticedBy: {
+      file: "test/kernel/agent-exec.test.ts",
+      title: "a thousand processes leave neither descriptors nor memory behind",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,155 @@
+import type { Fault } from "../fault.ts";
+
+const session = "test/unit/channel-session.test.ts";
+const exec = "test/unit/channel-exec.test.ts";
+const frames = "test/unit/protocol-frames.test.ts";
+
+/** What a guest sends: how much, how slowly, in what order. */
+export const channelFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "a guest's frame may have any length",
+    file: "guest-init/protocol/assembler.ts",
+    find: "if (length < headerSize || length > limit) {",
+    put: "void limit;\n    if (length < headerSize) {",
+    noticedBy: { file: frames, title: "the limit is exact, and configurable up to 10 MiB" },
+  },
+  {
+    kind: "bound",
+    name: "a guest's frame may be shorter than its header",
+    file: "guest-init/protocol/assembler.ts",
+    find: "if (length < headerSize || length > limit) {",
+    put: "if (length > limit) {",
+    noticedBy: {
+      file: frames,
+      title: "after a frame too short the next byte begins a header",
+    },
+  },
+  {
+    kind: "bound",
+    name: "memory is taken for as much as a guest announces",
+    file: "guest-init/protocol/assembler.ts",
+    find: "else this.#body = new Uint8Array(Math.min(this.#bodyLength, firstReserve));",
+    put: "else this.#body = new Uint8Array(this.#bodyLength + 0 * firstReserve);",
+    noticedBy: { file: frames, title: "memory follows what arrives, not what is announced" },
+  },
+  {
+    kind: "bound",
+    name: "a control frame that is too long is passed over",
+    file: "guest-init/channel/control.ts",
+    find: 'if (item.kind === "refused")\n      throw malformed(',
+    put: 'if (item.kind === "refused") return;\n    if (item.code < 0)\n      throw malformed(',
+    noticedBy: { file: session, title: "a frame longer than the limit is refused at its header" },
+  },
+  {
+    kind: "bound",
+    name: "a tty frame that is too long is passed over",
+    file: "guest-init/channel/tty.ts",
+    find: 'if (item.kind === "refused") {',
+    put: 'if (item.kind === "refused") return;\n    if (item.stream < 0n) {',
+    noticedBy: { file: session, title: "a tty frame longer than the limit costs the channel" },
+  },
+  {
+    kind: "bound",
+    name: "a frame may take for ever to arrive",
+    file: "guest-init/channel/link.ts",
+    find: "if (decoder.pending) this.#startFrameTimer();\n    for",
+    put: "for",
+    noticedBy: {
+      file: session,
+      title: "a frame begun and not finished costs the channel (raw)",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a guest may say READY without end",
+    file: "guest-init/channel/session.ts",
+    find: "if (++this.#restarts > this.#limits.restarts)",
+    put: "if (++this.#restarts < 0)",
+    noticedBy: { file: session, title: "READY without end costs the channel" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a guest may send unknown frames without end",
+    file: "guest-init/channel/control.ts",
+    find: "if (this.counters.unknownFrames > this.#limits.unknownFrames)",
+    put: "if (this.counters.unknownFrames < 0)",
+    noticedBy: { file: session, title: "unknown frames are counted, and too many cut off" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "commands wait for a guest's answers without end",
+    file: "guest-init/channel/control.ts",
+    find: "if (this.#pending.size >= outstanding || this.#flow.queued + frames.length > queuedBytes)",
+    put: "if (outstanding + queuedBytes < 0)",
+    noticedBy: { file: session, title: "too many unanswered commands are refused at once" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a guest's answer has no deadline",
+    file: "guest-init/channel/pending.ts",
+    find: "      dueAt - now,\n    );",
+    put: "      100_000,\n    );",
+    noticedBy: {
+      file: session,
+      title: "a silent guest costs each command its deadline, counted from the one before",
+    },
+    slow: true,
+  },
+  {
+    kind: "mark",
+    name: "an answer that comes late goes to the next command",
+    file: "guest-init/channel/pending.ts",
+    find: "settle: (outcome) => {\n        entry.settle = undefined;",
+    put: "settle: (outcome) => {\n        entry.settle = undefined;\n        if (outcome instanceof PodnetError) this.#entries = this.#entries.filter((each) => each !== entry);",
+    noticedBy: {
+      file: session,
+      title: "answers go to commands in order, also past those given up",
+    },
+  },
+  {
+    kind: "mark",
+    name: "an answer to nothing is passed over",
+    file: "guest-init/channel/control.ts",
+    find: 'this.#flow.mode !== "identifying" ||',
+    put: "",
+    noticedBy: { file: session, title: "an answer to nothing costs the guest its channel" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "NEXT for bytes never sent is believed",
+    file: "guest-init/channel/flow.ts",
+    find: "if (count > this.#unread)",
+    put: "if (count < 0)",
+    noticedBy: { file: session, title: "NEXT for bytes never sent costs the channel" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a hyperstart is sent more than its buffer holds",
+    file: "guest-init/channel/flow.ts",
+    find: '(this.#mode === "next" && this.#unread > 0)',
+    put: "this.#unread < 0",
+    noticedBy: {
+      file: session,
+      title: "to a hyperstart at most 512 bytes go out before NEXT has accounted for them",
+    },
+  },
+  {
+    kind: "release",
+    name: "sessions of a guest that is lost go on waiting",
+    file: "guest-init/channel/session.ts",
+    find: "wires?.processes.failAll(reason);\n    if",
+    put: "if",
+    noticedBy: {
+      file: exec,
+      title: "sessions end when the agent starts anew, and when the guest is lost",
+    },
+    slow: true,
+  },
+];

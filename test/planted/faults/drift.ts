@@ -1,0 +1,105 @@
+import type { Fault } from "../fault.ts";
+
+const inspect = "test/kernel/network-inspect.test.ts";
+const watch = "test/kernel/daemon-drift-watch.test.ts";
+
+/** What others change: noticed, put right, not fought over. */
+export const driftFaults: readonly Fault[] = [
+  {
+    kind: "mark",
+    name: "a link of a port's name is healed though it is another's",
+    file: "network/inspect.ts",
+    find: "refuseUnmarked(fragment, changes);",
+    put: "void refuseUnmarked;",
+    noticedBy: {
+      file: inspect,
+      title: "what is no port any more is one again; what bears no mark is not taken for it",
+    },
+  },
+  {
+    kind: "repair",
+    name: "the kernel's events are not heeded",
+    file: "daemon/drift/drift.ts",
+    find: "this.#suspects.links.add(event.link.name);",
+    put: "",
+    noticedBy: {
+      file: watch,
+      title: "events of our links bring one look at links, those of others none",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "what the kernel sends no event for is not looked at",
+    file: "daemon/drift/drift.ts",
+    find: "if (now === this.#clean) return false;",
+    put: "if (now === this.#clean || this.#clean !== undefined) return false;",
+    noticedBy: { file: watch, title: "an idle host is looked at by its fingerprint alone" },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "what cannot be healed is not looked at again",
+    file: "daemon/drift/drift.ts",
+    find: "this.#sick.set(part.key, sick);",
+    put: "",
+    noticedBy: {
+      file: watch,
+      title: "what cannot be healed is tried at every look, and told once",
+    },
+  },
+  {
+    kind: "lock",
+    name: "what is taken down on purpose is healed",
+    file: "daemon/drift/drift.ts",
+    find: "if (this.#resting > 0 || this.#over.signal.aborted) return;",
+    put: "if (this.#over.signal.aborted) return;",
+    noticedBy: { file: watch, title: "nothing is looked at while it rests, and all afterwards" },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "podnet fights with whoever keeps undoing its repairs",
+    file: "daemon/drift/patience.ts",
+    find: "known.untilMs = nowMs + known.pauseMs;",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon-drift.test.ts",
+      title: "what keeps being undone is repaired less and less often, but it is",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a rule that others flushed is not seen",
+    file: "network/iptables/firewall.ts",
+    find: 'const nft = programs.generation?.() ?? (await save(programs, "nft", signal));',
+    put: 'const nft = "";',
+    noticedBy: {
+      file: inspect,
+      title: "its rules are flushed: seen without being touched, then healed",
+    },
+  },
+  {
+    kind: "repair",
+    name: "events that were lost are not made up for",
+    file: "linux/rtnetlink-events.ts",
+    find: "this.#onResync();",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/linux-rtnetlink.test.ts",
+      title: "too many events at once are counted, followed by a resync, and the watch goes on",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a netlink message may announce more than there is",
+    file: "linux/rtnetlink/message.ts",
+    find: "if (size < headerSize || offset + size > bytes.length)",
+    put: "if (size < headerSize)",
+    noticedBy: {
+      file: "test/unit/rtnetlink-codec.test.ts",
+      title: "a message with a length that lies is refused",
+    },
+  },
+];

@@ -1,0 +1,126 @@
+import type { Fault } from "../fault.ts";
+
+const iptables = "test/unit/iptables-diff.test.ts";
+const host = "test/kernel/network-host.test.ts";
+
+/** Rules, and the commands that make them. */
+export const firewallFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "taking away ends at its first failure",
+    file: "network/ensure.ts",
+    find: "failures.push(toPodnetError(error));\n        }",
+    put: "failures.push(toPodnetError(error));\n          break;\n        }",
+    noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
+  },
+  {
+    kind: "mark",
+    name: "any chain of podnet's name is podnet's",
+    file: "network/iptables/diff.ts",
+    find: 'if (found !== "empty") return found !== "foreign";',
+    put: 'if (found !== "empty") return true;',
+    noticedBy: {
+      file: iptables,
+      title: "A chain of our name is refused: with a rule of somebody's",
+    },
+  },
+  {
+    kind: "mark",
+    name: "an empty chain of podnet's name is podnet's",
+    file: "network/iptables/diff.ts",
+    find: "return twin || wanted.remembered(table, chain);",
+    put: "return twin || wanted.remembered(table, chain) || true;",
+    noticedBy: { file: iptables, title: "A chain of our name is refused: empty and never ours" },
+  },
+  {
+    kind: "undo",
+    name: "rules that are not as planned stay beside those that are",
+    file: "network/iptables/place.ts",
+    find: "lines.push(`-D ${chain} ${rule.text}`);\n    list.splice(list.indexOf(rule), 1);",
+    put: "void rule;",
+    noticedBy: {
+      file: iptables,
+      title:
+        "Whatever became of our rules, one repair restores them, a second finds nothing, foreign rules stay in order",
+    },
+  },
+  {
+    kind: "repair",
+    name: "rules that are as planned are made once more",
+    file: "network/iptables/place.ts",
+    find: "if (same) return [];",
+    put: "void same;",
+    noticedBy: {
+      file: iptables,
+      title: "Applied once there is nothing left to do, and taken away the host is as before",
+    },
+  },
+  {
+    kind: "record",
+    name: "a table is committed line by line",
+    file: "network/iptables/diff.ts",
+    find: '`*${edit.table}\\n${edit.lines.join("\\n")}\\nCOMMIT\\n`;',
+    put: 'edit.lines.map((line) => `*${edit.table}\\n${line}\\nCOMMIT\\n`).join("");',
+    noticedBy: {
+      file: "test/kernel/network-firewall.test.ts",
+      title: "A refused commit changes nothing and says what iptables said",
+    },
+  },
+  {
+    kind: "release",
+    name: "the chain stays when its last rule has gone",
+    file: "network/iptables/place.ts",
+    find: "lines.push(`-X ${chain}`);",
+    put: "void chain;",
+    noticedBy: {
+      file: iptables,
+      title: "Applied once there is nothing left to do, and taken away the host is as before",
+    },
+  },
+  {
+    kind: "repair",
+    name: "another program that writes rules meanwhile fails ours",
+    file: "network/ensure.ts",
+    find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      await apply();',
+    put: "throw error;",
+    noticedBy: {
+      file: host,
+      title: "Another program writing rules at the same time neither fails nor is failed",
+    },
+    slow: true,
+  },
+  {
+    kind: "escape",
+    name: "a control character may stand in what iptables-restore reads",
+    file: "network/iptables/save-format.ts",
+    find: "if (/[\\u0000-\\u001f\\u007f]/.test(word))",
+    put: "if (word === '\\u0000')",
+    noticedBy: {
+      file: "test/unit/iptables-save-format.test.ts",
+      title: "No control character reaches a restore payload",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a rule's command runs through a shell",
+    file: "linux/command.ts",
+    find: "stripFinalNewline: false,",
+    put: "stripFinalNewline: false,\n      shell: true,",
+    noticedBy: {
+      file: "test/unit/linux-command.test.ts",
+      title: "no shell looks at the arguments",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a command may take for ever",
+    file: "linux/command.ts",
+    find: "timeout: timeoutMs,",
+    put: "",
+    noticedBy: {
+      file: "test/unit/linux-command.test.ts",
+      title: "deadline and cancellation end the command",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,224 @@
+import type { Fault } from "../fault.ts";
+
+const qmp = "test/unit/qmp-client.test.ts";
+const nics = "test/unit/qemu-nics.test.ts";
+const argv = "test/unit/qemu-argv.test.ts";
+const standIns = "test/vm/standin-killed.test.ts";
+
+/** QEMU: its monitor, its NICs, what it inherits and leaves. */
+export const qemuFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "a QMP line may have any length",
+    file: "hypervisor/qmp/lines.ts",
+    find: "if (this.#held + piece.length > this.#limit) {",
+    put: "if (this.#limit < 0) {",
+    noticedBy: {
+      file: "test/unit/qmp-lines.test.ts",
+      title: "a line of the limit passes, one byte more does not",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a command to QEMU has no deadline",
+    file: "hypervisor/qmp/client.ts",
+    find: "const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), deadlineMs);",
+    put: "const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), 20_000);",
+    noticedBy: {
+      file: qmp,
+      title: "silence after the greeting: the command's deadline ends the wait",
+    },
+    slow: true,
+  },
+  {
+    kind: "mark",
+    name: "an answer to a command never sent is passed over",
+    file: "hypervisor/qmp/client.ts",
+    find: "if (id === undefined || id < 1 || id >= this.#nextId)",
+    put: "if (id === undefined)",
+    noticedBy: { file: qmp, title: "an id never sent ends the session" },
+    slow: true,
+  },
+  {
+    kind: "lock",
+    name: "a command may overtake a descriptor on its way to QEMU",
+    file: "hypervisor/qmp/client.ts",
+    find: "await this.#lane;",
+    put: "",
+    noticedBy: { file: qmp, title: "getfd keeps the lane until it is answered" },
+  },
+  {
+    kind: "release",
+    name: "a descriptor that QEMU never answers for blocks its monitor",
+    file: "hypervisor/qmp/client.ts",
+    find: "void sent.then(leave, leave);",
+    put: "void [sent, leave];",
+    noticedBy: { file: qmp, title: "a getfd never answered frees the lane at its deadline" },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a slot stays taken when its NIC has left",
+    file: "hypervisor/qemu/nics.ts",
+    find: "if (held.left) this.#free(held);\n    else held.state",
+    put: "held.state",
+    noticedBy: {
+      file: nics,
+      title: "an unplug that fails after the NIC has left frees the slot",
+    },
+  },
+  {
+    kind: "undo",
+    name: "the netdev of a NIC that could not be plugged stays",
+    file: "hypervisor/qemu/nics.ts",
+    find: 'if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));',
+    put: "",
+    noticedBy: {
+      file: nics,
+      title: "a plug without an answer: the NIC may come and go while it is undone",
+    },
+  },
+  {
+    kind: "undo",
+    name: "the descriptor of a NIC that could not be plugged stays in QEMU",
+    file: "hypervisor/qemu/nics.ts",
+    find: 'steps.push(qmp.execute("closefd", { fdname: nic.fdName }));',
+    put: "",
+    noticedBy: {
+      file: nics,
+      title: "a plug without an answer: the NIC may come and go while it is undone",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a QEMU that started in vain runs on",
+    file: "hypervisor/qemu/driver.ts",
+    find: "if (record !== undefined) await endProcess(record, { told: false });\n    await removeRemains(plan);\n    return failure",
+    put: "void record;\n    await removeRemains(plan);\n    return failure",
+    noticedBy: {
+      file: "test/vm/hypervisor-process.test.ts",
+      title: "a QEMU that talks nonsense is ended, and nothing is left",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a pod's descriptors are inherited by every QEMU",
+    file: "linux/close-on-exec.ts",
+    find: "if (flags >= 0 && (flags & FD_CLOEXEC) === 0) fcntl(fd, F_SETFD, flags | FD_CLOEXEC);",
+    put: "void [flags, FD_CLOEXEC, F_SETFD];",
+    noticedBy: {
+      file: "test/vm/hypervisor-process.test.ts",
+      title: "QEMU inherits none of our descriptors",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a tap outlives whoever holds it",
+    file: "linux/tun.ts",
+    find: "const { ownerUid } = options;",
+    put: "const { ownerUid } = options;\n    ioctlNumber(fd, 0x400454cb, 1);",
+    noticedBy: {
+      file: "test/kernel/linux-tun.test.ts",
+      title: "a tap is single-queue, with virtio header, owned and not persistent",
+    },
+  },
+  {
+    kind: "lock",
+    name: "a tap of a name that is taken is joined",
+    file: "linux/tun.ts",
+    find: "IFF_VNET_HDR | IFF_TUN_EXCL;",
+    put: "IFF_VNET_HDR;\n    void IFF_TUN_EXCL;",
+    noticedBy: {
+      file: "test/kernel/linux-tun.test.ts",
+      title: "a name in use is refused, whoever holds it",
+    },
+  },
+  {
+    kind: "release",
+    name: "connections to QEMU are inherited",
+    file: "linux/unix-socket.ts",
+    find: "SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0",
+    put: "SOCK_STREAM | SOCK_NONBLOCK | (SOCK_CLOEXEC & 0), 0",
+    noticedBy: {
+      file: "test/kernel/linux-unix-socket.test.ts",
+      title: "a descriptor leaks to no child process",
+    },
+  },
+  {
+    kind: "bound",
+    name: "QEMU's log grows without end",
+    file: "hypervisor/qemu/run-dir.ts",
+    find: "if ((await file.stat()).size <= logLimit) return;",
+    put: "if ((await file.stat()).size > 0) return;",
+    noticedBy: {
+      file: "test/unit/qemu-run-dir.test.ts",
+      title: "QEMU's log is emptied when it has grown too long, and not before",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a guest's console is kept without end",
+    file: "hypervisor/qemu/console.ts",
+    find: "this.#grow(Math.min(this.#size, this.#total + kept.length));",
+    put: "this.#grow(this.#total + kept.length);",
+    noticedBy: {
+      file: "test/unit/qemu-console.test.ts",
+      title: "a ring takes no more memory than it holds, whatever goes through it",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a comma in a disk's path begins an option of QEMU's",
+    file: "hypervisor/qemu/argv.ts",
+    find: 'plan.path.replaceAll(",", ",,")',
+    put: "plan.path",
+    noticedBy: { file: argv, title: "disks, with a path full of QEMU's own syntax" },
+  },
+  {
+    kind: "escape",
+    name: "a path of the run directory's is taken for the caller's",
+    file: "hypervisor/qemu/argv.ts",
+    find: 'if (!path.startsWith("/") || path.includes("\\0")) {',
+    put: 'if (path.includes("\\0")) {',
+    noticedBy: { file: argv, title: 'refused: {"kernel":"vmlinux"}' },
+  },
+  {
+    kind: "mark",
+    name: "a process of another boot is taken for the machine",
+    file: "hypervisor/qemu/process.ts",
+    find: "return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);",
+    put: "return isSameProcess(record.pid, record.startTime);",
+    noticedBy: {
+      file: standIns,
+      title:
+        "a creating pod's pid that is a process which began at the same time of another boot: never signalled",
+    },
+    slow: true,
+  },
+  {
+    kind: "mark",
+    name: "whatever has a machine's pid is signalled",
+    file: "hypervisor/qemu/process.ts",
+    find: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
+    put: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {',
+    noticedBy: {
+      file: standIns,
+      title: "a deleting pod's pid that is a process which began at another time: never signalled",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "the record of a machine that was not there is kept, and none is looked for",
+    file: "hypervisor/qemu/driver.ts",
+    find: "const unrecorded = findProcess(plan);",
+    put: "const unrecorded = undefined as ReturnType<typeof findProcess>;",
+    noticedBy: {
+      file: "test/vm/hypervisor-process.test.ts",
+      title: "reap finds a VM whose record was never written",
+    },
+    slow: true,
+  },
+];

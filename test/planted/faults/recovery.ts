@@ -1,0 +1,78 @@
+import type { Fault } from "../fault.ts";
+
+const pods = "test/unit/daemon-pods.test.ts";
+
+/** What a podnetd that was killed has left: taken over or undone, and nothing of others' touched. */
+export const recoveryFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "all pods are taken over at once",
+    file: "daemon/pod/recover.ts",
+    find: "const together = 16;",
+    put: "const together = 1000;",
+    noticedBy: { file: pods, title: "pods are taken over sixteen at a time at most" },
+  },
+  {
+    kind: "repair",
+    name: "a pod whose recovery fails is not tried again",
+    file: "daemon/pod/recover.ts",
+    find: "keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));",
+    put: "",
+    noticedBy: {
+      file: pods,
+      title:
+        "a machine that cannot be reached yet is tried again, and not called failed while it may run",
+    },
+  },
+  {
+    kind: "undo",
+    name: "what is left of a delete is let go of when its recovery fails",
+    file: "daemon/pod/recover.ts",
+    find: 'case "deleting": {\n      const failures = await takeDown(row, recovery);\n      if (failures.length > 0) throw failures[0];',
+    put: 'case "deleting": {\n      await takeDown(row, recovery);',
+    noticedBy: {
+      file: pods,
+      title:
+        "a delete that cannot be finished after a restart is tried again until nothing is left",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a create that was cut short is not undone at the next start",
+    file: "daemon/pod/recover.ts",
+    find: 'case "creating": {\n      const failures = await takeDown(row, recovery);',
+    put: 'case "creating": {\n      const failures: readonly Error[] = [];',
+    noticedBy: { file: pods, title: "a create that was cut short is undone at the next start" },
+  },
+  {
+    kind: "undo",
+    name: "a machine without a row runs on",
+    file: "daemon/pod/recover.ts",
+    find: "await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);",
+    put: "",
+    noticedBy: { file: pods, title: "a machine without a row is ended at the next start" },
+  },
+  {
+    kind: "mark",
+    name: "a process is known by its pid alone",
+    file: "linux/proc.ts",
+    find: "if (fields === undefined || fields[19] !== startTime) return false;",
+    put: "void startTime;\n  if (fields === undefined) return false;",
+    noticedBy: {
+      file: "test/unit/linux-proc.test.ts",
+      title: "a process is told by pid and start time",
+    },
+  },
+  {
+    kind: "record",
+    name: "a call of the host's lies outside of a crossing",
+    file: "daemon/lock.ts",
+    find: 'cross("file", "make state directory", () =>\n      mkdirSync(stateDir, { recursive: true, mode: 0o700 }),\n    );',
+    put: "mkdirSync(stateDir, { recursive: true, mode: 0o700 });",
+    noticedBy: {
+      file: "test/crash/strace.test.ts",
+      title: "strace shows no call of podnetd outside of a crossing, with stand-in machines",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,145 @@
+import type { Fault } from "../fault.ts";
+
+const session = "test/unit/channel-session.test.ts";
+const clones = {
+  file: "test/vm/factory.test.ts",
+  title: "clones share no randomness, id or epoch, and their clocks are right",
+};
+const argv = "test/unit/qemu-argv.test.ts";
+const templates = "test/unit/factory-templates.test.ts";
+
+/** Templates, and clones that share nothing. */
+export const templatesFaults: readonly Fault[] = [
+  {
+    kind: "record",
+    name: "a clone runs before it has randomness of its own",
+    file: "guest-init/channel/session.ts",
+    find: "Promise.all([told, wake.resume()]).then(",
+    put: "void wake.resume();\n    Promise.all([told]).then(",
+    noticedBy: {
+      file: session,
+      title: "a clone that refuses to be one, or cannot be resumed, is not gone on with",
+    },
+  },
+  {
+    kind: "record",
+    name: "a clone is not told that it is one",
+    file: "daemon/pod/actions.ts",
+    find: "...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),",
+    put: "...(vm.asleep === undefined ? { wake: wakeOf(vm, host, signal) } : {}),",
+    noticedBy: {
+      file: "test/unit/daemon-steps.test.ts",
+      title: "a clone is woken, and no other; each with randomness of its own",
+    },
+  },
+  {
+    kind: "record",
+    name: "two clones are woken with the same randomness",
+    file: "daemon/pod/actions.ts",
+    find: 'Buffer.from(host.randomBytes(64)).toString("hex")',
+    put: 'Buffer.from(host.randomBytes(64)).fill(7).toString("hex")',
+    noticedBy: {
+      file: "test/unit/daemon-steps.test.ts",
+      title: "a clone is woken, and no other; each with randomness of its own",
+    },
+  },
+  {
+    kind: "record",
+    name: "AWAKE without randomness is taken",
+    file: "guest-init/protocol/extension-messages.ts",
+    find: "{1,512}$/",
+    put: "{0,512}$/",
+    noticedBy: {
+      file: "test/unit/protocol-messages.test.ts",
+      title: "AWAKE is strict, and never without randomness",
+    },
+  },
+  {
+    kind: "record",
+    name: "a clone does not stir its randomness",
+    file: "guest-init/agent/agent.ts",
+    find: "    addRandomness(entropy);\n",
+    put: "    void [addRandomness, entropy];\n",
+    build: "image",
+    noticedBy: clones,
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a template is freed while it is cloned",
+    file: "hypervisor/factory/templates.ts",
+    find: "if (entry.retired && entry.users === 0) entry.template",
+    put: "if (entry.retired) entry.template",
+    noticedBy: {
+      file: templates,
+      title: "those used longest ago go first, and none that is being cloned",
+    },
+  },
+  {
+    kind: "release",
+    name: "templates are never freed",
+    file: "hypervisor/factory/templates.ts",
+    find: "entry.template?.[Symbol.dispose]();",
+    put: "void entry;",
+    noticedBy: {
+      file: templates,
+      title: "the end frees everything, ends builds, and nothing begins after it",
+    },
+  },
+  {
+    kind: "bound",
+    name: "any number of templates is kept",
+    file: "hypervisor/factory/templates.ts",
+    find: "for (const entry of newest.slice(this.#limit)) this.#forget(entry);",
+    put: "void newest;",
+    noticedBy: {
+      file: templates,
+      title: "those used longest ago go first, and none that is being cloned",
+    },
+  },
+  {
+    kind: "mark",
+    name: "files that are replaced make no other template",
+    file: "hypervisor/factory/key.ts",
+    find: 'return [dev, ino, size, mtimeNs].join(":");',
+    put: "void [dev, ino, size, mtimeNs];\n    return path;",
+    noticedBy: {
+      file: templates,
+      title: "a template is of one machine and of these very files, whoever's pod asks",
+    },
+  },
+  {
+    kind: "access",
+    name: "a template's memory can be written by its clones",
+    file: "hypervisor/qemu/argv.ts",
+    find: 'const share = memory === "template" ? "on" : "off";',
+    put: 'const share = "on";',
+    noticedBy: {
+      file: argv,
+      title: "a template's memory is in a file that others see, a clone's changes are its own",
+    },
+  },
+  {
+    kind: "access",
+    name: "a template is not sealed",
+    file: "linux/memfd.ts",
+    find: "const seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;",
+    put: "const seals = (F_SEAL_WRITE & 0) | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;",
+    noticedBy: {
+      file: "test/kernel/linux-memfd.test.ts",
+      title: "what is sealed nobody changes, through whatever descriptor",
+    },
+  },
+  {
+    kind: "access",
+    name: "a template's memory is kept as it was built",
+    file: "hypervisor/factory/template.ts",
+    find: "  memory.seal();\n",
+    put: "",
+    noticedBy: {
+      file: "test/vm/factory.test.ts",
+      title: "nobody can change a template, through whatever descriptor",
+    },
+    slow: true,
+  },
+];
