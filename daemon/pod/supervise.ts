@@ -66,7 +66,18 @@ async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): P
   if (poweredOff) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
   else watch.records.state(plan, "failed", { error });
   watch.gone(live);
-  for (const failure of await undoPod(live, watch.host, { graceful: false })) {
-    watch.log.error({ pod_id: plan.podId, err: failure }, "Cannot free what the machine held");
-  }
+  const free = (): Promise<void> => freeHeld(live, watch);
+  await free().catch((thrown: unknown) => {
+    const row = watch.records.get(plan.podId);
+    if (row !== undefined)
+      keepTrying(row, "what its machine held cannot be freed", thrown, watch, free);
+  });
+}
+
+/** Frees what is left of a machine that has ended, and throws the first of what could not be. */
+async function freeHeld(live: LivePod, { host, log }: Supervision): Promise<void> {
+  const failures = await undoPod(live, host, { graceful: false });
+  for (const failure of failures)
+    log.error({ pod_id: live.plan.podId, err: failure }, "Cannot free what the machine held");
+  if (failures.length > 0) throw failures[0];
 }
