@@ -97,6 +97,9 @@ function applyLine(table: Table, line: string): void {
   }
   const [, verb, name = "", rest = ""] = /^-([ADFIXN]) (\S+) ?(.*)$/.exec(line) ?? [];
   const chain = table.chains.get(name);
+  // Both variants (1.8.9) look a rule's target up as they read its line: a chain declared further down is not there yet.
+  const target = jumpOf(rest);
+  if (target !== undefined && !table.chains.has(target)) refuse();
   if (verb === "N") {
     if (chain !== undefined) refuse();
     table.chains.set(name, { policy: "-", rules: [] });
@@ -134,15 +137,26 @@ function applyLine(table: Table, line: string): void {
 
 const targets = ["ACCEPT", "DROP", "RETURN", "MASQUERADE", "REJECT"];
 
+/** The chain that a rule leads to, if it leads to one. */
+function jumpOf(rule: string): string | undefined {
+  const target = targetOf(splitWords(rule));
+  return target === undefined || targets.includes(target) ? undefined : target;
+}
+
+/** The chains that these rules lead to. */
+const jumpsOf = (rules: readonly string[]): string[] =>
+  rules.map(jumpOf).filter((target) => target !== undefined);
+
 /** The chains that rules lead to. */
-function jumps(table: Table): Set<string> {
-  const found = new Set<string>();
-  for (const { rules } of table.chains.values())
-    for (const rule of rules) {
-      const target = targetOf(splitWords(rule));
-      if (target !== undefined && !targets.includes(target)) found.add(target);
-    }
-  return found;
+const jumps = ({ chains }: Table): Set<string> =>
+  new Set([...chains.values()].flatMap(({ rules }) => jumpsOf(rules)));
+
+/** Whether packets may come by a chain twice; the kernel follows jumps from the built-in chains on only. */
+function goesRound({ chains }: Table): boolean {
+  const from = (name: string, way: readonly string[]): boolean =>
+    way.includes(name) ||
+    jumpsOf(chains.get(name)?.rules ?? []).some((target) => from(target, [...way, name]));
+  return [...chains].some(([name, { policy }]) => policy !== "-" && from(name, []));
 }
 
 function checkTargets(name: string, table: Table): void {
@@ -152,4 +166,5 @@ function checkTargets(name: string, table: Table): void {
     throw new RestoreRefused("DROP in nat");
   for (const target of jumps(table))
     if (table.chains.get(target)?.policy !== "-") throw new RestoreRefused(`no chain ${target}`);
+  if (goesRound(table)) throw new RestoreRefused("chains that lead to each other");
 }
