@@ -9,6 +9,7 @@ import {
 import { cross } from "../../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { makeNew, refuseUnfit, upgrade } from "./found.ts";
+import { migrations } from "./migrations.ts";
 import { damaged } from "./rows.ts";
 
 export type Row = Record<string, SQLOutputValue>;
@@ -32,12 +33,12 @@ export class Database implements Disposable {
    * Opens and, if it is older, upgrades the database. Never creates anew over something it cannot read.
    * Throws `STATE_CORRUPT`, `STATE_NEWER` or `STATE_UNWRITABLE`.
    */
-  static open(path: string): Database {
+  static open(path: string, steps: readonly string[] = migrations): Database {
     let connection: DatabaseSync | undefined;
     try {
       const opened = new DatabaseSync(path, { timeout: 1000, open: false });
       connection = opened;
-      cross("commit", "open", () => setUp(opened, path));
+      cross("commit", "open", () => setUp(opened, path, steps));
       return new Database(connection);
     } catch (cause) {
       if (connection?.isOpen) connection.close();
@@ -46,8 +47,8 @@ export class Database implements Disposable {
   }
 
   /** Opens the state of a state directory, see `open`. */
-  static openIn(stateDir: string): Database {
-    return Database.open(join(stateDir, "state.db"));
+  static openIn(stateDir: string, steps?: readonly string[]): Database {
+    return Database.open(join(stateDir, "state.db"), steps);
   }
 
   #prepare(sql: string): StatementSync {
@@ -139,12 +140,12 @@ function changeOf(sql: string): string | undefined {
   return verb === null ? undefined : `${verb[1]?.toLowerCase()} ${verb[2]}`;
 }
 
-function setUp(connection: DatabaseSync, path: string): void {
-  if (existsSync(path)) refuseUnfit(path);
-  else makeNew(path);
+function setUp(connection: DatabaseSync, path: string, steps: readonly string[]): void {
+  if (existsSync(path)) refuseUnfit(path, steps.length);
+  else makeNew(path, steps);
   connection.open();
   connection.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
-  upgrade(connection);
+  upgrade(connection, steps);
 }
 
 /** SQLite's extended codes keep the primary one in the low byte. */

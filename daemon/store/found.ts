@@ -3,7 +3,6 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { migrations } from "./migrations.ts";
 
 /** Tables that podnet's state has had since its first schema. */
 const lasting = ["meta", "networks", "pods", "leases"] as const;
@@ -12,7 +11,7 @@ const lasting = ["meta", "networks", "pods", "leases"] as const;
  * Refuses a file that is not podnet's state, or is damaged or newer, while nothing of it can change: it is opened for
  * reading alone, since merely to set the journal mode writes into it, and to close it may copy its log.
  */
-export function refuseUnfit(file: string): void {
+export function refuseUnfit(file: string, known: number): void {
   // Ours is never empty: see `makeNew`. SQLite would take it for a new one, and pods for machines without a record.
   if (statSync(file).size === 0) throw new Error("the file is empty");
   const found = new DatabaseSync(file, { readOnly: true });
@@ -20,13 +19,13 @@ export function refuseUnfit(file: string): void {
   const check = found.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
   if (check.quick_check !== "ok") throw new Error(check.quick_check);
   const version = schemaVersion(found);
-  if (version > migrations.length) {
+  if (version > known) {
     throw new PodnetError(
       "STATE_NEWER",
-      `State "${file}" has schema ${version}, this podnetd knows up to ${migrations.length}`,
+      `State "${file}" has schema ${version}, this podnetd knows up to ${known}`,
       {
         hint: "Run the podnetd that wrote it, or a newer one",
-        details: { found: version, known: migrations.length },
+        details: { found: version, known },
       },
     );
   }
@@ -44,7 +43,7 @@ export function refuseUnfit(file: string): void {
  * Makes the state of a new node. It gets its name when it is whole: what has the name and is not whole has been damaged
  * since, and is refused.
  */
-export function makeNew(file: string): void {
+export function makeNew(file: string, steps: readonly string[]): void {
   // A log without its database: with a new one beside it SQLite would take the one for the other's.
   if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)
     throw new Error("the file is missing, and its log is there");
@@ -54,7 +53,7 @@ export function makeNew(file: string): void {
     const made = new DatabaseSync(fresh);
     try {
       made.exec("PRAGMA synchronous = FULL");
-      upgrade(made);
+      upgrade(made, steps);
     } finally {
       made.close();
     }
@@ -65,11 +64,11 @@ export function makeNew(file: string): void {
   });
 }
 
-/** Takes the steps of the schema that a database has not taken yet. */
-export function upgrade(connection: DatabaseSync): void {
-  for (let next = schemaVersion(connection); next < migrations.length; next++) {
-    connection.exec(
-      `BEGIN IMMEDIATE; ${migrations[next]}; PRAGMA user_version = ${next + 1}; COMMIT`,
+/** Takes the steps of the schema that a database has not taken yet, each whole or not at all. */
+export function upgrade(connection: DatabaseSync, steps: readonly string[]): void {
+  for (let next = schemaVersion(connection); next < steps.length; next++) {
+    cross("commit", `schema ${next + 1}`, () =>
+      connection.exec(`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`),
     );
   }
 }
