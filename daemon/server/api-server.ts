@@ -21,6 +21,7 @@ import type { ApiLimits } from "../config/limits.ts";
 import { type Caller, Callers } from "./callers.ts";
 import { tlsPeer, unixPeer } from "./peer.ts";
 import { type Request, requestHandler } from "./request-handler.ts";
+import { boundHeaders } from "./slow-headers.ts";
 import { sniff } from "./sniff.ts";
 import { listenTls } from "./tls-listener.ts";
 import { listenUnix, type UnixListenerOptions } from "./unix-listener.ts";
@@ -192,14 +193,15 @@ function followHttp1(server: Http1Server, refused: (reason: string) => void): vo
   });
 }
 
-/** Ends sessions that ask for nothing, and counts those that break the protocol. */
+/** Ends sessions that ask for nothing or do not end what they ask for, and counts those that break the protocol. */
 function followHttp2(
   server: Http2Server | Http2SecureServer,
-  { idleMs }: ApiLimits,
+  { idleMs, requestMs }: ApiLimits,
   refused: (reason: string) => void,
 ): void {
   server.on("sessionError", () => refused("http2"));
   server.on("session", (session: ServerHttp2Session) => {
+    boundHeaders(session, requestMs, () => refused("slow_request"));
     let streams = 0;
     session.on("stream", (stream) => {
       streams++;

@@ -2,45 +2,8 @@ import { once } from "node:events";
 import { connect as connectHttp2 } from "node:http2";
 import { connect, type Socket } from "node:net";
 import test from "ava";
+import { endHeaders, fields, frame, literal, preface, type } from "./api-fixtures/frames.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
-
-// Frames are written by hand (RFC 9113 4.1): no client library would send them.
-
-function frame(
-  type: number,
-  flags: number,
-  stream: number,
-  payload: Buffer = Buffer.alloc(0),
-): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head[3] = type;
-  head[4] = flags;
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
-
-const type = { headers: 1, reset: 3, settings: 4, ping: 6, window: 8, continuation: 9 } as const;
-const endHeaders = 4;
-const preface = Buffer.concat([
-  Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-  frame(type.settings, 0, 0),
-]);
-
-const literal = (name: string, value: string): Buffer =>
-  Buffer.concat([
-    Buffer.from([0, name.length]),
-    Buffer.from(name),
-    Buffer.from([value.length]),
-    Buffer.from(value),
-  ]);
-// HPACK (RFC 7541): 0x83 is :method POST, 0x86 :scheme http.
-const fields = Buffer.concat([
-  Buffer.from([0x83, 0x86]),
-  literal(":path", "/podnet.v1.PodService/List"),
-  literal(":authority", "x"),
-  literal("content-type", "application/json"),
-]);
 
 const floods: readonly (readonly [what: string, frames: (round: number) => Buffer])[] = [
   ["pings", () => frame(type.ping, 0, 0, Buffer.alloc(8))],

@@ -1,0 +1,39 @@
+import type { ServerHttp2Session } from "node:http2";
+
+/**
+ * Ends a session when a request's headers have begun and do not come to their end within `ms`, or a quarter more; `late`
+ * is told. Node 24.21 tells of a request when its headers are complete, and its time-out begins anew with every byte.
+ *
+ * That headers have begun shows in the last stream nghttp2 has seen; but so do streams it refused by itself. They are told apart by a
+ * ping: within headers a peer may send nothing but the rest of them (RFC 9113 6.10), so that it cannot answer.
+ */
+export function boundHeaders(session: ServerHttp2Session, ms: number, late: () => void): void {
+  let complete = 0;
+  let asked = 0;
+  session.on("stream", ({ id = 0 }) => {
+    complete = Math.max(complete, id);
+  });
+  const limits = new Set<NodeJS.Timeout>();
+  const look = (): void => {
+    if (session.destroyed) return;
+    const begun = session.state.lastProcStreamID ?? 0;
+    if (begun <= Math.max(complete, asked)) return;
+    asked = begun;
+    const limit = setTimeout(() => {
+      limits.delete(limit);
+      if (complete >= begun) return;
+      late();
+      session.destroy();
+    }, ms).unref();
+    limits.add(limit);
+    session.ping(() => {
+      clearTimeout(limit);
+      limits.delete(limit);
+    });
+  };
+  const timer = setInterval(look, ms / 4).unref();
+  session.once("close", () => {
+    clearInterval(timer);
+    for (const limit of limits) clearTimeout(limit);
+  });
+}
