@@ -3,6 +3,7 @@ import { once } from "node:events";
 import {
   chmodSync,
   cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -38,8 +39,10 @@ export class Tree implements Disposable {
     chmodSync(this.#directory, 0o755);
     mkdirSync(path.join(this.#directory, "build"));
     const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: top, encoding: "utf8" });
-    for (const file of tracked.split("\0").filter((each) => each !== ""))
-      cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });
+    // (Somebody may just be taking one away.)
+    for (const file of tracked.split("\0"))
+      if (file !== "" && existsSync(path.join(top, file)))
+        cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });
     this.#share("node_modules");
     for (const name of readdirSync(path.join(top, "build"))) {
       if (name in builds) this.#shareBuilt(name as keyof typeof builds);

@@ -27,9 +27,9 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what is left of a delete is let go of when its recovery fails",
-    file: "daemon/pod/recover.ts",
-    find: 'case "deleting": {\n      const failures = await takeDown(row, recovery);\n      if (failures.length > 0) throw failures[0];',
-    put: 'case "deleting": {\n      await takeDown(row, recovery);',
+    file: "daemon/pod/take-over.ts",
+    find: "if (failures.length > 0) throw failures[0];",
+    put: "void failures;",
     noticedBy: {
       file: pods,
       title:
@@ -40,8 +40,8 @@ export const recoveryFaults: readonly Fault[] = [
     kind: "undo",
     name: "a create that was cut short is not undone at the next start",
     file: "daemon/pod/recover.ts",
-    find: 'case "creating": {\n      const failures = await takeDown(row, recovery);',
-    put: 'case "creating": {\n      const failures: readonly Error[] = [];',
+    find: 'case "creating":\n      await takeDown(row, recovery);',
+    put: 'case "creating":',
     noticedBy: { file: pods, title: "a create that was cut short is undone at the next start" },
   },
   {

@@ -75,7 +75,7 @@ export const stateFaults: readonly Fault[] = [
     kind: "record",
     name: "a newer state is opened",
     file: "daemon/store/found.ts",
-    find: "if (version > migrations.length) {",
+    find: "if (version > known) {",
     put: "if (version > 1_000_000) {",
     noticedBy: damage("a newer podnetd wrote it"),
   },
