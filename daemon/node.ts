@@ -5,7 +5,6 @@ import type { Log } from "../linux/log.ts";
 import type { NetworkFragment } from "../network/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import type { HostKernel } from "../network/kernel.ts";
-import type { Remembered } from "../network/memory.ts";
 import type { Config } from "./config/config.ts";
 import { Journal } from "./journal.ts";
 import { Metrics } from "./metrics.ts";
@@ -17,6 +16,7 @@ import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
 import { listLeases } from "./store/leases.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
+import { parseRemembered } from "./store/network-memory.ts";
 import { deleteNetwork, listNetworks, putNetwork } from "./store/networks.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
@@ -91,7 +91,7 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
   return openHostNetwork({
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
-    ...(remembered === undefined ? {} : { remembered: JSON.parse(remembered) as Remembered }),
+    ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => setMeta(db, "network_memory", JSON.stringify(value)),
     ...(kernel === undefined ? {} : { kernel }),
   });

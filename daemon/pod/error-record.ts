@@ -1,4 +1,5 @@
-import { type ErrorCode, PodnetError, toPodnetError } from "../../core/errors.ts";
+import { type ErrorCode, errorCodes, PodnetError, toPodnetError } from "../../core/errors.ts";
+import { damaged, parseJson } from "../store/rows.ts";
 
 /** An error as it is stored and told to watchers. Plain JSON; causes stay in the log. */
 export interface ErrorRecord {
@@ -26,4 +27,26 @@ export function recordError(thrown: unknown): ErrorRecord {
 export function errorFromRecord(record: ErrorRecord): PodnetError {
   const { code, message, ...context } = record;
   return new PodnetError(code, message, context);
+}
+
+/** Reads a record as it was stored. Throws `STATE_CORRUPT`. */
+export function parseErrorRecord(text: string): ErrorRecord {
+  const value = parseJson(text, "an error");
+  if (!isErrorRecord(value)) throw damaged("an error is not as podnetd writes it");
+  return value;
+}
+
+function isErrorRecord(value: unknown): value is ErrorRecord {
+  if (typeof value !== "object" || value === null) return false;
+  const { code, message, hint, field, step, details } = value as {
+    readonly [Key in keyof ErrorRecord]?: unknown;
+  };
+  return (
+    (errorCodes as readonly unknown[]).includes(code) &&
+    typeof message === "string" &&
+    [hint, field, step].every((each) => each === undefined || typeof each === "string") &&
+    typeof details === "object" &&
+    details !== null &&
+    Object.values(details).every((each) => ["string", "number", "boolean"].includes(typeof each))
+  );
 }

@@ -5,7 +5,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { Database } from "../store/database.ts";
 import { getRequest } from "../store/requests.ts";
-import { type ErrorRecord, errorFromRecord } from "./error-record.ts";
+import { errorFromRecord, parseErrorRecord } from "./error-record.ts";
 import type { RequestKey } from "./records.ts";
 
 interface Running {
@@ -45,7 +45,7 @@ export class Requests {
     }
     if ("outcome" in known) return waitFor(known.outcome, signal);
     if (known.error === undefined) return Promise.resolve(known.podId);
-    return Promise.reject(errorFromRecord(JSON.parse(known.error) as ErrorRecord));
+    return Promise.reject(errorFromRecord(parseErrorRecord(known.error)));
   }
 
   /** Follows a create; the caller may stop waiting for it, which does not end it. */

@@ -7,7 +7,9 @@ import {
 } from "../../../cli/parse.ts";
 import { resolveConfig } from "../../../daemon/config/config.ts";
 import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
+import { errorFromRecord, parseErrorRecord } from "../../../daemon/pod/error-record.ts";
 import { parseStoredPlan } from "../../../daemon/pod/pod-plan.ts";
+import { parseRemembered } from "../../../daemon/store/network-memory.ts";
 import {
   integer,
   json as jsonColumn,
@@ -16,6 +18,7 @@ import {
   optionalText,
   text as textColumn,
 } from "../../../daemon/store/rows.ts";
+import { Memory } from "../../../network/memory.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["CONFIG_INVALID"] as const;
@@ -181,10 +184,38 @@ const flags: Target = {
   ]),
 };
 
+const error = { code: "QEMU_EXITED", message: "m", details: { pid: 5, at: "x", core: true } };
+const memory = {
+  host: "boot netns",
+  ipForward: "0",
+  besideForward: [{ key: "net/ipv6/conf/a/accept_ra", value: "1" }],
+  chains: ["nft filter HYPER"],
+  raised: ["br0"],
+  pinned: [5],
+};
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
+/** What is read can be worked with, and all of it was in the text. */
+function rememberedKept(text: string): void {
+  const value = valueOf(damage, () => parseRemembered(text));
+  if (value === undefined) return;
+  const memory = new Memory(value.host, value);
+  memory.rememberRaised("br9" as never);
+  memory.rememberPinned(9);
+  memory.rememberChain("nft", "filter", "HYPER");
+  for (const name of memory.chainNames("nft")) memory.forgetChain("nft", "filter", name);
+  for (const { key, value: set } of value.besideForward ?? [])
+    if (typeof key !== "string" || typeof set !== "string") throw new Error("No setting");
+}
+
 const stored: Target = {
   name: "stored-rows",
-  files: ["daemon/store/rows.ts", "daemon/pod/pod-plan.ts"],
+  files: [
+    "daemon/store/rows.ts",
+    "daemon/pod/pod-plan.ts",
+    "daemon/pod/error-record.ts",
+    "daemon/store/network-memory.ts",
+  ],
+  except: ["recordError", "errorFromRecord"],
   seeds: [
     ...[{ version: 1, podId: "abcdefghijkl" }, { version: 2 }, { version: "1" }, null, 5].map(
       (value) => chosen(0, json(value)),
@@ -192,8 +223,16 @@ const stored: Target = {
     ...[{ a: "text" }, { a: 5 }, { a: null }, {}, { a: "{}" }, { a: "{" }].map((row) =>
       chosen(1, json(row)),
     ),
+    ...[
+      { ...error, hint: "h" },
+      { ...error, details: { a: [] } },
+      { ...error, code: "NEW" },
+    ].map((record) => chosen(2, json(record))),
+    ...[memory, { ...memory, pinned: ["5"] }, { ...memory, besideForward: [5] }, null].map(
+      (value) => chosen(3, json(value)),
+    ),
   ],
-  words: ["version", "1", "a"],
+  words: ["version", "1", "a", "details", "null", "[]"],
   run: choosing([
     (bytes) => void valueOf(damage, () => parseStoredPlan(textOf(bytes))),
     (bytes) => {
@@ -208,6 +247,8 @@ const stored: Target = {
       ])
         valueOf(damage, () => read(row, "a"));
     },
+    (bytes) => void valueOf(damage, () => errorFromRecord(parseErrorRecord(textOf(bytes)))),
+    (bytes) => rememberedKept(textOf(bytes)),
   ]),
 };
 
