@@ -56,3 +56,9 @@ export function residentKib(pid: number): number | undefined {
   const status = readProc(`/proc/${pid}/status`);
   return status === undefined ? undefined : parseResidentKib(status);
 }
+
+/** The effective user of a process, whoever its files in /proc belong to; undefined when there is none. */
+export function userOf(pid: number): number | undefined {
+  const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`/proc/${pid}/status`) ?? "")?.[1];
+  return uid === undefined ? undefined : Number(uid);
+}

@@ -11,6 +11,7 @@ import {
 } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
+import { usersLeft } from "../../hypervisor/jail/cgroup.ts";
 import { freeUid } from "../../hypervisor/jail/uids.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
 import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
@@ -18,7 +19,7 @@ import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
-import { getPod, podIdByName, uidsOfPods } from "../store/pods.ts";
+import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { defaultPodName } from "./plan.ts";
 import type {
@@ -122,7 +123,8 @@ function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {
 
 function jailSnapshot({ db, confinement }: World): Pick<Snapshot, "jail"> {
   if (confinement === undefined) return {};
-  return { jail: { confinement, uid: freeUid(confinement.uids, uidsOfPods(db)) } };
+  const taken = new Set([...uidsOfPods(db), ...usersLeft(confinement.cgroups, podIds(db))]);
+  return { jail: { confinement, uid: freeUid(confinement.uids, taken) } };
 }
 
 interface Looking {

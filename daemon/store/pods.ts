@@ -63,6 +63,11 @@ export function uidsOfPods(db: Database): Set<number> {
   return new Set(rows.flatMap(({ uid }) => (uid === null ? [] : [Number(uid)])));
 }
 
+/** The ids of all pods. */
+export function podIds(db: Database): Set<string> {
+  return new Set(db.all("SELECT id FROM pods").map((row) => text(row, "id")));
+}
+
 export function insertPod(db: Database, plan: PodPlan, spec: PodSpec, nowMs: number): void {
   db.run(
     `INSERT INTO pods (id, name, state, spec, plan, created_ms, changed_ms)

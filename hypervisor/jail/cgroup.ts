@@ -1,9 +1,12 @@
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { userOf } from "../../linux/proc.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { CgroupPlan } from "../driver.ts";
+import type { CgroupLayout } from "./cgroup-layout.ts";
 
 /** Longest wait for the last process of a group to be gone; a killed one still has its memory to return. */
 const emptyMs = 10_000;
@@ -73,6 +76,28 @@ export function membersOf(path: string): readonly number[] {
     return text.split("\n").map(Number).filter(Boolean);
   } catch {
     return [];
+  }
+}
+
+/**
+ * Users of machines that live though no pod of `pods` is theirs: templates, whose pod may be gone already, and what a
+ * forced delete could not end. Nothing else has groups here, and no process leaves the group it is in.
+ */
+export function usersLeft(layout: CgroupLayout, pods: ReadonlySet<string>): Set<number> {
+  const directory = layout.version === 2 ? layout.directory : layout.memory;
+  const left = namesIn(directory).filter((name) => !pods.has(name));
+  const pids = left.flatMap((name) => membersOf(join(directory, name)));
+  return new Set(pids.map(userOf).filter((uid) => uid !== undefined));
+}
+
+/** Also names files, which have no members. */
+function namesIn(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory);
+  } catch (error) {
+    // Nobody has been there yet.
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw fileError(error, `Cannot read the control group "${directory}"`);
   }
 }
 

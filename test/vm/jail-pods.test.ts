@@ -1,13 +1,17 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import {
   chmodSync,
   copyFileSync,
   existsSync,
+  mkdirSync,
   readFileSync,
   readlinkSync,
+  rmdirSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
@@ -237,6 +241,30 @@ test.serial("a qcow2 image that names a file of the host's is refused, and not r
   t.regex(error.message, /backing file/);
   t.false(existsSync(plan.runDir));
 });
+
+test.serial(
+  "the user of a machine that outlived its pod is nobody else's until it has ended",
+  async (t) => {
+    const planned = async (): Promise<number> =>
+      Number(/--uid (\d+)/.exec(await rig.daemon.podnet("create", "--plan"))?.[1]);
+    const uid = await planned();
+    const left = spawn("sleep", ["60"], { uid, gid: uid, stdio: "ignore" });
+    t.teardown(() => left.kill("SIGKILL"));
+    await once(left, "spawn");
+    const groups =
+      planOf("one").vm.jail?.cgroups.map(({ path }) => join(dirname(path), "left")) ?? [];
+    for (const group of groups) {
+      mkdirSync(group);
+      writeFileSync(join(group, "cgroup.procs"), `${left.pid}`);
+    }
+    t.true(groups.length > 0);
+    t.is(await planned(), uid + 1);
+    left.kill("SIGKILL");
+    await once(left, "exit");
+    t.is(await planned(), uid);
+    for (const group of groups) rmdirSync(group);
+  },
+);
 
 test.serial("after deleting nothing is left of groups, users and directories", async (t) => {
   const groups = ["one", "two"].flatMap(
