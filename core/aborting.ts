@@ -30,3 +30,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal, what: str
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
   });
 }
+
+/** A signal that aborts with `signal`, if there is one, and after `ms` at the latest. */
+export const limited = (ms: number, signal: AbortSignal | undefined): AbortSignal =>
+  AbortSignal.any([AbortSignal.timeout(ms), ...(signal === undefined ? [] : [signal])]);

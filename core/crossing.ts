@@ -39,8 +39,8 @@ export interface Crossing {
 export interface CrossingWatch {
   /** At a synchronous call. */
   at(crossing: Crossing, side: Side): void;
-  /** At an asynchronous one. */
-  atAsync(crossing: Crossing, side: Side): Promise<void>;
+  /** At an asynchronous one. What would end the call's own wait ends this one: `limit`, if the call has any. */
+  atAsync(crossing: Crossing, side: Side, limit: AbortSignal | undefined): Promise<void>;
   /** The call threw, and has no `after`. */
   failed?(crossing: Crossing): void;
 }
@@ -68,17 +68,26 @@ export function cross<T>(border: Border, what: string, call: () => T): T {
   return result;
 }
 
-/** Makes an asynchronous call that leaves the process. */
-export function crossAsync<T>(border: Border, what: string, call: () => Promise<T>): Promise<T> {
-  return watch === undefined ? call() : crossWatched(watch, { border, what }, call);
+/**
+ * Makes an asynchronous call that leaves the process. `limitOf` gives what ends the call when it takes too long or is
+ * no longer wanted; asked only when somebody watches.
+ */
+export function crossAsync<T>(
+  border: Border,
+  what: string,
+  call: () => Promise<T>,
+  limitOf: () => AbortSignal | undefined = () => undefined,
+): Promise<T> {
+  return watch === undefined ? call() : crossWatched(watch, { border, what }, call, limitOf());
 }
 
 async function crossWatched<T>(
   watcher: CrossingWatch,
   crossing: Crossing,
   call: () => Promise<T>,
+  limit: AbortSignal | undefined,
 ): Promise<T> {
-  await watcher.atAsync(crossing, "before");
+  await watcher.atAsync(crossing, "before", limit);
   let result: T;
   try {
     result = await call();
@@ -86,6 +95,6 @@ async function crossWatched<T>(
     watcher.failed?.(crossing);
     throw thrown;
   }
-  await watcher.atAsync(crossing, "after");
+  await watcher.atAsync(crossing, "after", limit);
   return result;
 }

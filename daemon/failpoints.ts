@@ -1,5 +1,6 @@
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import { abortable } from "../core/aborting.ts";
 import {
   type Border,
   type Crossing,
@@ -18,8 +19,8 @@ import { type ErrorCode, PodnetError } from "../core/errors.ts";
  * - `BORDER:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that crossing is passed the Nth time since
  *   the start, for example `netlink:add bridge:before#1=kill`. ACTION is `kill` (SIGKILL to podnetd itself, at once),
  *   `error` (the call fails with the typed error of its border and `details.injected`: not made with `before`, made all
- *   the same with `after`) or `hang:MS` (that many milliseconds later than it should; a synchronous call holds up the
- *   whole process).
+ *   the same with `after`) or `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
+ *   caller ends the wait; a synchronous call holds up the whole process).
  * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself enumerates its
  *   points; a call that threw has `failed` for a side.
  * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is passed, so that points
@@ -97,7 +98,11 @@ class Failpoints implements CrossingWatch {
     }
   }
 
-  async atAsync(crossing: Crossing, side: "before" | "after"): Promise<void> {
+  async atAsync(
+    crossing: Crossing,
+    side: "before" | "after",
+    limit: AbortSignal | undefined,
+  ): Promise<void> {
     const action = this.#pass(crossing, side);
     switch (action?.kind) {
       case "kill":
@@ -105,7 +110,7 @@ class Failpoints implements CrossingWatch {
       case "error":
         throw injected(crossing);
       case "hang":
-        await delay(action.ms);
+        await late(action.ms, crossing, limit);
         return;
       case undefined:
         return;
@@ -126,6 +131,12 @@ class Failpoints implements CrossingWatch {
     if (this.#file !== undefined) writeSync(this.#file, `${point}\n`);
     return this.#armed.points.get(point);
   }
+}
+
+/** As late as is wanted, unless what limits the call ends the wait, as it would end the call's own. */
+async function late(ms: number, { what }: Crossing, limit: AbortSignal | undefined): Promise<void> {
+  const waited = delay(ms);
+  await (limit === undefined ? waited : abortable(waited, limit, `The call "${what}"`));
 }
 
 /** The signal is delivered before kill(2) returns to this thread. */

@@ -1,6 +1,7 @@
 import { accessSync, constants, statSync } from "node:fs";
 import { basename, delimiter, join } from "node:path";
 import { ExecaError, execa } from "execa";
+import { limited } from "../core/aborting.ts";
 import { crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
@@ -60,7 +61,7 @@ export async function run(
     });
   }
   const timeoutMs = options.timeoutMs ?? 30_000;
-  const result = await crossAsync("command", basename(program), async () =>
+  const command = async () =>
     execa(program, args, {
       input: options.stdin ?? "",
       env: { ...options.env, LC_ALL: "C" },
@@ -69,7 +70,9 @@ export async function run(
       stripFinalNewline: false,
       reject: false,
       ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
-    }),
+    });
+  const result = await crossAsync("command", basename(program), command, () =>
+    limited(timeoutMs, options.signal),
   );
   const { stdout, stderr, exitCode } = result;
   if (exitCode !== undefined && !result.timedOut && !result.isCanceled && !result.isMaxBuffer) {

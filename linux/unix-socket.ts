@@ -91,7 +91,12 @@ class OpenConnection implements UnixConnection {
   }
 
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
-    return crossAsync("socket", "send descriptor", () => this.#sendWithFd(line, fd, signal));
+    return crossAsync(
+      "socket",
+      "send descriptor",
+      () => this.#sendWithFd(line, fd, signal),
+      () => signal,
+    );
   }
 
   async #sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {

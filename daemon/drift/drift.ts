@@ -1,3 +1,4 @@
+import { limited } from "../../core/aborting.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
@@ -137,7 +138,7 @@ export class DriftWatch implements AsyncDisposable {
     if (this.#resting > 0 || this.#over.signal.aborted) return;
     const suspects = this.#suspects;
     this.#suspects = nobody();
-    const signal = AbortSignal.any([this.#over.signal, AbortSignal.timeout(lookLimitMs)]);
+    const signal = limited(lookLimitMs, this.#over.signal);
     try {
       const rules = suspects.rules && (await this.#rulesChanged(signal));
       let networksWell = true;

@@ -1,3 +1,4 @@
+import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { Wake } from "../../guest-init/channel/guest.ts";
@@ -45,7 +46,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
       reattach: false,
       ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
     });
-    live.identity = await live.guest.ready(deadline(signal, host.timeouts.readyMs));
+    live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));
     return live.identity.agent === undefined ? "hyperstart" : `agent ${live.identity.agent}`;
   },
 
@@ -112,9 +113,4 @@ function started(live: LivePod): NonNullable<LivePod["vm"]> {
 function connected(live: LivePod): NonNullable<LivePod["guest"]> {
   if (live.guest === undefined) throw new PodnetError("INTERNAL", "The guest has not been reached");
   return live.guest;
-}
-
-/** The signal, aborted after `ms` at the latest. */
-export function deadline(signal: AbortSignal, ms: number): AbortSignal {
-  return AbortSignal.any([signal, AbortSignal.timeout(ms)]);
 }

@@ -11,10 +11,10 @@ export function timer(ms: number, body: () => void): Disposable {
   return { [Symbol.dispose]: () => clearTimeout(handle) };
 }
 
-/** Aborts with `DEADLINE_EXCEEDED` after a time. */
-export function deadlineOf(ms: number): OwnedSignal {
+/** Aborts with `DEADLINE_EXCEEDED` when `ms` have passed, `gone` of them already. */
+export function deadlineOf(ms: number, gone: number): OwnedSignal {
   const controller = new AbortController();
-  const limit = timer(ms, () => {
+  const limit = timer(Math.max(0, ms - gone), () => {
     controller.abort(
       new PodnetError("DEADLINE_EXCEEDED", `The pod did not run within ${ms} ms`, {
         hint: "See the guest's console and the host's load, or ask for a longer timeout",

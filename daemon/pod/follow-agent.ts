@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { limited } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import { deadline, guestMessage } from "./actions.ts";
+import { guestMessage } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -89,7 +90,7 @@ async function reach(
   // Whoever wants something of the agent meanwhile waits with us.
   live.guest = guest;
   try {
-    live.identity = await guest.ready(deadline(signal, host.timeouts.readyMs));
+    live.identity = await guest.ready(limited(host.timeouts.readyMs, signal));
   } catch (thrown) {
     // Who has let go of the pod closes it, and may want to ask the agent for its power-off first.
     if (!signal.aborted) {
@@ -168,7 +169,7 @@ async function configureAgain(
     if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
     try {
       const message = guestMessage(live, watch.host);
-      live.observed = await guest.configure(message, deadline(signal, message.waitMs + 5000));
+      live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
       compareGuest(message, live.observed);
       watch.records.configured(live, `configured again: ${why}`);
     } catch (thrown) {

@@ -257,7 +257,7 @@ export class Pods implements RunningPorts {
         how.progress.finished(span);
       },
     };
-    using limit = deadlineOf(how.limitMs);
+    using limit = deadlineOf(how.limitMs, elapsed());
     using abandoned = cancelled(how.caller);
     const result = await bringUp(
       live,

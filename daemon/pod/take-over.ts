@@ -1,3 +1,4 @@
+import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
@@ -28,7 +29,7 @@ export interface TakeOver extends Supervision {
 export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
   const { host, records } = recovery;
   const record = records.run(row.id);
-  const signal = AbortSignal.any([recovery.over, AbortSignal.timeout(limitMs)]);
+  const signal = limited(limitMs, recovery.over);
   const vm =
     record?.bootId === recovery.bootId
       ? await host.driver.reattach(record, row.plan.vm, signal)
@@ -59,7 +60,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
     keepTrying(row, portsLacking, thrown, recovery, async () => {
-      await ensure(AbortSignal.any([recovery.over, AbortSignal.timeout(reattachMs.again)]));
+      await ensure(limited(reattachMs.again, recovery.over));
     });
   }
 }

@@ -1,8 +1,8 @@
+import { limited } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest, GuestIdentity, OpenGuestOptions } from "../../guest-init/channel/guest.ts";
 import { agentFeatures } from "../../guest-init/protocol/configure.ts";
 import type { Settle } from "../../hypervisor/factory/template.ts";
-import { deadline } from "./actions.ts";
 import { toldOfEnd } from "./deadlines.ts";
 import { lastWords } from "./last-words.ts";
 
@@ -19,7 +19,7 @@ export function settleTemplate(
     const [channelPath, ttyPath] = [vm.socketPath("channel"), vm.socketPath("tty")];
     const guest = openGuest({ channelPath, ttyPath, reattach: false });
     try {
-      refuseUnlessItWakes(await guest.ready(deadline(signal, readyMs)));
+      refuseUnlessItWakes(await guest.ready(limited(readyMs, signal)));
       return { [Symbol.asyncDispose]: () => guest.close() };
     } catch (thrown) {
       await guest.close();

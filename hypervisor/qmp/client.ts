@@ -1,4 +1,5 @@
 import { crossAsync } from "../../core/crossing.ts";
+import { limited } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
@@ -100,11 +101,15 @@ export class QmpClient implements Disposable {
     args: QmpArguments<C>,
     options: CommandOptions = {},
   ): Promise<QmpReturn<C>> {
-    return crossAsync("qmp", command, () =>
-      this.#request<QmpReturn<C>>(command, args, options, async (line) => {
-        await this.#lane;
-        this.#connection.socket.write(line);
-      }),
+    return crossAsync(
+      "qmp",
+      command,
+      () =>
+        this.#request<QmpReturn<C>>(command, args, options, async (line) => {
+          await this.#lane;
+          this.#connection.socket.write(line);
+        }),
+      () => this.#limit(options),
     );
   }
 
@@ -113,18 +118,23 @@ export class QmpClient implements Disposable {
    * Runs alone on the wire: QEMU takes the descriptor that came last, and a raw sendmsg must not cut a queued line.
    */
   passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
-    return crossAsync("qmp", "getfd", () => this.#passFd(name, fd, options));
+    return crossAsync(
+      "qmp",
+      "getfd",
+      () => this.#passFd(name, fd, options),
+      () => this.#limit(options),
+    );
+  }
+
+  #limit({ signal, deadlineMs = this.#deadlineMs }: CommandOptions): AbortSignal {
+    return limited(deadlineMs, signal);
   }
 
   async #passFd(name: string, fd: number, options: CommandOptions): Promise<void> {
     const before = this.#lane;
     const { promise: done, resolve: leave } = Promise.withResolvers<void>();
     this.#lane = done;
-    const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
-    const giveUp = AbortSignal.any([
-      AbortSignal.timeout(deadlineMs),
-      ...(options.signal === undefined ? [] : [options.signal]),
-    ]);
+    const giveUp = this.#limit(options);
     let sent = before;
     try {
       await this.#request("getfd", { fdname: name }, options, (line) => {

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { cross, crossAsync, watchCrossings } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { armFailpoints } from "../../daemon/failpoints.ts";
 
 test.afterEach.always(() => watchCrossings(undefined));
@@ -58,6 +59,17 @@ test.serial("a hang comes late and goes on, synchronous or not", async (t) => {
   t.true(performance.now() - begin >= 29);
   t.is(await crossAsync("qmp", "x", async () => 2), 2);
   t.true(performance.now() - begin >= 58);
+});
+
+test.serial("what limits a call limits its hang", async (t) => {
+  armFailpoints("qmp:x:before#1=hang:60000;qmp:x:after#1=hang:60000");
+  const call = (limit: () => AbortSignal) => crossAsync("qmp", "x", async () => 2, limit);
+  const late = await t.throwsAsync(call(() => AbortSignal.timeout(10)));
+  t.like(late, { code: "DEADLINE_EXCEEDED" });
+  const caller = new AbortController();
+  const given = call(() => caller.signal);
+  caller.abort(new PodnetError("CANCELLED", "gone"));
+  t.like(await t.throwsAsync(given), { code: "CANCELLED" });
 });
 
 test.serial("a record holds every side in order, from where it is to begin", (t) => {
