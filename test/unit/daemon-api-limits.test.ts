@@ -62,6 +62,13 @@ const over = (stream: ClientHttp2Stream): Promise<void> =>
     else stream.once("close", () => resolve());
   });
 
+/** What is waited for, or a failure after 15 s, which is long after it should have come. */
+function soon<T>(what: string, wanted: Promise<T>): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`${what}: not within 15 s`)), 15_000);
+  return Promise.race([wanted, promise]).finally(() => clearTimeout(timer));
+}
+
 /** Everything a connection says until it ends. */
 async function hear(socket: Socket): Promise<string> {
   let text = "";
@@ -265,17 +272,21 @@ test("slow requests: silence, dripped headers and a body that does not come are 
     text += chunk.toString();
   });
   stream.write("{");
-  await once(stream, "end");
+  t.teardown(() => {
+    clearInterval(drip);
+    clearInterval(dripPreface);
+    for (const each of [silent, dripping, preface, bodiless, via]) each.destroy();
+  });
+  await soon("the answer to a body that does not come", once(stream, "end"));
   t.regex(text, /DEADLINE_EXCEEDED/);
-  t.is(await hear(silent), "");
+  t.is(await soon("the end of a silent connection", hear(silent)), "");
   // What is written on after the answer may have it thrown away.
-  t.regex(await dripped, /^$|408/);
-  await hear(preface);
-  t.regex(await hear(bodiless), /^$|408|DEADLINE_EXCEEDED/);
-  clearInterval(drip);
-  clearInterval(dripPreface);
-  stream.destroy();
-  via.destroy();
+  t.regex(await soon("the end of dripped headers", dripped), /^$|408/);
+  await soon("the end of a dripped preface", hear(preface));
+  t.regex(
+    await soon("the end of a request without a body", hear(bodiless)),
+    /^$|408|DEADLINE_EXCEEDED/,
+  );
   t.true((serving.refused.get("silent") ?? 0) >= 2);
   t.true((serving.refused.get("slow_request") ?? 0) >= 3);
   await serves(t, serving);
@@ -312,10 +323,10 @@ for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
       stream.end(message);
       await once(stream, "response");
       stream.pause();
-      await ended.promise;
+      await soon("the end of what makes the stream", ended.promise);
       await until(() => serving.refused.get("slow_reader") === 1);
       stream.resume();
-      await over(stream);
+      await soon("the end of the stream", over(stream));
       t.is(stream.rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
       via.destroy();
     } else {
@@ -326,9 +337,10 @@ for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
       );
       socket.write(message);
       socket.pause();
-      await ended.promise;
+      await soon("the end of what makes the stream", ended.promise);
       await until(() => serving.refused.get("slow_reader") === 1);
-      socket.destroy();
+      socket.resume();
+      await soon("the end of the connection", hear(socket));
     }
     // Bounded by the buffers in between: a few chunks, not what memory holds.
     t.true(made < 100, `${made} chunks of 64 KiB`);
