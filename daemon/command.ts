@@ -87,7 +87,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   let daemon: Daemon | undefined;
   let log: Log | undefined;
   let stopping = false;
-  const stop = (why: string): void => {
+  const stop = (why: string, code = 0): void => {
     if (stopping) {
       log?.warn({}, "Ending at once");
       process.exit(exitCodes.failed);
@@ -96,14 +96,14 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     log?.info({}, `Ending: ${why}; pods run on`);
     tell("STOPPING=1", log);
     void daemon?.close(drainMs).then(
-      () => process.exit(0),
+      () => process.exit(code),
       (thrown: unknown) => {
         log?.error({ err: thrown }, "Cannot end cleanly");
         process.exit(exitCodes.failed);
       },
     );
     // Before it is ready nothing is under way that a restart would not repair.
-    if (daemon === undefined) process.exit(0);
+    if (daemon === undefined) process.exit(code);
   };
   process.on("SIGTERM", () => stop("SIGTERM"));
   process.on("SIGINT", () => stop("SIGINT"));
@@ -123,9 +123,12 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     daemon = await openDaemon(
       config,
       (component) => openLog({ component, level }),
-      () => {
+      (error) => {
         // Somebody who asks for it twice is in no more of a hurry; a second signal would be.
-        if (!stopping) stop("podnet down");
+        if (stopping) return;
+        if (error === undefined) return stop("podnet down");
+        main.error({ err: error }, "Cannot go on");
+        stop(error.message, exitCodes.failed);
       },
     );
     const duration_ms = Math.round(performance.now() - begin);

@@ -26,11 +26,14 @@ export interface Daemon {
   close(graceMs: number): Promise<void>;
 }
 
-/** Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. */
+/**
+ * Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. `end` is called when
+ * podnetd is to end: because somebody asked for it, or with why it cannot go on.
+ */
 export async function openDaemon(
   config: Config,
   logOf: (component: string) => Log,
-  end: () => void,
+  end: (why?: PodnetError) => void,
 ): Promise<Daemon> {
   const startedMs = systemClock.now();
   checkHost(config);
@@ -40,6 +43,8 @@ export async function openDaemon(
   makeRunDirs(config);
   const confinement = config.qemu.confine ? await confine(config) : undefined;
   const db = opened.use(Database.openIn(config.stateDir));
+  // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
+  db.whenDamaged(end);
   const node = opened.use(
     await openNode({
       config,
@@ -73,7 +78,7 @@ export async function openDaemon(
     db,
     log: logOf("api"),
     startedMs,
-    end,
+    end: () => end(),
   };
   const version = await qemuVersion(qemuPath(config));
   const refusals = new Tally(logOf("api"), "Callers were refused or cut", (reason) =>

@@ -24,6 +24,7 @@ export class Database implements Disposable {
   #depth = 0;
   /** What the transaction that is open has changed: `insert pods`, `update runs`. */
   readonly #changes = new Set<string>();
+  #tellOfDamage: (error: PodnetError) => void = () => {};
 
   private constructor(connection: DatabaseSync) {
     this.#connection = connection;
@@ -51,6 +52,11 @@ export class Database implements Disposable {
     return Database.open(join(stateDir, "state.db"), steps);
   }
 
+  /** Tells from now on when the file turns out to be damaged, which a look at its start has not shown. */
+  whenDamaged(tell: (error: PodnetError) => void): void {
+    this.#tellOfDamage = tell;
+  }
+
   #prepare(sql: string): StatementSync {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
@@ -65,7 +71,7 @@ export class Database implements Disposable {
     try {
       return this.#execute(sql, () => Number(this.#prepare(sql).run(...values).changes));
     } catch (thrown) {
-      throw writeError(thrown);
+      throw this.#told(thrown);
     }
   }
 
@@ -73,7 +79,7 @@ export class Database implements Disposable {
     try {
       return this.#execute(sql, () => this.#prepare(sql).get(...values));
     } catch (thrown) {
-      throw writeError(thrown);
+      throw this.#told(thrown);
     }
   }
 
@@ -81,7 +87,7 @@ export class Database implements Disposable {
     try {
       return this.#prepare(sql).all(...values);
     } catch (thrown) {
-      throw writeError(thrown);
+      throw this.#told(thrown);
     }
   }
 
@@ -102,7 +108,7 @@ export class Database implements Disposable {
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.
       if (this.#connection.isTransaction) this.#connection.exec("ROLLBACK");
-      throw writeError(thrown);
+      throw this.#told(thrown);
     } finally {
       this.#changes.clear();
       this.#depth--;
@@ -118,6 +124,12 @@ export class Database implements Disposable {
     this.#statements.clear();
     // The last to close copies the log into the database.
     if (this.#connection.isOpen) cross("commit", "close", () => this.#connection.close());
+  }
+
+  #told(thrown: unknown): unknown {
+    const error = writeError(thrown);
+    if (error !== thrown && isPodnetError(error, "STATE_CORRUPT")) this.#tellOfDamage(error);
+    return error;
   }
 
   /** A change outside of a transaction is one by itself. */

@@ -1,7 +1,9 @@
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
@@ -31,8 +33,13 @@ function smallState(kib: number): string {
   return directory;
 }
 
-const start = (directory: string): Promise<Podnetd> =>
-  startPodnetd({ machine: lab.host, directory, config });
+const start = (directory: string, failpoints = ""): Promise<Podnetd> =>
+  startPodnetd({
+    machine: lab.host,
+    directory,
+    config,
+    env: { PODNET_FAILPOINTS: failpoints },
+  });
 
 /** Runs a podnetd that is not to start, and answers its exit code and what it says. */
 async function refused(
@@ -106,6 +113,89 @@ test.serial(
     execFileSync("mount", ["-n", "-o", "remount,rw", stateDir]);
     const again = await start(directory);
     await again.podnet("down", "--yes");
+  },
+);
+
+test.serial(
+  "a file system that fails while podnetd runs fails what needs it, and pods run on until it is repaired",
+  async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
+    const state = join(directory, "state");
+    const [image, copy] = ["state.img", "repaired.img"].map((name) => join(directory, name));
+    const run = (command: string): string => execFileSync("sh", ["-ec", command]).toString();
+    const mount = (file = ""): string =>
+      run(`mount -n -o loop,errors=remount-ro ${file} ${state} && chmod 700 ${state}`);
+    mkdirSync(state);
+    run(`truncate -s 8M ${image} && mkfs.ext4 -q ${image}`);
+    mount(image);
+    const daemon = await start(directory, "channel:getVersion:before#2=hang:1500");
+    using client = connectPodnet({ socket: daemon.socket });
+    const { pod } = await client.pods.create({ spec: { name: "runs" } });
+    const address = pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "";
+    // A create is under way, held up by the failpoint, while the kernel lets nothing be written any more.
+    const underWay = t.throwsAsync(client.pods.create({ spec: { name: "under-way" } }), {
+      code: "STATE_UNWRITABLE",
+    });
+    for (let i = 0; i < 100 && (await client.pods.list({})).pods.length < 2; i++) await delay(10);
+    t.is((await client.pods.list({})).pods.length, 2);
+    run(`echo 1 > /sys/fs/ext4/$(basename $(findmnt -no SOURCE ${state}))/trigger_fs_error`);
+    await underWay;
+    await t.throwsAsync(client.pods.create({ spec: { name: "later" } }), {
+      code: "STATE_UNWRITABLE",
+    });
+    await t.throwsAsync(client.pods.delete({ idOrName: "runs" }), { code: "STATE_UNWRITABLE" });
+    await lab.host.ping(address, 1);
+    t.is(daemon.process.exitCode, null);
+    await daemon.stop();
+    // The machine that runs on sees its mounts as they were, so what is repaired is a copy.
+    run(`umount -n ${state}; cp ${image} ${copy}; fsck.ext4 -p ${copy} >&2 || [ $? = 1 ]`);
+    mount(copy);
+    const again = await start(directory);
+    using repaired = connectPodnet({ socket: again.socket });
+    const { pods } = await repaired.pods.list({});
+    t.deepEqual(
+      pods.map(({ name, vm }) => [name, vm?.pid]),
+      [["runs", pod?.vm?.pid]],
+    );
+    await repaired.pods.create({ spec: { name: "later" } });
+    await again.podnet("down", "--yes");
+    run(`umount -n ${state}`);
+  },
+);
+
+test.serial(
+  "a state that is damaged while podnetd runs ends it cleanly with a hint, and machines run on",
+  async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
+    const daemon = await start(directory);
+    using client = connectPodnet({ socket: daemon.socket });
+    const { pod } = await client.pods.create({ spec: { name: "runs" } });
+    const file = join(daemon.stateDir, "state.db");
+    const ended = once(daemon.process, "exit");
+    const other = new DatabaseSync(file);
+    other.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    const good = readFileSync(file);
+    // All but the first page, which holds the schema.
+    writeFileSync(
+      file,
+      Buffer.concat([good.subarray(0, 4096), Buffer.alloc(good.length - 4096, 0xa5)]),
+    );
+    // Another's commit is why podnetd reads the file again, and not what it remembers.
+    other.exec("PRAGMA user_version = 1");
+    await t.throwsAsync(client.pods.list({}), { code: "STATE_CORRUPT" });
+    const [code] = (await ended) as [number | null];
+    t.is(code, 1, daemon.log());
+    t.regex(daemon.log(), /"code":"STATE_CORRUPT"[^\n]*never deletes it[^\n]*"Cannot go on"/);
+    t.notRegex(daemon.log(), /because of a defect|Cannot end cleanly/);
+    other.close();
+    t.true(existsSync(`/proc/${pod?.vm?.pid}`));
+    await lab.host.ping(pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "", 1);
+    rmSync(`${file}-wal`, { force: true });
+    rmSync(`${file}-shm`, { force: true });
+    writeFileSync(file, good);
+    await using again = await start(directory);
+    using restored = connectPodnet({ socket: again.socket });
+    t.is((await restored.pods.get({ idOrName: "runs" })).pod?.vm?.pid, pod?.vm?.pid);
   },
 );
 
