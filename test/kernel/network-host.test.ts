@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from "ava";
 import type { IpPrefix } from "../../core/address.ts";
-import { isPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { unshare } from "../../linux/ffi/libc.ts";
@@ -16,6 +16,7 @@ import {
   openHostNetwork,
 } from "../../network/ensure.ts";
 import { iptables } from "../../network/iptables/programs.ts";
+import { openHostKernel } from "../../network/kernel.ts";
 import { Memory, type Remembered } from "../../network/memory.ts";
 import { podMark } from "../../network/ownership.ts";
 import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
@@ -582,6 +583,25 @@ test.serial("Taking away goes on past what fails, and reports all of it", async 
   t.false(left.includes("podnet:"));
   // Others' rules in our chain keep it.
   t.is([...left.matchAll(/^-A HYPER -p tcp -j ACCEPT$/gm)].length, 2);
+});
+
+test.serial("A commit that another program overtook is made once more", async (t) => {
+  await ownNetns();
+  const kernel = openHostKernel();
+  let refusals = 1;
+  const restore: typeof kernel.firewall.restore = (...args) => {
+    if (refusals-- > 0) throw new PodnetError("COMMAND_FAILED", "iptables-restore: line 2 failed");
+    return kernel.firewall.restore(...args);
+  };
+  await using host = reopen({
+    kernel: { ...kernel, firewall: { ...kernel.firewall, restore } },
+  });
+  await host.ensure(networkFragment(), signal);
+  t.deepEqual(await host.diff(networkFragment(), signal), []);
+  // Once: what is refused again is an error.
+  refusals = 2;
+  await run(["iptables-nft", "-F"]);
+  await t.throwsAsync(host.ensure(networkFragment(), signal), { code: "FIREWALL_FAILED" });
 });
 
 test.serial(

@@ -38,9 +38,12 @@ export class Tree implements Disposable {
     this.#directory = mkdtempSync(path.join(tmpdir(), "podnet-planted-"));
     chmodSync(this.#directory, 0o755);
     mkdirSync(path.join(this.#directory, "build"));
-    const tracked = execFileSync("git", ["ls-files", "-z"], { cwd: top, encoding: "utf8" });
+    const sources = execFileSync("git", ["ls-files", "-zco", "--exclude-standard"], {
+      cwd: top,
+      encoding: "utf8",
+    });
     // (Somebody may just be taking one away.)
-    for (const file of tracked.split("\0"))
+    for (const file of sources.split("\0"))
       if (file !== "" && existsSync(path.join(top, file)))
         cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });
     this.#share("node_modules");

@@ -57,7 +57,7 @@ function scene({ readyMs = 5000 } = {}) {
     records,
     /** Resolves with the next text about the pod that matches. */
     async heard(podId: string, text: RegExp): Promise<string> {
-      for await (const event of journal.watch(0, never)) {
+      for await (const event of journal.watch(0, AbortSignal.timeout(20_000))) {
         if (event.podId === podId && text.test(event.data.text)) return event.data.text;
       }
       throw new Error("Nothing more is told");

@@ -38,6 +38,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "const eventCost = 128;",
     put: "const eventCost = 0;",
     noticedBy: { file: exec, title: "tiny frames count for what they cost" },
+    slow: true,
   },
   {
     kind: "bound",
@@ -55,6 +56,7 @@ export const agentsFaults: readonly Fault[] = [
     find: 'if (kill && this.#phase.kind !== "finished") this.#options.kill(SIGKILL).catch(() => {});',
     put: "void [kill, SIGKILL];",
     noticedBy: { file: exec, title: "a reader that leaves kills the process" },
+    slow: true,
   },
   {
     kind: "repair",
@@ -67,6 +69,7 @@ export const agentsFaults: readonly Fault[] = [
       title:
         "a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod",
     },
+    slow: true,
   },
   {
     kind: "release",
@@ -78,6 +81,7 @@ export const agentsFaults: readonly Fault[] = [
       file: "test/unit/daemon-agent.test.ts",
       title: "a pod that is let go of is not reached again",
     },
+    slow: true,
   },
   {
     kind: "bound",

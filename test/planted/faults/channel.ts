@@ -40,6 +40,7 @@ export const channelFaults: readonly Fault[] = [
     find: 'if (item.kind === "refused")\n      throw malformed(',
     put: 'if (item.kind === "refused") return;\n    if (item.code < 0)\n      throw malformed(',
     noticedBy: { file: session, title: "a frame longer than the limit is refused at its header" },
+    slow: true,
   },
   {
     kind: "bound",
@@ -48,6 +49,7 @@ export const channelFaults: readonly Fault[] = [
     find: 'if (item.kind === "refused") {',
     put: 'if (item.kind === "refused") return;\n    if (item.stream < 0n) {',
     noticedBy: { file: session, title: "a tty frame longer than the limit costs the channel" },
+    slow: true,
   },
   {
     kind: "bound",

@@ -83,11 +83,7 @@ export const firewallFaults: readonly Fault[] = [
     file: "network/ensure.ts",
     find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      await apply();',
     put: "throw error;",
-    noticedBy: {
-      file: host,
-      title: "Another program writing rules at the same time neither fails nor is failed",
-    },
-    slow: true,
+    noticedBy: { file: host, title: "A commit that another program overtook is made once more" },
   },
   {
     kind: "escape",
