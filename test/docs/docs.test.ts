@@ -18,6 +18,9 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
   ["./scripts/quickstart --keep", "test/docs/quickstart.test.ts"],
   ["./scripts/quickstart --down", "test/docs/quickstart.test.ts"],
   ["./scripts/test", "this run itself"],
+  ...["crash", "fuzz", "sim", "soak"].map(
+    (stage) => [`./scripts/test ${stage}`, `this run itself, its stage ${stage}`] as const,
+  ),
   ["./bin/podnetd", "test/vm/, through startPodnetd with --config"],
   ["./scripts/test static unit", "this run itself, its stages static and unit"],
 ]);
