@@ -1,67 +1,90 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { almost, countedFrom } from "./arming.ts";
 import type { Lane } from "./lane.ts";
+import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
 import { byChance, type Operation, type Point, pointsIn } from "./points.ts";
-import { almost, bystander, create, patientMs, remove, started, subject } from "./visit.ts";
+import { startAgain } from "./visit.ts";
 
 /** What a recovery still does once podnetd takes connections: it reaches the agents. */
 const settleMs = 500;
 
 /**
- * The failpoints of each operation: what podnetd records of it, under the conditions in which `visit` arms them. Each is
- * run twice, and what only one run has is left out. The lane's podnetd has ended or may be killed.
+ * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit` arms them. It is run
+ * twice, and what only one run has is left out. The lane has no podnetd, or one that may be killed.
  */
-export async function enumerate(
-  lane: Lane,
-  operations: readonly Operation[],
-): Promise<ReadonlyMap<Operation, readonly Point[]>> {
-  const points = new Map<Operation, readonly Point[]>();
-  for (const operation of operations) {
-    const records = [await runs[operation](lane), await runs[operation](lane)];
-    const steady = pointsIn(...records).filter((point) => !byChance(operation, point));
-    points.set(operation, steady);
-  }
-  return points;
+export async function enumerate(lane: Lane, operation: Operation): Promise<readonly Point[]> {
+  const records = [await runs[operation](lane), await runs[operation](lane)];
+  return pointsIn(...records).filter((point) => !byChance(operation, point));
 }
 
 const runs: Readonly<Record<Operation, (lane: Lane) => Promise<readonly string[]>>> = {
   start: async (lane) => {
-    await lane.kill();
-    await started(lane, []);
-    await lane.client.node.down({});
-    await lane.ended(30_000);
+    await restart(lane, []);
+    await goDown(lane);
     lane.forget();
     await started(lane, []);
+    await delay(settleMs);
     return lane.record();
   },
 
   create: async (lane) => {
-    await lane.kill();
-    await started(lane, ["from:commit:claim:before"]);
-    await create(lane, subject, patientMs);
-    const record = lane.record();
-    await remove(lane, subject);
-    return record;
+    await restart(lane, countedFrom.create);
+    await create(lane, subject);
+    return recordBefore(lane, () => remove(lane, subject));
+  },
+
+  clone: async (lane) => {
+    await restart(lane, countedFrom.clone);
+    await create(lane, subject, { factory: "template" });
+    return recordBefore(lane, () => remove(lane, subject));
+  },
+
+  undo: async (lane) => {
+    await restart(lane, countedFrom.undo);
+    await create(lane, subject).catch(() => {});
+    // Without the call that fails: what follows it is the undo.
+    return lane.record().filter((line) => line !== almost);
   },
 
   delete: async (lane) => {
-    await lane.kill();
-    await started(lane, ["from:commit:deleting:before"]);
-    await create(lane, subject, patientMs);
+    await restart(lane, countedFrom.delete);
+    await create(lane, subject);
     await remove(lane, subject);
     return lane.record();
   },
 
-  recover: async (lane) => {
-    await lane.kill();
-    await started(lane, ["from:commit:claim:before"]);
+  again: async (lane) => {
+    await restart(lane, countedFrom.again);
+    await create(lane, subject);
+    await startAgain(lane);
+    return recordBefore(lane, () => remove(lane, subject));
+  },
+
+  down: async (lane) => {
+    await restart(lane, countedFrom.down);
     const { pods } = await lane.client.pods.list({});
-    if (!pods.some(({ name }) => name === bystander)) await create(lane, bystander, patientMs);
-    await lane.kill();
-    await started(lane, ["from:commit:claim:before", `${almost}=kill`]);
-    await create(lane, subject, patientMs).catch(() => {});
+    if (pods.length === 0) await create(lane, bystander);
+    await goDown(lane);
+    const record = lane.record();
+    await started(lane, []);
+    return record;
+  },
+
+  recover: async (lane) => {
+    await restart(lane, ["from:commit:claim:before"]);
+    const { pods } = await lane.client.pods.list({});
+    if (!pods.some(({ name }) => name === bystander)) await create(lane, bystander);
+    await restart(lane, ["from:commit:claim:before", `${almost}=kill`]);
+    await create(lane, subject).catch(() => {});
     await lane.ended(5000);
     await started(lane, []);
     await delay(settleMs);
     return lane.record();
   },
 };
+
+async function recordBefore(lane: Lane, undo: () => Promise<void>): Promise<readonly string[]> {
+  const record = lane.record();
+  await undo();
+  return record;
+}

@@ -15,7 +15,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
-import { takeInventory } from "../lab/inventory.ts";
+import { takeHostInventory, takeInventory } from "../lab/inventory.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
 import { difference } from "../lab/network.ts";
 
@@ -44,6 +44,8 @@ export interface Lane extends AsyncDisposable {
   record(): readonly string[];
   /** Everything there is: see `takeInventory`. */
   inventory(): Promise<string>;
+  /** What there is on the host when no podnetd runs. */
+  bare(): Promise<string>;
   /** What has come (+) and gone (-) since an inventory, but for lines with one of the texts to be left out. */
   changes(since: string, leftOut?: readonly string[]): Promise<readonly string[]>;
   /** The last that podnetd has logged. */
@@ -128,6 +130,7 @@ export async function openLane(name: string, config: string): Promise<Lane> {
     },
     record: () => lines(recordFile),
     inventory,
+    bare: () => takeHostInventory(lab.host, directory),
     async changes(since, leftOut = []) {
       for (let attempt = 1; ; attempt++) {
         const found = difference(since, await inventory()).filter(

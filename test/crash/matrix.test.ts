@@ -15,60 +15,64 @@ const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 *
 const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
 const random = new Random(seed);
 
-/** Cases of each operation beside its kills in a short run. */
-const sampled = { error: 3, hang: 1 } as const;
-/** Kills with real machines in a short run. */
-const sampledReal = 5;
+/** Cases of each operation beside its kills in a short run, of an operation whose kills are all made. */
+const beside = { error: 3, hang: 1 } as const;
+/** Cases of an operation in a short run whose kills are sampled, too. */
+const few = { kill: 9, error: 1, hang: 0 } as const;
+/** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
+const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-vm-"));
-const sums = { points: 0, cases: 0, leaks: 0 };
+const sums = { points: 0, kills: 0, cases: 0, leaks: 0 };
 let config: string;
-let points: ReadonlyMap<Operation, readonly Point[]>;
 
-test.before("podnetd tells its failpoints", async (t) => {
-  t.timeout(120_000);
+test.before("machines that stand in", async () => {
   // No look for drift but after a change.
   config = `drift_s = 3600\n${await standInConfig(directory)}`;
-  points = await enumerateIn(config, ["start", "create", "delete", "recover"]);
 });
 
 test.after.always("the closing line", (t) => {
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(path.dirname(summaryFile), { recursive: true });
-  const { points: count, cases, leaks } = sums;
-  writeFileSync(summaryFile, `crash points=${count} cases=${cases} leaks=${leaks} seed=${seed}\n`);
+  const figures = Object.entries({ ...sums, seed }).map(([name, figure]) => `${name}=${figure}`);
+  writeFileSync(summaryFile, `crash ${figures.join(" ")}\n`);
   t.pass();
 });
 
-function chosen(all: readonly Case[]): readonly Case[] {
+/** Operations with what a test of them says, and in parts, so that a slow machine is not taken for one that hangs. */
+const operations = [
+  { operation: "create", what: "a create", parts: 3 },
+  { operation: "undo", what: "the undo of a create that failed", parts: 1 },
+  { operation: "delete", what: "a delete", parts: 1 },
+  { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
+  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3 },
+  { operation: "start", what: "a first start", parts: 2 },
+  { operation: "down", what: "going down", parts: 1, few },
+] as const;
+
+function chosen(all: readonly Case[], few?: Readonly<Record<Action, number>>): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
+  const counts = few ?? beside;
   return [
-    ...of("kill"),
-    ...sample(of("error"), sampled.error, random),
-    ...sample(of("hang"), sampled.hang, random),
+    ...(few === undefined ? of("kill") : sample(of("kill"), few.kill, random)),
+    ...sample(of("error"), counts.error, random),
+    ...sample(of("hang"), counts.hang, random),
   ];
 }
 
-/** Parts of an operation's cases, so that a slow machine is not taken for one that hangs. */
-const operations = [
-  { operation: "create", what: "a create", parts: 3 },
-  { operation: "delete", what: "a delete", parts: 1 },
-  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3 },
-  { operation: "start", what: "a first start", parts: 2 },
-] as const;
-
-for (const { operation, what, parts } of operations) {
+for (const each of operations) {
+  const { operation, what, parts } = each;
   let cases: readonly Case[] = [];
   for (let part = 1; part <= parts; part += 1) {
     const name = `${what} that is killed, fails or hangs at any point leaves one pod that runs or nothing`;
     test.serial(`${name} (${part} of ${parts})`, async (t) => {
       t.timeout(full ? 7_200_000 : 290_000);
       if (part === 1) {
-        const all = points.get(operation) ?? [];
+        const all = await pointsOf(operation, config);
         t.true(all.length > 20, "too few points to be all");
         sums.points += all.length;
-        cases = chosen(casesOf(operation, all));
+        cases = chosen(casesOf(operation, all), "few" in each ? each.few : undefined);
       }
       const [from, to] = [part - 1, part].map((n) => Math.ceil((cases.length * n) / parts));
       await run(t, cases.slice(from, to), { config, lanes: 2 });
@@ -76,18 +80,28 @@ for (const { operation, what, parts } of operations) {
   }
 }
 
-test.serial("the same with QEMU, confined, at points of a create", async (t) => {
-  t.timeout(full ? 7_200_000 : 280_000);
-  const real = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
-  const operations: readonly Operation[] = full ? ["create", "delete", "recover"] : ["create"];
-  const found = await enumerateIn(real, operations);
-  const kills = [...found].flatMap(([operation, all]) =>
-    casesOf(operation, all).filter(({ action }) => action === "kill"),
-  );
-  if (full) sums.points += kills.length;
-  const cases = full ? kills : sample(kills, sampledReal, random);
-  await run(t, cases, { config: real, lanes: 1 });
-});
+/** On real machines an operation's points are those of its stand-in, but for those of the jail. */
+const realOperations: readonly Operation[] = full
+  ? ["create", "delete", "recover", "clone"]
+  : ["create", "clone"];
+
+for (const operation of realOperations) {
+  test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {
+    t.timeout(full ? 7_200_000 : 280_000);
+    const real = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
+    const found = await pointsOf(operation, real);
+    const kills = casesOf(operation, found).filter(({ action }) => action === "kill");
+    t.true(kills.length > 20, "too few points to be all");
+    sums.points += found.length;
+    await run(t, sampledKills(operation, kills), { config: real, lanes: 1 });
+  });
+}
+
+function sampledKills(operation: Operation, kills: readonly Case[]): readonly Case[] {
+  if (operation === "clone")
+    return sample(kills, full ? sampledReal.clonesInFull : sampledReal.clone, random);
+  return full ? kills : sample(kills, sampledReal.create, random);
+}
 
 async function run(
   t: ExecutionContext,
@@ -100,16 +114,15 @@ async function run(
       if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
     },
   });
-  t.log(`${result.cases} cases, PODNET_SEED=${seed}`);
+  const kills = cases.filter(({ action }) => action === "kill").length;
+  t.log(`${kills} kills, ${result.cases} cases, PODNET_SEED=${seed}`);
+  sums.kills += kills;
   sums.cases += result.cases;
   sums.leaks += result.failures.length;
   t.true(result.failures.length === 0, [`PODNET_SEED=${seed}`, ...result.failures].join("\n\n"));
 }
 
-async function enumerateIn(
-  where: string,
-  operations: readonly Operation[],
-): Promise<ReadonlyMap<Operation, readonly Point[]>> {
-  await using lane = await openLane(`points${operations.length}`, where);
-  return await enumerate(lane, operations);
+async function pointsOf(operation: Operation, where: string): Promise<readonly Point[]> {
+  await using lane = await openLane(`points-${operation}`, where);
+  return await enumerate(lane, operation);
 }

@@ -1,6 +1,8 @@
+import { armedFor } from "./arming.ts";
 import { openLane } from "./lane.ts";
-import { type Case, impossible, type Operation, type Point, title } from "./points.ts";
-import { armedFor, begin, type Outcome, visit } from "./visit.ts";
+import type { Outcome } from "./outcome.ts";
+import { type Case, endsAll, impossible, type Operation, type Point, title } from "./points.ts";
+import { begin, visit } from "./visit.ts";
 
 /** Failures shown before a run gives up: one defect fails many cases. */
 const mostFailures = 12;
@@ -49,7 +51,7 @@ export async function runMatrix(
   return { cases: queue.visited, failures };
 }
 
-/** What is to be visited, an operation after the other; a first start ends the bystander and so comes last. */
+/** What is to be visited, an operation after the other; those that end the bystander come last. */
 class CaseQueue {
   visited = 0;
   readonly #waiting: Queued[];
@@ -59,7 +61,11 @@ class CaseQueue {
       cases
         .filter((each) => each.operation === operation)
         .map((visited) => ({ visited, again: undefined, attempt: 1 }));
-    this.#waiting = [...of("create"), ...of("delete"), ...paired(of("recover")), ...of("start")];
+    this.#waiting = [
+      ...(["create", "clone", "undo", "delete", "again"] as const).flatMap(of),
+      ...paired(of("recover")),
+      ...(["start", "down"] as const).flatMap(of),
+    ];
   }
 
   take(): Queued | undefined {
@@ -68,8 +74,8 @@ class CaseQueue {
 
   /** Puts a case back to be tried again, before those that end the bystander. */
   putBack(queued: Queued): void {
-    const at = this.#waiting.findIndex(({ visited }) => visited.operation === "start");
-    if (at < 0 || queued.visited.operation === "start") this.#waiting.push(queued);
+    const at = this.#waiting.findIndex(({ visited }) => endsAll(visited.operation));
+    if (at < 0 || endsAll(queued.visited.operation)) this.#waiting.push(queued);
     else this.#waiting.splice(at, 0, queued);
   }
 
@@ -119,10 +125,12 @@ async function workThrough(
       if (outcome.kind === "wrong") options.log(outcome.problems.join("\n"));
       note(outcome, current, queue, failures);
       if (failures.length >= mostFailures) queue.clear();
-      // A first start leaves no bystander; what was put back meanwhile has not been armed.
-      const armedNext = next !== undefined;
-      const began = current.visited.operation === "start" && next?.visited.operation !== "start";
-      fit = outcome.kind !== "wrong" && armedNext && !began;
+      // What was put back meanwhile has not been armed, and may need the bystander.
+      const bereft =
+        endsAll(current.visited.operation) &&
+        next !== undefined &&
+        !endsAll(next.visited.operation);
+      fit = outcome.kind !== "wrong" && next !== undefined && !bereft;
       current = next ?? queue.take();
     }
   }

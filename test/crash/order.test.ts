@@ -5,7 +5,7 @@ import test from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { openLane } from "./lane.ts";
 import { byChance } from "./points.ts";
-import { create, patientMs, remove, started, subject } from "./visit.ts";
+import { create, remove, started, subject } from "./pods.ts";
 
 test("no step begins before its row is durable, and no row goes before what it stands for", async (t) => {
   t.timeout(60_000);
@@ -32,7 +32,7 @@ test("no step begins before its row is durable, and no row goes before what it s
   before(start, "commit:insert meta:after#1", "command:iptables-nft-restore:before#1");
   before(start, "commit:insert meta:after#3", "file:set net/ipv4/ip_forward:before#1");
 
-  await create(lane, subject, patientMs);
+  await create(lane, subject);
   const made = since();
   t.deepEqual(made.slice(0, 2), ["commit:claim:before#1", "commit:claim:after#1"]);
   before(made, "spawn:qemu:after#1", "commit:insert runs:before#1");

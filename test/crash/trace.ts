@@ -163,6 +163,7 @@ class Reader implements TraceResult {
       case "writev":
       case "pwrite64":
       case "pwritev":
+      case "pwritev2":
       case "sendto":
       case "sendmsg":
       case "sendmmsg":
@@ -195,6 +196,7 @@ class Reader implements TraceResult {
         return undefined;
       case "open":
       case "openat":
+      case "openat2":
         return args.includes("O_CREAT") && !args.includes(recordFile) ? "file" : undefined;
       default:
         return "file";

@@ -16,21 +16,35 @@ export async function takeInventory(
   client: Podnet,
 ): Promise<string> {
   const { directory, process: child } = daemon;
+  const pid = child.pid as number;
+  const [host, used] = await Promise.all([onHost(machine, directory, pid), inUse(client)]);
+  return [
+    ...host,
+    ...used,
+    ...files(path.join(directory, "state")),
+    ...rows(path.join(directory, "state", "state.db")),
+    ...descriptors(pid),
+  ].join("\n");
+}
+
+/** What there is without a podnetd: what one that has ended left on the host, but for its state directory. */
+export async function takeHostInventory(machine: Machine, directory: string): Promise<string> {
+  return (await onHost(machine, directory, 0)).join("\n");
+}
+
+async function onHost(machine: Machine, directory: string, daemon: number): Promise<string[]> {
   const parts = await Promise.all([
     links(machine),
     routes(machine),
     rules(machine),
     sysctls(machine),
-    inUse(client),
   ]);
   return [
     ...parts.flat(),
-    ...processes(directory, child.pid as number),
-    ...["state", "run"].flatMap((name) => files(path.join(directory, name))),
+    ...processes(directory, daemon),
+    ...files(path.join(directory, "run")),
     ...controlGroups(),
-    ...rows(path.join(directory, "state", "state.db")),
-    ...descriptors(child.pid as number),
-  ].join("\n");
+  ];
 }
 
 type Json = Readonly<Record<string, unknown>>;
@@ -146,7 +160,7 @@ function orNothing(look: () => string): string {
 }
 
 function files(directory: string): string[] {
-  return readdirSync(directory, { recursive: true, withFileTypes: true }).map(
+  return orNoEntries(() => readdirSync(directory, { recursive: true, withFileTypes: true })).map(
     (entry) => `file ${path.join(entry.parentPath, entry.name)}`,
   );
 }

@@ -1,0 +1,32 @@
+import type { Action, Case, Operation, Point } from "./points.ts";
+
+/** Milliseconds a create may take where one call hangs, and how long that call hangs. */
+export const hanging = { createMs: 2500, callMs: 3500 } as const;
+
+/** The last crossing before a pod runs: killed there, podnetd leaves everything of it but that it runs. */
+export const almost = "commit:running:before#1";
+
+export const armedDelete = "from:commit:deleting:before";
+const armedCreate = "from:commit:claim:before";
+
+export const armed = (point: Point, action: Action): string =>
+  `${point}=${action === "hang" ? `hang:${hanging.callMs}` : action}`;
+
+/** What a podnetd is armed with, beside the point itself, for an operation it is to begin: where its points are counted from. */
+export const countedFrom: Readonly<Record<Operation, readonly string[]>> = {
+  create: [armedCreate],
+  clone: [armedCreate],
+  undo: ["from:commit:running:before", `${almost}=error`],
+  delete: [armedDelete],
+  again: ["from:commit:failed:before"],
+  down: [armedDelete],
+  recover: [],
+  start: [],
+};
+
+/** The failpoints of the podnetd that a case begins with. */
+export function armedFor({ operation, point, action }: Case): readonly string[] {
+  if (operation === "recover") return [armedCreate, `${almost}=kill`];
+  if (operation === "start") return [];
+  return [...countedFrom[operation], armed(point, action)];
+}

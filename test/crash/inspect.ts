@@ -1,0 +1,90 @@
+import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { addressOf, execIn } from "../vm/daemon-rig.ts";
+import { armedDelete } from "./arming.ts";
+import type { Lane } from "./lane.ts";
+import type { Outcome, Visit } from "./outcome.ts";
+import { bystander, remove, restart, started, subject } from "./pods.ts";
+
+export interface Expected {
+  /** The failpoints that podnetd is armed with. */
+  readonly next?: readonly string[];
+  /** An undo or a start that failed leaves a pod that says so, and can be deleted. */
+  readonly mayHaveFailed?: boolean;
+  /** The subject has run before, and is never lost: if it has failed it can be started. */
+  readonly stays?: boolean;
+}
+
+/**
+ * The bystander runs, and the subject runs as well or is not there at all; without it all is as it was. A subject that
+ * runs is compared with independent witnesses and reached, and then deleted; one that failed is deleted too.
+ */
+export async function inspect(
+  { lane, baselines }: Visit,
+  when: string,
+  { next = [], mayHaveFailed = false, stays = false }: Expected,
+): Promise<string[]> {
+  const problems: string[] = [];
+  const { pods } = await lane.client.pods.list({});
+  for (const pod of pods) {
+    const failed = pod.name === subject && pod.state === State.FAILED;
+    if (failed && stays) problems.push(...(await startable(lane, pod)));
+    else if (!failed || !mayHaveFailed) problems.push(...(await unhealthy(lane, pod)));
+  }
+  const there = (name: string): boolean => pods.some((pod) => pod.name === name);
+  if (!there(bystander)) problems.push("the bystander is gone");
+  if (stays && !there(subject)) problems.push("the subject is gone, and its addresses with it");
+  await clear(lane, there(subject), next);
+  problems.push(...(await lane.changes(baselines.withBystander, learnt(pods))));
+  return problems.map((problem) => `${when}: ${problem}`);
+}
+
+/** The host learns the bystander's address as soon as it is spoken to. */
+export const learnt = (pods: readonly Pod[]): string[] =>
+  pods
+    .filter(({ name }) => name === bystander)
+    .map(addressOf)
+    .map((address) => `neighbour dst="${address}"`);
+
+/** Deletes the subject, by a podnetd that is not armed for the next delete. */
+async function clear(lane: Lane, there: boolean, next: readonly string[]): Promise<void> {
+  const disarm = there && next.includes(armedDelete);
+  if (disarm) await restart(lane, []);
+  await remove(lane, subject);
+  if (disarm) await restart(lane, next);
+}
+
+/** Goes on to the next case all the same. */
+export async function unreached({ lane, next }: Visit): Promise<Outcome> {
+  await lane.kill();
+  await started(lane, []);
+  await clear(lane, true, []);
+  await restart(lane, next);
+  return { kind: "unreached" };
+}
+
+async function startable(lane: Lane, failed: Pod): Promise<string[]> {
+  const { pod } = await lane.client.pods.start({ idOrName: failed.name });
+  if (pod === undefined) return [`${failed.name} is lost by its start`];
+  const moved = addressOf(pod) === addressOf(failed) ? [] : [`${pod.name} has lost its address`];
+  return [...moved, ...(await unhealthy(lane, pod))];
+}
+
+export async function unhealthy(lane: Lane, pod: Pod): Promise<string[]> {
+  const { name } = pod;
+  if (pod.state !== State.RUNNING)
+    return [`${name} is in state ${pod.state} instead of running: ${pod.reason}`];
+  const { output } = await execIn(lane.client, name, "echo", "here");
+  await lane.lab.host.ping(addressOf(pod));
+  const echoed = output === "here\n" ? [] : [`${name} says ${JSON.stringify(output)}`];
+  if (name === bystander) return echoed;
+  const { ok, checks } = await lane.client.pods.verify({ idOrName: name });
+  const differing = checks.filter((check) => !check.ok);
+  return ok
+    ? echoed
+    : [
+        ...echoed,
+        ...differing.map(
+          ({ subject: of, wanted, found }) => `${name}: ${of} is ${found} instead of ${wanted}`,
+        ),
+      ];
+}

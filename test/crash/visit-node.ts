@@ -1,0 +1,143 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { difference } from "../lab/network.ts";
+import { almost, armed } from "./arming.ts";
+import { inspect, learnt, unhealthy, unreached } from "./inspect.ts";
+import type { Lane } from "./lane.ts";
+import { bystander, create, goDown, started, subject } from "./pods.ts";
+import type { Point } from "./points.ts";
+import { judged, type Outcome, type Visit } from "./outcome.ts";
+
+/** Longest a start takes to come by any of its points, and a recovery to settle, milliseconds. */
+const patience = { pointMs: 8000, settledMs: 20_000 } as const;
+
+/** A start with a running pod and one that is half made. */
+export async function visitRecovery(how: Visit): Promise<Outcome> {
+  const { lane, visited, again, next } = how;
+  const { point, action } = visited;
+  const problems: string[] = [];
+  const made = await create(lane, subject).then(
+    () => "made",
+    (thrown: unknown) => String(thrown),
+  );
+  if ((await lane.ended(5000)) === undefined)
+    throw new Error(`podnetd should have died at ${almost} and lives; the pod: ${made}`);
+  const start = await lane.start([armed(point, action)]);
+  let twice = false;
+  if (action === "kill") {
+    if ((await lane.ended(patience.pointMs)) === undefined) return unreached(how);
+    if (again !== undefined) {
+      await lane.start([armed(again, "kill")]);
+      twice = (await lane.ended(1500)) !== undefined;
+    }
+  } else {
+    if (!(await passes(lane, point))) return unreached(how);
+    if (start.kind === "ready") problems.push(...(await livesOn(how)));
+    else if (!lane.log().includes("Injected failure"))
+      problems.push(`it ends (${start.how}) and does not tell of the failure`);
+  }
+  await lane.kill();
+  await started(lane, next);
+  problems.push(...(await inspect(how, "after the restart", { next })));
+  return judged(problems, lane, twice);
+}
+
+/** What failed is tried again: some time later all is as if nothing had. */
+async function livesOn(how: Visit): Promise<string[]> {
+  const { client } = how.lane;
+  for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
+    const { pods } = await client.pods.list({});
+    const settled = pods.every(
+      ({ name, state, reason }) => name === bystander && state === State.RUNNING && reason === "",
+    );
+    if (settled || performance.now() > deadline) break;
+  }
+  return await inspect(how, "before the restart", {});
+}
+
+/** A first start: nothing on the host, nothing in the state directory. */
+export async function visitStart(how: Visit): Promise<Outcome> {
+  const { lane, visited, baselines, next } = how;
+  await goDown(lane);
+  lane.forget();
+  const { point, action } = visited;
+  await lane.start([armed(point, action)]);
+  // The last of them come when it takes connections already.
+  if (action === "kill" && (await lane.ended(patience.pointMs)) === undefined)
+    return unreached(how);
+  if (!(await passes(lane, point))) return unreached(how);
+  await lane.kill();
+  await started(lane, next);
+  return judged(await lane.changes(baselines.alone), lane);
+}
+
+/**
+ * Takes the node down with a pod on it. Whatever comes of that, the node can be used, or taken down again; then nothing
+ * is left on the host.
+ */
+export async function visitDown(how: Visit): Promise<Outcome> {
+  const { lane, visited, baselines, next } = how;
+  const { point, action } = visited;
+  const { pods } = await lane.client.pods.list({});
+  if (pods.length === 0) await create(lane, bystander);
+  const withPod = await lane.inventory();
+  const problems: string[] = [];
+  const refused = await lane.client.node.down({}).then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (refused !== undefined && !isPodnetError(refused)) throw refused;
+  if (action === "kill") {
+    if ((await lane.ended(5000)) === undefined) return unreached(how);
+  } else {
+    const ends = refused === undefined && (await lane.ended(30_000)) !== undefined;
+    if (!lane.record().includes(point)) return unreached(how);
+    if (refused === undefined && !ends) problems.push("it says that all is down, and lives on");
+    if (ends) problems.push(...(await leftBare(how, "after its end")));
+    else problems.push(...(await usable(how, withPod, "before it is asked again")));
+    if (action === "error" && !`${refused?.message} ${lane.log()}`.includes("Injected failure"))
+      problems.push(`podnetd does not tell of the failure but of ${refused?.message}`);
+  }
+  if (action === "kill" || refused === undefined) {
+    await lane.kill();
+    await started(lane, []);
+    problems.push(...(await usable(how, withPod, "after the restart")));
+  }
+  await goDown(lane);
+  problems.push(...(await leftBare(how, "after going down again")));
+  await started(lane, next);
+  problems.push(...(await lane.changes(baselines.alone)));
+  return judged(problems, lane);
+}
+
+/** Each pod that is there runs, or could not be deleted and says so, and else all is as before. */
+async function usable(
+  { lane, baselines }: Visit,
+  withPod: string,
+  when: string,
+): Promise<string[]> {
+  const { pods } = await lane.client.pods.list({});
+  if (pods.some(({ state }) => state === State.FAILED)) return [];
+  const problems: string[] = [];
+  for (const pod of pods) problems.push(...(await unhealthy(lane, pod)));
+  const before = pods.length === 0 ? baselines.alone : withPod;
+  problems.push(...(await lane.changes(before, learnt(pods))));
+  return problems.map((problem) => `${when}: ${problem}`);
+}
+
+/** What stays of a first use: the tables that iptables-nft makes for whoever asks it, and an empty directory. */
+const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/pods)$/;
+
+const leftBare = async ({ lane, baselines }: Visit, when: string): Promise<string[]> =>
+  difference(baselines.bare, await lane.bare())
+    .filter((line) => !stays.test(line))
+    .map((line) => `${when}: ${line}`);
+
+/** Whether podnetd comes by a point, soon. */
+async function passes(lane: Lane, point: Point): Promise<boolean> {
+  const deadline = performance.now() + patience.pointMs;
+  for (; performance.now() < deadline; await delay(20))
+    if (lane.record().includes(point)) return true;
+  return false;
+}
