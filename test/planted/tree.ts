@@ -64,7 +64,7 @@ export class Tree implements Disposable {
     );
     try {
       if (build !== undefined) await this.#build(build);
-      return await this.#test(noticedBy, slow === true ? 200 : 60);
+      return await this.#test(noticedBy, slow === true ? 150 : 60);
     } finally {
       this.#write(file, source);
       if (build !== undefined) this.#shareBuilt(build);
@@ -86,8 +86,10 @@ export class Tree implements Disposable {
     const limit = setTimeout(() => child.kill("SIGKILL"), limitMs);
     await once(child, "close");
     clearTimeout(limit);
-    // The test meant has failed, and not something before it: a tree that does not even load fails as well.
-    return { failed: output.includes(`✘ [fail]: ${title}`), output };
+    // The test meant has failed, or has not come to its end (◌), and not something before it: a tree that does not even
+    // load fails as well.
+    const failed = output.includes(`✘ [fail]: ${title}`) || output.includes(`◌ ${title}`);
+    return { failed, output };
   }
 
   async #build(what: keyof typeof builds): Promise<void> {

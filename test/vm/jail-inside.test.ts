@@ -243,6 +243,29 @@ test.serial("it gets no privilege back", async (t) => {
   rmSync(plan.runDir, { recursive: true });
 });
 
+test.serial("of a podnetd that is no root it keeps no capability either", async (t) => {
+  // Only who stops being root loses them by that; those of the unit's podnetd are ambient.
+  const capabilities = [
+    "chown",
+    "dac_override",
+    "kill",
+    "setgid",
+    "setuid",
+    "setpcap",
+    "sys_admin",
+  ];
+  const caps = ["-all", ...capabilities.map((each) => `+${each}`)].join(",");
+  const sets = ["--inh-caps", "--ambient-caps", "--bounding-set"].map((set) => `${set}=${caps}`);
+  const service = ["setpriv", "--reuid=4243", "--regid=4243", "--clear-groups", ...sets];
+  const jailed = await probeInside(planOf(uids.own), probe, ["root", "sleep=1"], service);
+  t.is(jailed.report.error, undefined);
+  const status = readFileSync(`/proc/${jailed.report.pid}/status`, "latin1");
+  for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
+    t.regex(status, new RegExp(`^${set}:\\s+0+$`, "m"));
+  const { results } = await jailed.ended;
+  t.is(results["root"], "Operation not permitted");
+});
+
 test.serial("a fork bomb goes no further than its limit", async (t) => {
   const limits = { memoryMib: 64, pids: 16 };
   const { inside, outside } = await both(planOf(uids.own, limits), ["bomb=200"]);

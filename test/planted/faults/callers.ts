@@ -145,5 +145,6 @@ export const callersFaults: readonly Fault[] = [
       file: "test/unit/daemon-api-server.test.ts",
       title: "a file that is no socket is left alone",
     },
+    slow: true,
   },
 ];

@@ -91,7 +91,10 @@ export const jailFaults: readonly Fault[] = [
     find: "    drop_capabilities();\n    check(prctl(PR_SET_NO_NEW_PRIVS",
     put: "    check(prctl(PR_SET_NO_NEW_PRIVS",
     build: "jail",
-    noticedBy: noPrivilege,
+    noticedBy: {
+      file: inside,
+      title: "of a podnetd that is no root it keeps no capability either",
+    },
     slow: true,
   },
   {
@@ -179,5 +182,53 @@ export const jailFaults: readonly Fault[] = [
       title: "what the launcher does not know it refuses: no word is taken for another",
     },
     slow: true,
+  },
+  {
+    kind: "access",
+    name: "a user is given again while a process of it lives",
+    file: "daemon/pod/gather.ts",
+    find: ", ...usersLeft(confinement.cgroups, podIds(db))]",
+    put: "]",
+    noticedBy: {
+      file: jailedPods,
+      title: "the user of a machine that outlived its pod is nobody else's until it has ended",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "podnetd's user is given the top of the control groups",
+    file: "daemon/own-cgroup",
+    find: 'chown "$user" "$root/$directory/cgroup.subtree_control"',
+    put: 'chown "$user" "$root/$directory/cgroup.subtree_control" "$root/cgroup.procs"',
+    noticedBy: {
+      file: "test/unit/own-cgroup.test.ts",
+      title: "of version 2 podnetd's user gets one directory, and nothing of the top",
+    },
+  },
+  {
+    kind: "access",
+    name: "a group of version 2 is opened as podnetd's user",
+    file: launcher,
+    find: "if (chown(path, 0, (gid_t)-1) == 0) setfsuid(0);",
+    put: "",
+    build: "jail",
+    noticedBy: {
+      file: "test/vm/jail-privileges.test.ts",
+      title: "a group of version 2 is joined though the one at the top is root's",
+    },
+    slow: true,
+  },
+  {
+    kind: "escape",
+    name: "a terminal obeys what a guest prints",
+    file: "cli/commands/console.ts",
+    find: "io.stdout.isTTY === true && !options.raw ? tamed() : undefined",
+    put: "options.raw ? tamed() : undefined",
+    noticedBy: {
+      file: "test/unit/cli-streams.test.ts",
+      title:
+        "what a guest prints does not steer a terminal, unless it is asked for; a pipe gets it as it is",
+    },
   },
 ];

@@ -23,7 +23,7 @@ export const qemuFaults: readonly Fault[] = [
     name: "a command to QEMU has no deadline",
     file: "hypervisor/qmp/client.ts",
     find: "const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), deadlineMs);",
-    put: "const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), 20_000);",
+    put: "const late = setTimeout(() => void timedOut(command, deadlineMs), 1);",
     noticedBy: {
       file: qmp,
       title: "silence after the greeting: the command's deadline ends the wait",
