@@ -94,6 +94,7 @@ export async function openDaemon(
     routes: (router) => addRoutes(router, parts, version),
     metrics: () => node.metrics.render(),
   });
+  node.metrics.followConnections(() => api.connections);
   const held = opened.move();
   return {
     async close(graceMs) {

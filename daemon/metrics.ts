@@ -17,6 +17,7 @@ export class Metrics {
   readonly #creates: Counter<"code">;
   readonly #refused: Counter<"reason">;
   readonly #guestDropped: Counter<"what">;
+  readonly #overwritten: Counter;
   readonly #drifts: Counter<"kind" | "outcome">;
   readonly #alarms: Counter<"kind">;
 
@@ -59,6 +60,11 @@ export class Metrics {
       labelNames: ["what"],
       registers,
     });
+    this.#overwritten = new Counter({
+      name: "podnet_console_overwritten_bytes_total",
+      help: "Bytes of consoles that nobody can read any more: later ones took their place",
+      registers,
+    });
     this.#registry.registerMetric(podsGauge(sources));
     this.#registry.registerMetric(addressesGauge(sources));
   }
@@ -86,6 +92,24 @@ export class Metrics {
   /** Counts what the API refused or cut. */
   refused(reason: string): void {
     this.#refused.inc({ reason });
+  }
+
+  /** Counts bytes of consoles that were overwritten. */
+  consoleOverwritten(bytes: number): void {
+    this.#overwritten.inc(bytes);
+  }
+
+  /** Shows how many connections the API has, counted when it is asked for. */
+  followConnections(count: () => number): void {
+    const gauge = new Gauge({
+      name: "podnet_api_connections",
+      help: "Connections to the API there are now",
+      registers: [],
+      collect() {
+        this.set(count());
+      },
+    });
+    this.#registry.registerMetric(gauge);
   }
 
   /** Counts what a guest did that no event tells of. */

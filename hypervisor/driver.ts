@@ -103,7 +103,11 @@ export type VmEvent =
   /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
-  | { readonly kind: "guest-shutdown" };
+  | { readonly kind: "guest-shutdown" }
+  /** The hypervisor told of something that means nothing here. */
+  | { readonly kind: "unheeded" }
+  /** The console's ring was full: so many bytes that nobody can read any more. */
+  | { readonly kind: "console-overwritten"; readonly bytes: number };
 
 export interface RunningVm {
   readonly record: VmRecord;

@@ -90,6 +90,7 @@ export class Pods implements RunningPorts {
       log,
       locks: this.#locks,
       dropped: (what) => this.#dropped.count(what),
+      overwritten: (bytes) => this.#parts.metrics.consoleOverwritten(bytes),
       over: this.#over.signal,
       gone: (live) => this.#live.delete(live.plan.podId),
     };

@@ -8,6 +8,8 @@ import { undoPod } from "./undo.ts";
 
 /** Between two events that say the same of a pod, milliseconds. */
 const noteEveryMs = 1000;
+/** What a machine may tell in a second that means nothing here. A start takes some ten; no honest one comes near it. */
+const unheededPerS = 100;
 
 /** Follows a running pod: the end of its machine, NICs that leave, its agent. */
 export function supervise(live: LivePod, watch: Supervision): void {
@@ -24,6 +26,13 @@ export function supervise(live: LivePod, watch: Supervision): void {
     noted.set(text, clock.monotonic());
     guard(live, watch, () => watch.records.note(live.plan, text));
   };
+  let second = { since: -1000, events: 0 };
+  const storm = (): void => {
+    const now = clock.monotonic();
+    if (now - second.since >= 1000) second = { since: now, events: 0 };
+    second.events++;
+    if (second.events > unheededPerS) watch.dropped?.("machine_events");
+  };
   let poweredOff = false;
   const onEnd = (): void => guard(live, watch, () => machineEnded(live, watch, poweredOff));
   if (ended.aborted) onEnd();
@@ -36,6 +45,8 @@ export function supervise(live: LivePod, watch: Supervision): void {
       vm.onEvent((event) => {
         if (event.kind === "guest-shutdown") poweredOff = true;
         if (event.kind === "guest-reset") note("the guest restarts");
+        if (event.kind === "unheeded" || event.kind === "channel") storm();
+        if (event.kind === "console-overwritten") watch.overwritten?.(event.bytes);
         if (event.kind === "nic-removed" && !event.expected)
           note(`the guest let go of ${event.nicId}`);
       }),

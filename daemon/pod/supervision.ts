@@ -15,6 +15,8 @@ export interface Supervision {
   readonly over: AbortSignal;
   /** A guest did something more often than is told of; `what` comes from a small set. */
   dropped?(what: string): void;
+  /** So many bytes of a console were overwritten by later ones. */
+  overwritten?(bytes: number): void;
   /** The pod has no machine any more. */
   gone(live: LivePod): void;
 }

@@ -19,7 +19,9 @@ export class ConsoleRing {
     this.#size = size;
   }
 
-  write(bytes: Uint8Array): void {
+  /** Answers how many bytes nobody can read any more because of these. */
+  write(bytes: Uint8Array): number {
+    const lostBefore = Math.max(0, this.#total - this.#size);
     const kept = bytes.subarray(Math.max(0, bytes.length - this.#size));
     this.#total += bytes.length - kept.length;
     this.#grow(Math.min(this.#size, this.#total + kept.length));
@@ -29,6 +31,7 @@ export class ConsoleRing {
     this.#buffer.set(kept.subarray(first.length), 0);
     this.#total += kept.length;
     this.#wake();
+    return Math.max(0, this.#total - this.#size) - lostBefore;
   }
 
   /** No more will come: followers end once they have read the rest. */
@@ -88,13 +91,19 @@ export class ConsoleRing {
   }
 }
 
-/** Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any more. */
+/**
+ * Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any more.
+ * `overwritten` is told of bytes nobody can read any more.
+ */
 export function drainConsole(
   connection: UnixConnection,
   ring: ConsoleRing,
-  onEnd: () => void,
+  { overwritten, onEnd }: { overwritten(bytes: number): void; onEnd(): void },
 ): void {
-  connection.socket.on("data", (chunk: Uint8Array) => ring.write(chunk));
+  connection.socket.on("data", (chunk: Uint8Array) => {
+    const lost = ring.write(chunk);
+    if (lost > 0) overwritten(lost);
+  });
   // An error is followed by close.
   connection.socket.on("error", () => {});
   connection.socket.on("close", onEnd);

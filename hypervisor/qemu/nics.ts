@@ -131,10 +131,10 @@ export class Nics {
     }
   }
 
-  /** DEVICE_DELETED with this `device` has arrived. */
-  deviceDeleted(nicId: string): void {
+  /** DEVICE_DELETED with this `device` has arrived. Answers whether it told of a NIC that was there. */
+  deviceDeleted(nicId: string): boolean {
     const held = this.#find(nicId);
-    if (held === undefined || held.left) return;
+    if (held === undefined || held.left) return false;
     held.left = true;
     held.leaving.resolve();
     if (held.state === "pending") {
@@ -144,6 +144,7 @@ export class Nics {
       // A session lost meanwhile takes the answer with it; the netdev is then removed with the pod.
       void this.#ejected(held).catch(() => {});
     }
+    return true;
   }
 
   async #ejected(held: Held): Promise<void> {

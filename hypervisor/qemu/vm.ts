@@ -169,9 +169,10 @@ export class QemuVm implements RunningVm {
     const connection = await whenThere(() => connectUnix(path, signal), withinMs, signal);
     if (this.#detached) return connection.close();
     this.#console = connection;
-    drainConsole(connection, this.#ring, () =>
-      this.#again("console", () => this.#connectConsole(0, this.#letGo.signal)),
-    );
+    drainConsole(connection, this.#ring, {
+      overwritten: (bytes) => this.#emit({ kind: "console-overwritten", bytes }),
+      onEnd: () => this.#again("console", () => this.#connectConsole(0, this.#letGo.signal)),
+    });
   }
 
   async #connectQmp(withinMs: number, signal: AbortSignal): Promise<void> {
@@ -208,13 +209,14 @@ export class QemuVm implements RunningVm {
 
   #take(event: QmpEvent): void {
     const deleted = eventData(event, "DEVICE_DELETED")?.device;
-    if (deleted !== undefined) this.#nics.deviceDeleted(deleted);
+    if (deleted !== undefined && this.#nics.deviceDeleted(deleted)) return;
     const port = eventData(event, "VSERPORT_CHANGE");
     for (const number of [0, 1] as const)
       if (port?.id === channelPorts[number])
-        this.#emit({ kind: "channel", port: number, open: port.open });
+        return this.#emit({ kind: "channel", port: number, open: port.open });
     if (eventData(event, "RESET")?.guest === true) this.#emit({ kind: "guest-reset" });
-    if (eventData(event, "SHUTDOWN")?.guest === true) this.#emit({ kind: "guest-shutdown" });
+    else if (eventData(event, "SHUTDOWN")?.guest === true) this.#emit({ kind: "guest-shutdown" });
+    else this.#emit({ kind: "unheeded" });
   }
 
   /** The end of the stream is the first sign that QEMU has ended; when it has not, a new session is opened. */

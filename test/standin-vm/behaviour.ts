@@ -35,6 +35,8 @@ const known = {
     "hangup",
     "hangup-after",
     "events",
+    "storm",
+    "ill-refuse",
     "refuse",
     "hang",
     "die",
@@ -62,6 +64,7 @@ const known = {
     "poweroff-after",
     "reset-after",
     "flood",
+    "chatter",
   ],
 } as const;
 

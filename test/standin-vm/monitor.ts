@@ -20,6 +20,9 @@ export interface MonitorOptions {
   readonly commandCame: (name: string) => void;
 }
 
+/** What no QEMU would say: a terminal's commands, a forged line of a log, the rest of a MiB. */
+const illWords = `\u001b]0;owned\u0007\r\n{"level":"error","msg":"forged"}\n\u202e${"\u001b[2J".repeat(1 << 18)}`;
+
 /** One QMP monitor. */
 export class Monitor {
   readonly chardev: Chardev;
@@ -74,6 +77,10 @@ export class Monitor {
       this.#options.commandCame(name);
       if (behaviour.is("hang", name)) return;
       if (behaviour.is("refuse", name)) throw new QmpError(`No "${name}" today`);
+      if (behaviour.is("ill-refuse", name)) {
+        this.#say({ ...withId, error: { class: illWords.slice(0, 200), desc: illWords } });
+        return;
+      }
       const value = this.#run(name, args);
       this.#say({ return: value, ...withId });
       this.#misbehaveAfter(name);

@@ -99,7 +99,28 @@ class StandIn {
       process.on(signal, () => void this.#end({ guest: false, reason: "host-signal" }));
     const dieAfter = this.#behaviour.number("die-after");
     if (dieAfter !== undefined) setTimeout(() => process.kill(process.pid, "SIGKILL"), dieAfter);
+    const storm = this.#behaviour.number("storm");
+    if (storm !== undefined) setTimeout(() => this.#storm(2000), storm);
+    const chatter = readBehaviour(this.#line.cmdline, "agent").number("chatter");
+    if (chatter !== undefined) this.#chatter(chatter);
     if (!paused) this.#guest.boot();
+  }
+
+  /** Events that come true and such that nobody knows, so many of each. */
+  #storm(rounds: number): void {
+    const id = "\u001b]0;owned\u0007\nforged";
+    for (let n = 0; n < rounds; n++) {
+      this.#event("RESET", { guest: true, reason: "guest-reset" });
+      this.#event("VSERPORT_CHANGE", { open: n % 2 === 0, id: `${id}${n}` });
+      this.#event("DEVICE_DELETED", { device: `${id}${n}`, path: id });
+      this.#event(`X_${id}${n}`, { n });
+    }
+  }
+
+  /** So many bytes on the console, once somebody listens. */
+  #chatter(bytes: number): void {
+    if (this.#console?.connected === true) this.#console.send("x".repeat(bytes));
+    else setTimeout(() => this.#chatter(bytes), 50);
   }
 
   #openConsole(): Chardev | undefined {

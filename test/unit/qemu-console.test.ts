@@ -9,8 +9,10 @@ test("the ring holds the last bytes, as a plain array would", (t) => {
       const ring = new ConsoleRing(size);
       let model: number[] = [];
       for (const chunk of chunks) {
-        ring.write(chunk);
-        model = [...model, ...chunk].slice(-size);
+        const lost = ring.write(chunk);
+        const all = [...model, ...chunk];
+        model = all.slice(-size);
+        t.is(lost, all.length - model.length);
         t.deepEqual([...ring.tail()], model);
       }
     }),

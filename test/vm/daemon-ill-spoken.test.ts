@@ -1,9 +1,12 @@
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { once } from "node:events";
+import { connect } from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Rig } from "./daemon-rig.ts";
 import { create, eventually, openStandInRig } from "./standin-rig.ts";
@@ -107,6 +110,77 @@ test.serial("a guest that restarts its agent without end does not flood the log"
     /"counts":\{"agent_restarts":\d+\},"msg":"Guests do more than is told of"/,
   );
   await rig.client.pods.delete({ idOrName: "storm" });
+});
+
+const counted = async (what: RegExp): Promise<number> =>
+  Number(what.exec(await scrape())?.[1] ?? Number.NaN);
+
+test.serial("what an ill-spoken QEMU says when it refuses is escaped, and short", async (t) => {
+  for (const [command, code] of [
+    ["netdev_add", "QMP_FAILED"],
+    ["qom-list", "QMP_FAILED"],
+  ] as const) {
+    const words = `standin.qemu=ill-refuse:${command}`;
+    const error = await t.throwsAsync(create(rig.client, "refused", words));
+    if (!isPodnetError(error)) throw new Error("It was not refused as it should be");
+    t.is(error.code, code);
+    const { message, hint, details } = error;
+    t.regex(message, /\\u001b\]0;owned/);
+    for (const text of texts({ message, hint, details })) {
+      t.true(text.length <= 4096, `${text.length} characters`);
+      calm(t, command, text);
+    }
+    const { stderr } = await rig.daemon.tryPodnet(
+      "create",
+      "--name",
+      "refused",
+      "--cmdline",
+      words,
+    );
+    calm(t, `podnet create: ${command}`, stderr);
+    t.true(stderr.length < 8192, `${stderr.length} characters`);
+  }
+  const log = rig.daemon.log();
+  calm(t, "log", log);
+  for (const line of log.trim().split("\n")) {
+    t.not((JSON.parse(line) as { msg: string }).msg, "forged");
+    t.true(line.length < 65_536, `${line.length} characters`);
+  }
+});
+
+test.serial("a storm of QEMU's events is one event and one line, and counted", async (t) => {
+  const before = { log: rig.daemon.log().length, ...(await newestCursor()) };
+  const pod = await create(rig.client, "stormy", "standin.qemu=storm:2500");
+  t.is(pod.name, "stormy");
+  const machine = /^podnet_guest_dropped_total\{what="machine_events"\} (\d+)/m;
+  const notes = /^podnet_guest_dropped_total\{what="guest_notes"\} (\d+)/m;
+  for (let i = 0; i < 300 && !((await counted(machine)) >= 5000); i++) await delay(100);
+  // 6,000 that mean nothing, less a hundred in each second.
+  t.true((await counted(machine)) >= 5000, String(await counted(machine)));
+  t.true((await counted(notes)) >= 1900, String(await counted(notes)));
+  const { newest } = await newestCursor();
+  t.true(newest - before.newest < 40n, `${newest - before.newest} events`);
+  const log = rig.daemon.log().slice(before.log);
+  t.true(log.split("\n").length < 60, log);
+  calm(t, "log", log);
+  t.is((await rig.client.pods.get({ idOrName: "stormy" })).pod?.state, PodState.RUNNING);
+  await rig.client.pods.delete({ idOrName: "stormy" });
+});
+
+test.serial("what a console loses is counted, and who is connected", async (t) => {
+  await create(rig.client, "chatty", `standin.agent=chatter:${3 << 20}`);
+  const lost = /^podnet_console_overwritten_bytes_total (\d+)/m;
+  for (let i = 0; i < 300 && !((await counted(lost)) >= 2 << 20); i++) await delay(100);
+  const bytes = await counted(lost);
+  t.true(bytes >= 2 << 20 && bytes < 3 << 20, `${bytes} bytes`);
+  const connections = /^podnet_api_connections (\d+)$/m;
+  const first = await counted(connections);
+  const more = [1, 2, 3].map(() => connect(rig.daemon.socket));
+  await Promise.all(more.map((socket) => once(socket, "connect")));
+  for (let i = 0; i < 100 && (await counted(connections)) !== first + 3; i++) await delay(50);
+  t.is(await counted(connections), first + 3);
+  for (const socket of more) socket.destroy();
+  await rig.client.pods.delete({ idOrName: "chatty" });
 });
 
 async function scrape(): Promise<string> {
