@@ -245,14 +245,16 @@ test.serial("a qcow2 image that names a file of the host's is refused, and not r
 test.serial(
   "the user of a machine that outlived its pod is nobody else's until it has ended",
   async (t) => {
-    const planned = async (): Promise<number> =>
-      Number(/--uid (\d+)/.exec(await rig.daemon.podnet("create", "--plan"))?.[1]);
+    const wordsOf = async (option: string): Promise<readonly string[]> => {
+      const plan = await rig.daemon.podnet("create", "--plan");
+      return [...plan.matchAll(new RegExp(`${option} (\\S+)`, "g"))].map(([, word]) => word ?? "");
+    };
+    const planned = async (): Promise<number> => Number((await wordsOf("--uid"))[0]);
     const uid = await planned();
     const left = spawn("sleep", ["60"], { uid, gid: uid, stdio: "ignore" });
     t.teardown(() => left.kill("SIGKILL"));
     await once(left, "spawn");
-    const groups =
-      planOf("one").vm.jail?.cgroups.map(({ path }) => join(dirname(path), "left")) ?? [];
+    const groups = (await wordsOf("--cgroup")).map((group) => join(dirname(group), "left"));
     for (const group of groups) {
       mkdirSync(group);
       writeFileSync(join(group, "cgroup.procs"), `${left.pid}`);
