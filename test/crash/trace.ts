@@ -194,6 +194,11 @@ class Reader implements TraceResult {
         return this.#taps.delete(descriptorOf(args)) ? "device" : undefined;
       case "accept4":
         return undefined;
+      // libuv (1.52) enters a ring for its own epoll_ctl(2); one that the kernel polls, as older ones had, is for files.
+      case "io_uring_setup":
+        return args.includes("IORING_SETUP_SQPOLL") ? "file" : undefined;
+      case "io_uring_enter":
+        return args.includes("IORING_ENTER_SQ_WAKEUP") ? "file" : undefined;
       case "open":
       case "openat":
       case "openat2":

@@ -1,0 +1,142 @@
+import { globSync, readFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+
+const top = path.resolve(import.meta.dirname, "../..");
+
+/** The rooms of podnetd. Agent, image builder and command line have no failpoints. */
+const rooms = "{core,ipallocator,linux,network,hypervisor,daemon,guest-init/channel}/**/*.ts";
+
+/** By module: its functions that change something outside of the process, or send something there. */
+const mutators: Readonly<Record<string, RegExp>> = {
+  "node:fs":
+    /^(?:write|append|mk|rm|unlink|rename|link|symlink|l?f?ch(?:mod|own)|f?truncate|f?utimes|copy|cp|fsync|fdatasync|createWrite|open)/,
+  "node:fs/promises":
+    /^(?:write|append|mk|rm|unlink|rename|link|symlink|ch(?:mod|own)|truncate|utimes|copy|cp|open)/,
+  "node:child_process": /./,
+  execa: /^execa/,
+  "ffi/libc.ts": /^(?:bind|connect|send|sendmsg|ioctl\w+|setns|unshare)$/,
+  "ffi/scm-rights.ts": /^send/,
+};
+/** Methods, in the files that have to do with them. */
+const methods: readonly (readonly [inFilesWith: RegExp, call: RegExp])[] = [
+  [/./, /\bprocess\.kill\(|\bserver\.listen\(|\bfile\.(?:truncate|write)\(/g],
+  [/from "node:sqlite"/, /\.(?:exec|run)\(/g],
+];
+
+/** Calls that stand outside of a crossing's parentheses: how many of them, and why they may. */
+const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
+  "daemon/failpoints.ts: openSync": [1, "the failpoints themselves"],
+  "daemon/failpoints.ts: writeSync": [1, "the failpoints themselves"],
+  "daemon/failpoints.ts: process.kill": [1, "the failpoints themselves"],
+  "daemon/lock.ts: server.listen": [1, "`claim`, which is called in one"],
+  "daemon/preflight.ts: openSync": [1, "opened and closed: whether it may be"],
+  "daemon/server/tls-listener.ts: server.listen": [1, "`listening`, which is called in one"],
+  "daemon/server/unix-listener.ts: server.listen": [1, "`listenClosed`, which is called in one"],
+  "daemon/store/database.ts: run": [1, "`#execute`, which crosses outside of transactions"],
+  "daemon/store/database.ts: exec": [
+    4,
+    "BEGIN, ROLLBACK, a pattern's, and `setUp`, which is called in one",
+  ],
+  "hypervisor/qemu/accelerator.ts: openSync": [1, "opened and closed: whether it may be"],
+  "hypervisor/qemu/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
+  "hypervisor/qemu/run-dir.ts: open": [1, "what is done with the file crosses"],
+  "linux/command.ts: execa": [1, "`command`, which is called in one"],
+  "linux/memfd.ts: ftruncateSync": [1, "the size of a memory file that nobody else has yet"],
+  "linux/netlink-socket.ts: bind": [1, "`#setUp`, which is called in one"],
+  "linux/netlink-socket.ts: send": [
+    2,
+    "the method's head and body; each request crosses where it is called",
+  ],
+  "linux/netns.ts: setns": [2, "changes the process alone"],
+  "linux/netns.ts: unshare": [1, "changes the process alone"],
+  "linux/tun.ts: openSync": [1, "makes nothing; what is asked of the device crosses"],
+  "linux/unix-socket.ts: connect": [1, "`tryConnect`, which is called in one"],
+  "linux/unix-socket.ts: sendRights": [1, "`sendWithFd`, which is called in one"],
+};
+
+/** The source with everything in comments, strings and patterns blanked, so that parentheses can be counted. */
+function bare(source: string): string {
+  return source.replaceAll(
+    /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`|(?<=[(,=:!&|?[]\s*)\/(?![*/])(?:[^/\\\n[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\/[a-z]*/g,
+    (text) => text.replaceAll(/[^\n]/g, " "),
+  );
+}
+
+/** Whether what stands at `at` is within the parentheses of a `cross` or `crossAsync`. */
+function isCrossing(code: string, at: number): boolean {
+  let depth = 0;
+  for (let i = at - 1; i >= 0; i--) {
+    if (code[i] === ")") depth++;
+    else if (code[i] === "(" && depth-- === 0) {
+      if (/\bcross(?:Async)?(?:<[^()]*>)?$/.test(code.slice(0, i))) return true;
+      depth = 0;
+    }
+  }
+  return false;
+}
+
+/** The local names of what a file imports that changes something. */
+function changing(source: string): string[] {
+  return [...source.matchAll(/import \{([^}]*)\} from "([^"]+)"/g)].flatMap(
+    ([, names = "", from = ""]) => {
+      const [, which] =
+        Object.entries(mutators).find(
+          ([module]) => from === module || from.endsWith(`/${module}`),
+        ) ?? [];
+      return names
+        .split(",")
+        .map((name) => name.trim())
+        .filter((name) => which !== undefined && !name.startsWith("type ") && which.test(name))
+        .map((name) => name.replace(/^.* as /, ""));
+    },
+  );
+}
+
+/** Opening to read changes nothing. */
+const onlyReads = (call: string): boolean =>
+  /^open(?:Sync)?\(/.test(call) && /"r"|O_RDONLY|O_PATH/.test(call);
+
+/** Calls of a file that change something and stand in no crossing, as `file: name`. */
+function uncrossed(file: string, source: string): string[] {
+  const code = bare(source);
+  const calls = [
+    ...changing(source).flatMap((name) => [
+      ...code.matchAll(new RegExp(`(?<![.\\w])${name}\\(`, "g")),
+    ]),
+    ...methods.flatMap(([having, call]) => (having.test(source) ? [...code.matchAll(call)] : [])),
+  ];
+  return calls
+    .filter(({ index }) => !isCrossing(code, index))
+    .filter(({ index }) => !onlyReads(source.slice(index, index + 120)))
+    .map(([call]) => `${file}: ${call.replace(/^\W+|\($/g, "")}`);
+}
+
+/** How often each is there. */
+const counted = (calls: readonly string[]): Record<string, number> =>
+  Object.fromEntries(Array.from(Map.groupBy(calls, String), ([call, all]) => [call, all.length]));
+
+test("what changes something outside of podnetd stands in a crossing", (t) => {
+  const files = globSync(rooms, { cwd: top }).sort();
+  const found = files.flatMap((file) =>
+    uncrossed(file, readFileSync(path.join(top, file), "utf8")),
+  );
+  const allowed = Object.entries(outside).map(([call, [count]]) => [call, count] as const);
+  t.deepEqual(counted(found), Object.fromEntries(allowed));
+});
+
+const naked = `import { chmodSync, openSync } from "node:fs";
+import { cross } from "../core/crossing.ts";
+/* chmodSync( */ const text = "chmodSync(";
+`;
+
+test("the rule sees a call that stands in none", (t) => {
+  t.deepEqual(uncrossed("x.ts", `${naked}chmodSync("x", 1);\n`), ["x.ts: chmodSync"]);
+  t.deepEqual(uncrossed("x.ts", `${naked}cross("file", "x", () => chmodSync("x", 1));\n`), []);
+  t.deepEqual(uncrossed("x.ts", `${naked}cross("file", "x", () => y());\nchmodSync("x", (1));\n`), [
+    "x.ts: chmodSync",
+  ]);
+  t.deepEqual(uncrossed("x.ts", `${naked}openSync("x", "r"); openSync("x", "r+");\n`), [
+    "x.ts: openSync",
+  ]);
+});

@@ -1,0 +1,63 @@
+import { globSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+import test from "ava";
+import type { Target } from "../fuzz/engine/target.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const rooms = "{core,ipallocator,linux,network,hypervisor,guest-init,api,cli,daemon}/**/*.ts";
+const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)[A-Z]\w*)/gm;
+
+/** Readers that no fuzz target feeds by name, each with why. */
+const elsewhere: Readonly<Record<string, string>> = {
+  "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
+  "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",
+  "guest-init/agent/files.ts: readText": "reads a file whole; looks at none of it",
+  "guest-init/agent/guest-files.ts: readGuestFile": "`parseReadFile` reads the request",
+  "guest-init/image/debian.ts: readJson": "a file that the image's build wrote itself",
+  "hypervisor/jail/report.ts: readReport": "`parseReport` reads what it collects",
+  "ipallocator/space.ts: parseIpv4":
+    "test/unit/ipallocator-parts.test.ts compares it with `parseIp`",
+  "linux/sysctl.ts: readSysctl": "a line of the kernel's without its end",
+  "network/observe.ts: readOptional": "`readSysctl`, if there is such a setting",
+};
+
+const isTarget = (value: unknown): value is Target =>
+  typeof value === "object" && value !== null && "files" in value && "run" in value;
+
+/** Every target there is. */
+async function targets(): Promise<Target[]> {
+  const files = globSync("test/fuzz/targets/*.ts", { cwd: top });
+  const modules = await Promise.all(
+    files.map(
+      (file) =>
+        import(pathToFileURL(path.join(top, file)).href) as Promise<Record<string, unknown>>,
+    ),
+  );
+  return modules.flatMap((module) => Object.values(module).flat().filter(isTarget));
+}
+
+test("every reader of foreign bytes is fuzzed, or it is said why not", async (t) => {
+  const all = await targets();
+  t.true(all.length > 30);
+  const fed = (file: string, name: string): boolean =>
+    all.some(
+      ({ files, only, except }) =>
+        files.includes(file) &&
+        (only === undefined || only.includes(name)) &&
+        except?.includes(name) !== true,
+    );
+  const readers = globSync(rooms, { cwd: top })
+    .filter((file) => !file.startsWith("api/gen/"))
+    .sort()
+    .flatMap((file) =>
+      [...readFileSync(path.join(top, file), "utf8").matchAll(reader)].map(
+        ([, name = ""]) => [file, name] as const,
+      ),
+    );
+  t.true(readers.length > 70);
+  const missing = readers
+    .filter(([file, name]) => !fed(file, name))
+    .map(([file, name]) => `${file}: ${name}`);
+  t.deepEqual(missing, Object.keys(elsewhere).sort());
+});
