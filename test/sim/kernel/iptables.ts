@@ -1,9 +1,16 @@
 import { ruleKey, targetOf } from "../../../network/iptables/rule.ts";
 import { splitWords } from "../../../network/iptables/save-format.ts";
+import type { Variant } from "../../../network/iptables/variant.ts";
 
-/** Chains by name: policy (`-` for one that somebody made) and rules as text. */
+/** A rule as text. One that is flushed is there no more, and still counts (see below). */
+interface Rule {
+  readonly text: string;
+  readonly flushed?: true;
+}
+
+/** Chains by name: policy (`-` for one that somebody made) and rules. */
 interface Table {
-  readonly chains: Map<string, { policy: string; rules: string[] }>;
+  readonly chains: Map<string, { policy: string; rules: Rule[] }>;
 }
 
 const builtIn: Readonly<Record<string, readonly string[]>> = {
@@ -18,7 +25,12 @@ export class RestoreRefused extends Error {
 
 /** The tables of one variant of iptables: takes what iptables-restore takes, gives what iptables-save prints. */
 export class FakeIptables {
+  readonly #variant: Variant;
   #tables = new Map<string, Table>();
+
+  constructor(variant: Variant) {
+    this.#variant = variant;
+  }
 
   get tableNames(): readonly string[] {
     return [...this.#tables.keys()];
@@ -30,7 +42,7 @@ export class FakeIptables {
       lines.push(`*${name}`);
       for (const [chain, { policy }] of chains) lines.push(`:${chain} ${policy} [0:0]`);
       for (const [chain, { rules }] of chains)
-        lines.push(...rules.map((rule) => `-A ${chain}${rule === "" ? "" : ` ${rule}`}`));
+        lines.push(...rules.map(({ text }) => `-A ${chain}${text === "" ? "" : ` ${text}`}`));
       lines.push("COMMIT", "");
     }
     return lines.join("\n");
@@ -48,11 +60,12 @@ export class FakeIptables {
       } else if (table === undefined) {
         throw new RestoreRefused(`line before a table: ${line}`);
       } else if (line === "COMMIT") {
-        checkTargets(name, table);
+        checkJumps(table);
+        for (const chain of table.chains.values()) chain.rules = there(chain.rules);
         this.#tables.set(name, table);
         table = undefined;
       } else {
-        applyLine(table, line);
+        applyLine(this.#variant, name, table, line);
       }
     }
   }
@@ -82,7 +95,16 @@ function fresh(name: string): Table {
   return { chains: new Map(chains.map((chain) => [chain, { policy: "ACCEPT", rules: [] }])) };
 }
 
-function applyLine(table: Table, line: string): void {
+const there = (rules: readonly Rule[]): Rule[] => rules.filter(({ flushed }) => flushed !== true);
+
+/**
+ * A chain that is declared again is flushed. iptables-nft-restore 1.8.9 forgets that for the rest of the table: the
+ * flushed rules go on counting as positions, and are found, in vain, by what deletes a rule.
+ */
+const flushed = (variant: Variant, rules: readonly Rule[]): Rule[] =>
+  variant === "nft" ? rules.map(({ text }) => ({ text, flushed: true })) : [];
+
+function applyLine(variant: Variant, tableName: string, table: Table, line: string): void {
   const refuse = (): never => {
     throw new RestoreRefused(line);
   };
@@ -91,14 +113,16 @@ function applyLine(table: Table, line: string): void {
     const known = table.chains.get(declared);
     // A chain of somebody's that is declared again is flushed, a built-in one keeps its rules.
     if (known === undefined || known.policy === "-")
-      table.chains.set(declared, { policy: "-", rules: [] });
+      table.chains.set(declared, { policy: "-", rules: flushed(variant, known?.rules ?? []) });
     else known.policy = policy as string;
     return;
   }
   const [, verb, name = "", rest = ""] = /^-([ADFIXN]) (\S+) ?(.*)$/.exec(line) ?? [];
   const chain = table.chains.get(name);
-  // Both variants (1.8.9) look a rule's target up as they read its line: a chain declared further down is not there yet.
+  // Both variants (1.8.9) look at a rule's target as they read its line: "The nat table is not intended for filtering",
+  // and a chain declared further down is not there yet.
   const target = jumpOf(rest);
+  if (tableName === "nat" && targetOf(splitWords(rest)) === "DROP") refuse();
   if (target !== undefined && !table.chains.has(target)) refuse();
   if (verb === "N") {
     if (chain !== undefined) refuse();
@@ -108,18 +132,18 @@ function applyLine(table: Table, line: string): void {
   if (chain === undefined) return refuse();
   switch (verb) {
     case "A":
-      chain.rules.push(rest);
+      chain.rules.push({ text: rest });
       return;
     case "I": {
       const [, position = "1", rule = rest] = /^(\d+) (.*)$/.exec(rest) ?? [];
       if (Number(position) < 1 || Number(position) > chain.rules.length + 1) refuse();
-      chain.rules.splice(Number(position) - 1, 0, rule);
+      chain.rules.splice(Number(position) - 1, 0, { text: rule });
       return;
     }
     case "D": {
       const key = ruleKey(splitWords(rest));
-      const at = chain.rules.findIndex((rule) => ruleKey(splitWords(rule)) === key);
-      if (at < 0) refuse();
+      const at = chain.rules.findIndex(({ text }) => ruleKey(splitWords(text)) === key);
+      if (at < 0 || chain.rules[at]?.flushed === true) refuse();
       chain.rules.splice(at, 1);
       return;
     }
@@ -127,7 +151,7 @@ function applyLine(table: Table, line: string): void {
       chain.rules = [];
       return;
     case "X":
-      if (chain.policy !== "-" || chain.rules.length > 0 || jumps(table).has(name)) refuse();
+      if (chain.policy !== "-" || there(chain.rules).length > 0 || jumps(table).has(name)) refuse();
       table.chains.delete(name);
       return;
     default:
@@ -144,8 +168,10 @@ function jumpOf(rule: string): string | undefined {
 }
 
 /** The chains that these rules lead to. */
-const jumpsOf = (rules: readonly string[]): string[] =>
-  rules.map(jumpOf).filter((target) => target !== undefined);
+const jumpsOf = (rules: readonly Rule[]): string[] =>
+  there(rules)
+    .map(({ text }) => jumpOf(text))
+    .filter((target) => target !== undefined);
 
 /** The chains that rules lead to. */
 const jumps = ({ chains }: Table): Set<string> =>
@@ -159,11 +185,8 @@ function goesRound({ chains }: Table): boolean {
   return [...chains].some(([name, { policy }]) => policy !== "-" && from(name, []));
 }
 
-function checkTargets(name: string, table: Table): void {
-  const rules = [...table.chains.values()].flatMap((chain) => chain.rules);
-  // "The nat table is not intended for filtering".
-  if (name === "nat" && rules.some((rule) => targetOf(splitWords(rule)) === "DROP"))
-    throw new RestoreRefused("DROP in nat");
+/** What the kernel refuses of a whole table. */
+function checkJumps(table: Table): void {
   for (const target of jumps(table))
     if (table.chains.get(target)?.policy !== "-") throw new RestoreRefused(`no chain ${target}`);
   if (goesRound(table)) throw new RestoreRefused("chains that lead to each other");

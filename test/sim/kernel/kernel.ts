@@ -21,8 +21,8 @@ export interface FakeRoute {
 export class FakeKernel {
   readonly links: FakeLinks;
   readonly iptables: Readonly<Record<Variant, FakeIptables>> = {
-    nft: new FakeIptables(),
-    legacy: new FakeIptables(),
+    nft: new FakeIptables("nft"),
+    legacy: new FakeIptables("legacy"),
   };
   #ipForward = "0";
 
