@@ -154,7 +154,10 @@ export const jailFaults: readonly Fault[] = [
     find: 'check(syscall(SYS_umount2, ".", UMOUNT_DETACH), "let go of", "the old root");',
     put: "",
     build: "jail",
-    noticedBy: { file: inside, title: "it reads no file of the host's and writes none but in its own directory" },
+    noticedBy: {
+      file: inside,
+      title: "it reads no file of the host's and writes none but in its own directory",
+    },
     slow: true,
   },
   {
