@@ -30,7 +30,8 @@ export class Requests {
 
   /**
    * The outcome of an earlier create with this id, running or done; undefined when there was none.
-   * Throws `REQUEST_CONFLICT` when it was about another pod.
+   * Throws `REQUEST_CONFLICT` when it was about another pod; rejects with `CANCELLED` when an earlier podnetd was cut short
+   * in it and what there is of it is not undone yet.
    */
   join(id: string, spec: PodSpec, signal: AbortSignal): Promise<PodId> | undefined {
     const digest = digestOf(spec);
@@ -44,6 +45,7 @@ export class Requests {
       });
     }
     if ("outcome" in known) return waitFor(known.outcome, signal);
+    if (!known.done) return Promise.reject(unfinished(id));
     if (known.error === undefined) return Promise.resolve(known.podId);
     return Promise.reject(errorFromRecord(parseErrorRecord(known.error)));
   }
@@ -57,6 +59,11 @@ export class Requests {
     return waitFor(outcome, signal);
   }
 }
+
+const unfinished = (id: string): PodnetError =>
+  new PodnetError("CANCELLED", `Create "${id}" was cut short, and what is left is being undone`, {
+    hint: "Ask again with the same request id: once nothing is left the pod is created anew",
+  });
 
 /** The outcome, or the end of the caller's patience. */
 async function waitFor<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
