@@ -105,13 +105,17 @@ export function fromErrorInfo(info: ErrorInfo, cause?: unknown): PodnetError {
   });
 }
 
-/** Anything thrown, as Connect sends it: status, message, and `ErrorInfo` as its one detail. */
+/**
+ * Anything thrown, as Connect sends it: status, message, and `ErrorInfo` as its one detail. Connect's own errors, of a
+ * deadline that has passed say, keep their status.
+ */
 export function toConnectError(thrown: unknown): ConnectError {
-  if (thrown instanceof ConnectError) return thrown;
-  const error = toPodnetError(thrown);
+  const own = thrown instanceof ConnectError ? thrown : undefined;
+  if (own !== undefined && own.findDetails(ErrorInfoSchema).length > 0) return own;
+  const error = own === undefined ? toPodnetError(thrown) : fromConnectError(own);
   return new ConnectError(
     error.message,
-    connectCodes[error.code],
+    own?.code ?? connectCodes[error.code],
     undefined,
     [{ desc: ErrorInfoSchema, value: toErrorInfo(error) }],
     thrown,
