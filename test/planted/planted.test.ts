@@ -5,7 +5,7 @@ import { Tree } from "./tree.ts";
 
 const complete = process.env["PODNET_TEST_FULL"] === "1";
 /** Faults tried in a short run: drawn anew each time, so that over a few runs each has its turn. */
-const share = 30;
+const share = 40;
 /** Trees, and so faults, at a time. */
 const sideBySide = 2;
 

@@ -135,7 +135,7 @@ export const limitsFaults: readonly Fault[] = [
     name: "a session that asks for nothing is kept",
     file: "daemon/server/api-server.ts",
     find: "session.setTimeout(idleMs, () => {",
-    put: "session.setTimeout(100 * idleMs, () => {",
+    put: "session.setTimeout(1e6 * idleMs, () => {",
     noticedBy: {
       file: limits,
       title: "a session that asks for nothing is closed; one with a stream open is not",
