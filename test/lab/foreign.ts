@@ -35,6 +35,9 @@ export async function makeForeign(run: Run, random: (below: number) => number): 
   await ip("link set br-far group 73");
   await ip("link set peer0 master br-far");
   await ip("link set br-far up");
+  const station = `02:00:00:00:00:${10 + random(80)}`;
+  await run("bridge", "fdb", "add", station, "dev", "peer0", "master", "static");
+  await run(...words(`tc qdisc replace dev peer1 root handle 7: pfifo limit ${10 + random(90)}`));
   await ip(`rule add from 10.50.0.0/16 lookup ${100 + random(3)} priority ${1000 + random(99)}`);
   const targets = ["ACCEPT", "DROP", "HYPER2", "RETURN"];
   const comments = ["podnet: not a mark", "podnet:networks:x", "it's mine", "HYPER"];
@@ -47,31 +50,48 @@ export async function makeForeign(run: Run, random: (below: number) => number): 
         const port = `-p ${pick(["tcp", "udp"])} --dport ${1 + random(60_000)}`;
         return `-A ${pick(chains)} ${port} -m comment --comment "${pick(comments)}" -j ${target}`;
       });
-      // One in each table whose jump is sure to be there, so that the table is.
-      const text = [`*${table}`, ":HYPER2 - [0:0]", ...rules, "-A HYPER2 -j RETURN", "COMMIT", ""];
+      // One in each table whose jump is sure to be there, so that the table is; and all of its built-in chains, which
+      // iptables-nft makes when they are first used and never removes.
+      const builtIn = {
+        filter: ["INPUT", "FORWARD", "OUTPUT"],
+        nat: ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+      }[table].map((name) => `:${name} ACCEPT [0:0]`);
+      const text = [
+        `*${table}`,
+        ...builtIn,
+        ":HYPER2 - [0:0]",
+        ...rules,
+        "-A HYPER2 -j RETURN",
+        "COMMIT",
+        "",
+      ];
       await run("sh", "-c", `iptables-${variant}-restore --noflush <<'END'\n${text.join("\n")}END`);
     }
   }
-  await run(
-    "ip6tables-nft",
-    "-A",
-    "FORWARD",
-    "-p",
-    "tcp",
-    "--dport",
-    `${random(999) + 1}`,
-    "-j",
-    "DROP",
-  );
+  for (const variant of ["nft", "legacy"]) {
+    const port = `--dport ${1 + random(999)}`;
+    await run(...words(`ip6tables-${variant} -A FORWARD -p tcp ${port} -j DROP`));
+  }
   const sets = Array.from({ length: 3 }, () => `10.${random(200)}.0.0/16`);
+  const hooks = ["prerouting", "input", "forward", "output", "postrouting"];
+  const chains = ["one", "HYPER2", "podnet", "hyper0x"].slice(random(3)).map((name) => {
+    const place = `hook ${pick(hooks)} priority ${random(600) - 300}`;
+    return `chain ${name} {
+      type filter ${place}; policy accept
+      ip saddr @them counter drop comment "${pick(comments)}"
+    }`;
+  });
   await run(
     "nft",
-    `table inet far {
+    `table ${pick(["inet", "ip"])} ${pick(["far", "podnet", "HYPER2"])} {
        set them { type ipv4_addr; flags interval; auto-merge; elements = { ${sets.join(", ")} }; }
-       chain in { type filter hook input priority 10; policy accept; ip saddr @them counter drop; }
+       ${chains.join("\n")}
      }`,
   );
 }
+
+const words = (command: string): [string, ...string[]] =>
+  command.split(" ") as [string, ...string[]];
 
 const links = String.raw`hyper0|pn[a-z2-7]{12}[0-9]|our[0-9]+`;
 const ours = new RegExp(
@@ -81,9 +101,30 @@ const ours = new RegExp(
 const forwarding =
   /^net\.ipv4\.(?:ip_forward|conf\.[^ ]+\.forwarding|conf\.all\.accept_redirects) /;
 
+/** Each line with the table and chain that it stands in, so that it says of itself whether it is podnet's. */
+function withPlaces(ruleset: string): string {
+  const place: string[] = [];
+  const lines = ruleset.split("\n").flatMap((line) => {
+    const text = line.trim();
+    if (text.startsWith("}")) place.pop();
+    if (text === "" || text.startsWith("}")) return [];
+    const whole = `${place.join(" > ")} > ${text}`;
+    if (text.replace(/ # handle \d+$/, "").endsWith("{")) place.push(text);
+    return [whole];
+  });
+  return lines.join("\n");
+}
+
+/** What a bridge has learned and which groups a link listens to come and go by themselves. */
+const lastingStations = (fdb: string): string =>
+  fdb
+    .split("\n")
+    .filter((line) => /\b(?:static|permanent)\b/.test(line) && !/^(?:33:33|01:00:5e)/.test(line))
+    .join("\n");
+
 /**
- * All of a host's network that podnet must not change, as text, indexes included; counters and timers left out. `whole`
- * leaves nothing out that podnet may have changed for the time that it works.
+ * All of a host's network that podnet must not change, as text, indexes and nftables' handles included; counters and
+ * timers left out. `whole` leaves nothing out that podnet may have changed for the time that it works.
  */
 export async function foreignText(run: Run, whole: boolean): Promise<string> {
   const texts = await Promise.all([
@@ -93,10 +134,13 @@ export async function foreignText(run: Run, whole: boolean): Promise<string> {
     run("ip", "route", "show", "table", "all"),
     run("ip", "-6", "route", "show", "table", "all"),
     run("ip", "neigh", "show", "nud", "permanent"),
-    run("nft", "-s", "list", "table", "inet", "far"),
+    run("nft", "-s", "-a", "list", "ruleset").then(withPlaces),
+    run("bridge", "fdb", "show").then(lastingStations),
+    run("tc", "qdisc", "show"),
     run("iptables-nft-save"),
     run("ip6tables-nft-save"),
     run("iptables-legacy-save"),
+    run("ip6tables-legacy-save"),
     run("sysctl", "-a", "-r", String.raw`^net\.(ipv4|ipv6|bridge)\.`),
   ]);
   return texts

@@ -12,10 +12,10 @@ import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
 import { standInConfig } from "../lab/standin.ts";
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
-const operations = full ? 200 : 24;
+const operations = full ? 1000 : 24;
 
 test("through a daemon that is killed and harmed nothing of others is changed, and its rules are there once", async (t) => {
-  t.timeout(full ? 3_600_000 : 280_000);
+  t.timeout(full ? 4 * 3_600_000 : 280_000);
   const seed = runSeed();
   t.log(`PODNET_SEED=${seed}`);
   const dice = new Random(seed);
