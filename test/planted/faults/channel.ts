@@ -95,7 +95,7 @@ export const channelFaults: readonly Fault[] = [
     name: "a guest's answer has no deadline",
     file: "guest-init/channel/pending.ts",
     find: "      dueAt - now,\n    );",
-    put: "      100_000,\n    );",
+    put: "      1e9,\n    );",
     noticedBy: {
       file: session,
       title: "a silent guest costs each command its deadline, counted from the one before",
