@@ -1,3 +1,5 @@
+import { type Call, describe } from "./history.ts";
+
 /** A pod that certainly held an address all this time: from its create's answer to the first word of its delete. */
 export interface Holding {
   readonly address: string;
@@ -21,4 +23,36 @@ export function heldTwice(holdings: readonly Holding[]): readonly string[] {
     }
   }
   return found;
+}
+
+/**
+ * Creates that were told that no address is left although fewer than `capacity` can have been held at any moment of the
+ * call, in words. Whoever rests makes room, so nothing but pods counts: from their create's beginning, when it may have
+ * taken one, to the end of their delete, when it may still have had it.
+ */
+export function exhaustedTooSoon(calls: readonly Call[], capacity: number): readonly string[] {
+  const gone = new Map<string, number>();
+  for (const { outcome, returned } of calls)
+    if (outcome.kind === "deleted")
+      gone.set(outcome.id, Math.min(returned, gone.get(outcome.id) ?? Infinity));
+  const held = calls.flatMap(({ outcome, invoked, returned }) => {
+    if (outcome.kind === "cut") return [{ from: invoked, until: returned }];
+    if (outcome.kind !== "created") return [];
+    return [{ from: invoked, until: gone.get(outcome.id) ?? Infinity }];
+  });
+  return calls
+    .filter(({ outcome }) => outcome.kind === "exhausted")
+    .flatMap((call) => {
+      const beside = held.filter(
+        ({ from, until }) => from <= call.returned && until >= call.invoked,
+      );
+      // It grows only where one begins.
+      const moments = [call.invoked, ...beside.map(({ from }) => Math.max(from, call.invoked))];
+      const most = Math.max(
+        ...moments.map(
+          (at) => beside.filter(({ from, until }) => from <= at && at <= until).length,
+        ),
+      );
+      return most >= capacity ? [] : [`${describe(call)}: ${most} of ${capacity} can be held`];
+    });
 }

@@ -1,5 +1,5 @@
 import test from "ava";
-import { heldTwice } from "./addresses.ts";
+import { exhaustedTooSoon, heldTwice } from "./addresses.ts";
 import type { Call, Outcome } from "./history.ts";
 import { unexplained, unexplainedOf } from "./linearizability.ts";
 import { settle } from "./requests.ts";
@@ -186,4 +186,20 @@ test("an address held by two pods at a time is found, one after the other is not
   t.deepEqual(heldTwice([holding("a", 0, 5), holding("b", 5, 9), holding("c", 1, 9, "other")]), []);
   t.is(heldTwice([holding("a", 0, 5), holding("b", 4, 9)]).length, 1);
   t.is(heldTwice([holding("a", 0, 50), holding("b", 60, 61), holding("c", 10, 20)]).length, 1);
+});
+
+test("no address left is believed only when all of them may have been held at one moment", (t) => {
+  const exhausted = call(4, 6, { kind: "exhausted" }, "x");
+  const lives = (from: number, until: number, id: string): Call[] => [
+    call(from, from + 1, created(id), id),
+    call(until - 1, until, deleted(id), id),
+  ];
+  const both = [...lives(0, 9, "a"), ...lives(0, 9, "b")];
+  t.deepEqual(exhaustedTooSoon([...both, exhausted], 2), []);
+  t.is(exhaustedTooSoon([...both, exhausted], 3).length, 1);
+  t.is(exhaustedTooSoon([...lives(0, 9, "a"), ...lives(0, 3, "b"), exhausted], 2).length, 1);
+  t.is(exhaustedTooSoon([...lives(0, 9, "a"), ...lives(7, 9, "b"), exhausted], 2).length, 1);
+  t.deepEqual(exhaustedTooSoon([...lives(0, 5, "a"), ...lives(4.5, 9, "b"), exhausted], 2), []);
+  t.is(exhaustedTooSoon([...lives(0, 4.5, "a"), ...lives(5, 9, "b"), exhausted], 2).length, 1);
+  t.deepEqual(exhaustedTooSoon([call(0, 5, cut, "c"), ...lives(0, 9, "a"), exhausted], 2), []);
 });

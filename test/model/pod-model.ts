@@ -51,8 +51,10 @@ export function moves(
     case "deleted":
       return remove(outcome.id, progress, state);
     case "taken":
+      return state.kind === "present" ? done(state) : [];
     case "exhausted":
-      return outcome.kind === "exhausted" || state.kind === "present" ? done(state) : [];
+      // Says nothing of this name; whether there was no address is for all names together: addresses.ts.
+      return done(state);
     case "absent":
       return state.kind === "absent" ? done(state) : [];
     case "seen":

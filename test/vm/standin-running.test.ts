@@ -103,12 +103,16 @@ for (const words of ["hangup-after", "garbage-after", "huge-after"])
     t.deepEqual(await rig.changes(before), []);
   });
 
+/** Looks at the memory, ten a second. Long enough to tell a slow leak from a heap that is not collected yet. */
+const [looks, mayGrowMib] = process.env["PODNET_TEST_FULL"] === "1" ? [600, 64] : [30, 200];
+
 const residentKib = (): number =>
   Number(
     /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${rig.daemon.process.pid}/status`, "utf8"))?.[1],
   );
 
 test.serial("many bad pods for a while: the daemon's memory stays within bounds", async (t) => {
+  t.timeout(looks * 200 + 120_000);
   const before = await rig.inventory();
   const words = [
     "standin.agent=garbage-after:100",
@@ -122,13 +126,13 @@ test.serial("many bad pods for a while: the daemon's memory stays within bounds"
   const names = words.map((_, index) => `noisy-${index}`);
   await Promise.allSettled(names.map((name, i) => create(rig.client, name, words[i])));
   let most = 0;
-  for (let look = 0; look < 30; look++) {
+  for (let look = 0; look < looks; look++) {
     await delay(100);
     most = Math.max(most, residentKib());
   }
   await othersWork(t);
   t.log(`${atFirst} KiB before, ${most} KiB at most`);
-  t.true(most < atFirst + 200 * 1024, `${atFirst} KiB became ${most} KiB`);
+  t.true(most < atFirst + mayGrowMib * 1024, `${atFirst} KiB became ${most} KiB`);
   await Promise.all(names.map((idOrName) => rig.client.pods.delete({ idOrName, force: true })));
   t.deepEqual(await rig.changes(before), []);
 });
