@@ -1,8 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
@@ -32,6 +33,78 @@ const moments = [
   "netdev_add",
   "device_add",
 ] as const;
+
+/** What podnetd asks a machine that runs already, and its guest, when it takes them over. */
+const takenOver = [
+  "qmp:qmp_capabilities",
+  "qmp:qom-list",
+  "qmp:qom-get",
+  "qmp:query-status",
+  "channel:getVersion",
+  "channel:hello",
+] as const;
+
+/** What machines and guests are asked meanwhile, as podnetd itself crosses its border. */
+async function askedFor(what: () => Promise<unknown>): Promise<readonly string[]> {
+  const record = join(rig.directory, "record");
+  await rig.restart("stop", { PODNET_FAILPOINTS: `record:${record}` });
+  await what();
+  const asked = readFileSync(record, "utf8").matchAll(/^((?:qmp|channel):.+):before#1$/gm);
+  await rig.restart("stop");
+  rmSync(record);
+  return Array.from(asked, ([, name = ""]) => name);
+}
+
+test.serial(
+  "at these moments something is asked of QEMU or its guest, and at no others",
+  async (t) => {
+    const created = await askedFor(() => create(rig.client, "asked"));
+    // READY is told by the guest unasked.
+    t.deepEqual(
+      created.map((name) => name.replace(/^\w+:/, "")).toSorted(),
+      moments.filter((moment) => moment !== "ready").toSorted(),
+    );
+    const deleted = await askedFor(() => rig.client.pods.delete({ idOrName: "asked" }));
+    t.deepEqual(deleted.toSorted(), [...takenOver, "channel:destroyPod"].toSorted());
+    t.deepEqual(await rig.changes(), []);
+  },
+);
+
+for (const moment of takenOver) {
+  test.serial(
+    `QEMU killed when podnetd takes it over, at ${moment}: told of, and freed`,
+    async (t) => {
+      const pod = await create(rig.client, "taken");
+      const record = join(rig.directory, "record");
+      rmSync(record, { force: true });
+      const point = `${moment}:before#1`;
+      const restarted = rig.restart("kill", {
+        PODNET_FAILPOINTS: `record:${record};${point}=hang:300`,
+      });
+      await written(record, point);
+      kill(pod.vm?.pid);
+      await restarted;
+      await whenTold(rig.client, "taken", /QEMU_EXITED/);
+      await whenFreed(t, "taken");
+      await rig.client.pods.delete({ idOrName: "taken" });
+      await whenFreed(t, "taken");
+    },
+  );
+}
+
+test.serial("nothing is left of any machine that was killed as it was taken over", async (t) => {
+  await rig.restart("stop");
+  t.deepEqual(await rig.changes(), []);
+});
+
+/** Waits until a line stands in a file. */
+async function written(file: string, line: string): Promise<void> {
+  for (let waited = 0; waited < 1000; waited++) {
+    if (existsSync(file) && readFileSync(file, "utf8").split("\n").includes(line)) return;
+    await delay(10);
+  }
+  throw new Error(`No ${line}`);
+}
 
 for (const moment of moments) {
   test.serial(`QEMU killed at ${moment}: the create fails and leaves nothing`, async (t) => {
@@ -82,7 +155,10 @@ async function killed(t: ExecutionContext, name: string, kill: () => void): Prom
 async function whenFreed(t: ExecutionContext, name: string): Promise<void> {
   const deadline = performance.now() + 10_000;
   for (;;) {
-    const held = (await rig.changes()).filter((line) => !/^[-+] (?:row|in-use) /.test(line));
+    const held = (await rig.changes()).filter(
+      // (What records the failpoints is the test's own.)
+      (line) => !/^[-+] (?:row|in-use) |\/record$/.test(line),
+    );
     if (held.length > 0 && performance.now() < deadline) continue;
     t.deepEqual(held, [], name);
     return;
