@@ -113,7 +113,7 @@ async function sysctls(machine: Machine): Promise<string[]> {
     "sysctl",
     "-a",
     "-r",
-    "^net\\.ipv[46]\\.(ip_forward|conf\\.all\\.)",
+    "^net\\.ipv[46]\\.(ip_forward|conf\\.(all|default)\\.)",
   );
   return text.split("\n").filter((line) => line !== "");
 }
@@ -205,15 +205,16 @@ function rows(file: string): string[] {
 }
 
 /**
- * What the daemon holds open, by kind: numbers of sockets and pipes say nothing. A template is kept for the next create,
- * whoever's was the first.
+ * What the daemon holds open, by kind: numbers of sockets and pipes say nothing. One template is kept for the next create,
+ * whoever's was the first: a file of its memory and one of its state. More of them are left over.
  */
 function descriptors(pid: number): string[] {
   const directory = `/proc/${pid}/fd`;
-  return readdirSync(directory).flatMap((fd) => {
-    const target = orNothing(() => readlinkSync(path.join(directory, fd)));
-    return target === "" || target.startsWith("/memfd:podnet-")
-      ? []
-      : [`open ${target.replace(/:\[\d+\]$/, "")}`];
-  });
+  const open = readdirSync(directory)
+    .map((fd) => orNothing(() => readlinkSync(path.join(directory, fd))))
+    .filter((target) => target !== "")
+    .map((target) => `open ${target.replace(/:\[\d+\]$/, "")}`);
+  return open.filter(
+    (line, at) => !line.startsWith("open /memfd:podnet-") || open.indexOf(line) !== at,
+  );
 }
