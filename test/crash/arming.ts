@@ -1,7 +1,7 @@
 import type { Action, Case, Operation, Point } from "./points.ts";
 
 /** Milliseconds a create may take where one call hangs, and how long that call hangs. */
-export const hanging = { createMs: 2500, callMs: 3500 } as const;
+export const hanging = { createMs: 4000, callMs: 5500 } as const;
 
 /** The last crossing before a pod runs: killed there, podnetd leaves everything of it but that it runs. */
 export const almost = "commit:running:before#1";

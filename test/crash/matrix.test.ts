@@ -18,7 +18,7 @@ const random = new Random(seed);
 /** Cases of each operation beside its kills in a short run, of an operation whose kills are all made. */
 const beside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
-const few = { kill: 9, error: 1, hang: 0 } as const;
+const few = { kill: 5, error: 1, hang: 0 } as const;
 /** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
 const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
 

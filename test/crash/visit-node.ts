@@ -4,7 +4,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import { difference } from "../lab/network.ts";
 import { almost, armed } from "./arming.ts";
 import { inspect, learnt, unhealthy, unreached } from "./inspect.ts";
-import type { Lane } from "./lane.ts";
+import type { Lane, Start } from "./lane.ts";
 import { bystander, create, goDown, started, subject } from "./pods.ts";
 import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
@@ -33,14 +33,27 @@ export async function visitRecovery(how: Visit): Promise<Outcome> {
     }
   } else {
     if (!(await passes(lane, point))) return unreached(how);
-    if (start.kind === "ready") problems.push(...(await livesOn(how)));
-    else if (!lane.log().includes("Injected failure"))
-      problems.push(`it ends (${start.how}) and does not tell of the failure`);
+    problems.push(...(await afterStart(how, start)));
   }
   await lane.kill();
   await started(lane, next);
   problems.push(...(await inspect(how, "after the restart", { next })));
   return judged(problems, lane, twice);
+}
+
+/** Either it says why it cannot start, or it starts and lives on. One that fails at its very end has taken connections by then. */
+async function afterStart(how: Visit, start: Start): Promise<string[]> {
+  const { lane } = how;
+  if (start.kind === "ready") {
+    try {
+      return await livesOn(how);
+    } catch (thrown) {
+      if (!isPodnetError(thrown) || (await lane.ended(5000)) === undefined) throw thrown;
+    }
+  }
+  const log = lane.log();
+  const told = log.includes("Cannot start") && log.includes("Injected failure");
+  return told ? [] : ["it ends and does not tell of the failure"];
 }
 
 /** What failed is tried again: some time later all is as if nothing had. */
