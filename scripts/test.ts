@@ -15,7 +15,7 @@ interface Stage {
   readonly files: string;
   /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
   readonly budgetMinutes: number;
-  /** Test files at a time: two where each boots VMs, so that booting ones do not starve each other. */
+  /** Test files at a time: never more than two where they boot machines, so that these do not starve each other. */
   readonly concurrency: number;
   readonly timeoutSeconds: number;
   /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
@@ -80,7 +80,7 @@ const stages: readonly Stage[] = [
     name: "vm",
     files: "test/vm/**/*.test.ts",
     budgetMinutes: 4,
-    concurrency: 1,
+    concurrency: 2,
     timeoutSeconds: 240,
   },
   {
