@@ -3,6 +3,10 @@ import * as fc from "fast-check";
 import { isPodnetError } from "../../core/errors.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { event, greeting, startHostileQmp } from "../peers/hostile-qmp.ts";
+import { runSeed } from "./engine/random.ts";
+
+const runs = process.env["PODNET_TEST_FULL"] === "1" ? 20_000 : 300;
+const seed = runSeed();
 
 /** Valid lines, cut, doubled and with bytes changed. */
 const stream = fc
@@ -21,6 +25,8 @@ const stream = fc
 const damage = fc.array(fc.tuple(fc.nat(400), fc.nat(255)), { maxLength: 4 });
 
 test("whatever a peer sends, every command ends with an answer or a typed error", async (t) => {
+  t.timeout(runs * 100 + 60_000);
+  t.log(`PODNET_SEED=${seed}, ${runs} runs`);
   await fc.assert(
     fc.asyncProperty(stream, damage, fc.nat(400), async (bytes, changes, cut) => {
       for (const [at, value] of changes) if (at < bytes.length) bytes[at] = value;
@@ -39,6 +45,6 @@ test("whatever a peer sends, every command ends with an answer or a typed error"
       );
       t.truthy(outcome);
     }),
-    { numRuns: 300 },
+    { numRuns: runs, seed },
   );
 });

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
 import { fixtures } from "./corpus.ts";
@@ -91,27 +91,47 @@ function line(result: Exploration): string {
   );
 }
 
-/** Each suite is a process of its own; the last one to end sums up what all have written. */
+interface Row {
+  readonly target: string;
+  readonly inputs: number;
+  readonly crashes: number;
+  readonly reached: number;
+  readonly known: number;
+}
+
+/** Beside the summary, which `scripts/test` takes away before each run: what an earlier run left never counts. */
+const parts = path.join(top, "build/summary/fuzz-parts");
+
+/** Each suite is a process of its own; the last one to end sums up what all have written. One that is missing is told by none. */
 function writeSummary(suite: string, results: readonly Exploration[]): void {
-  const parts = path.join(top, "build/fuzz/parts");
   mkdirSync(parts, { recursive: true });
-  const rows = results.map(({ target, inputs: fed, crashes, reached, known }) => ({
-    target,
-    inputs: fed,
-    crashes: crashes.length,
-    reached,
-    known,
-  }));
-  writeFileSync(path.join(parts, suite), JSON.stringify(rows));
-  const all = readdirSync(parts).flatMap(
-    (file) => JSON.parse(readFileSync(path.join(parts, file), "utf8")) as typeof rows,
+  const rows = results.map(
+    ({ target, inputs: fed, crashes, reached, known }): Row => ({
+      target,
+      inputs: fed,
+      crashes: crashes.length,
+      reached,
+      known,
+    }),
   );
-  const sum = (of: (row: (typeof rows)[number]) => number): number =>
-    all.reduce((total, row) => total + of(row), 0);
-  mkdirSync(path.join(top, "build/summary"), { recursive: true });
+  // Under another name until all of it is there: the others may be reading.
+  const unfinished = path.join(top, `build/summary/fuzz-part-${suite}`);
+  writeFileSync(unfinished, JSON.stringify(rows));
+  renameSync(unfinished, path.join(parts, suite));
+  const there = readdirSync(parts);
+  if (!suites.every((each) => there.includes(each))) return;
+  const all = suites.flatMap(
+    (each) => JSON.parse(readFileSync(path.join(parts, each), "utf8")) as Row[],
+  );
+  const sum = (of: (row: Row) => number): number => all.reduce((total, row) => total + of(row), 0);
   writeFileSync(
     path.join(top, "build/summary/fuzz"),
-    `fuzz parsers=${all.length} inputs=${sum((row) => row.inputs)} crashes=${sum((row) => row.crashes)}` +
-      ` branches=${sum((row) => row.reached)}/${sum((row) => row.known)}\n`,
+    `fuzz branches=${sum((row) => row.reached)}/${sum((row) => row.known)}\n` +
+      `fuzz parsers=${all.length} inputs=${sum((row) => row.inputs)} crashes=${sum((row) => row.crashes)}\n`,
   );
 }
+
+/** What all the test files are called that declare a suite: `parsers-text.test.ts` has the suite "text". */
+const suites = globSync("test/fuzz/parsers-*.test.ts", { cwd: top }).map((file) =>
+  path.basename(file).replace(/^parsers-(.*)\.test\.ts$/, "$1"),
+);
