@@ -135,3 +135,23 @@ test("a daemon killed while it makes its state leaves nothing that is taken for 
   t.is(getMeta(db, "boot_id"), undefined);
   t.false(existsSync(join(directory, "state.db.new")));
 });
+
+test("damage that is met while the state is in use is told of, whoever meets it", (t) => {
+  const directory = left();
+  using db = Database.openIn(directory);
+  const told: string[] = [];
+  db.whenDamaged(({ code, hint }) => told.push(`${code} ${hint}`));
+  const other = new DatabaseSync(file(directory));
+  using _other = { [Symbol.dispose]: () => other.close() };
+  other.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+  // All but the first page, which holds the schema.
+  scribble(file(directory), 4096, readFileSync(file(directory)).length - 4096);
+  // Another's commit is why the file is read again, and not what is remembered of it.
+  other.exec("PRAGMA user_version = 1");
+  t.throws(() => db.all("SELECT value FROM meta"), { code: "STATE_CORRUPT" });
+  t.is(told.length, 1);
+  t.regex(told[0] ?? "", /^STATE_CORRUPT .*never deletes it/);
+  // What is wrong with a statement is no damage.
+  t.throws(() => db.all("SELECT nothing"));
+  t.is(told.length, 1);
+});

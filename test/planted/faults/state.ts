@@ -120,4 +120,38 @@ export const stateFaults: readonly Fault[] = [
       title: "a plan that a newer podnetd stored is refused, not guessed at",
     },
   },
+  {
+    kind: "repair",
+    name: "damage that is met while the state is in use is not told of",
+    file: "daemon/store/database.ts",
+    find: "this.#tellOfDamage(error);",
+    put: "void this.#tellOfDamage;",
+    noticedBy: {
+      file: "test/unit/daemon-damage.test.ts",
+      title: "damage that is met while the state is in use is told of, whoever meets it",
+    },
+  },
+  {
+    kind: "record",
+    name: "a step of the schema is not one transaction",
+    file: "daemon/store/found.ts",
+    find: "`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`",
+    put: "`${steps[next]}; PRAGMA user_version = ${next + 1}`",
+    noticedBy: {
+      file: "test/unit/daemon-schema.test.ts",
+      title:
+        "a step that fails leaves version and rows as they were, says so, and the podnetd of before goes on",
+    },
+  },
+  {
+    kind: "undo",
+    name: "what could not be undone at a start is forgotten",
+    file: "daemon/pod/take-over.ts",
+    find: "if (failures.length > 0) throw failures[0];",
+    put: "",
+    noticedBy: {
+      file: pods,
+      title: "a machine that ended while nobody watched is called so when nothing of it is left",
+    },
+  },
 ];
