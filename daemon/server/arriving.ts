@@ -4,13 +4,25 @@
  */
 export function arriving(
   body: AsyncIterable<Uint8Array>,
-  { ms, whole, late }: { readonly ms: number; readonly whole: boolean; late(): Error },
+  {
+    ms,
+    whole,
+    late,
+    over: exchangeOver,
+  }: {
+    readonly ms: number;
+    readonly whole: boolean;
+    late(): Error;
+    /** Resolves when request and answer are over; a refused request's body is read by nobody. */
+    readonly over: Promise<void>;
+  },
 ): AsyncIterable<Uint8Array> {
   const chunks = body[Symbol.asyncIterator]();
   const over = Promise.withResolvers<never>();
   // Nobody may be reading when time is up.
   over.promise.catch(() => {});
   const timer = setTimeout(() => over.reject(late()), ms).unref();
+  void exchangeOver.then(() => clearTimeout(timer));
   let begun = false;
   return {
     [Symbol.asyncIterator]: () => ({

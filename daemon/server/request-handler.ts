@@ -91,7 +91,7 @@ export function requestHandler(
       .set(callerKey, caller)
       .set(refusalKey, refusal)
       .set(answeredKey, (then) => void closed.then(then));
-    void answer(handler, request, response, { options, context });
+    void answer(handler, request, response, { options, context, closed });
   };
 }
 
@@ -106,9 +106,11 @@ async function answer(
   {
     options: { limits, refused },
     context,
+    closed,
   }: {
     readonly options: RequestHandlerOptions;
     readonly context: ReturnType<typeof createContextValues>;
+    readonly closed: Promise<void>;
   },
 ): Promise<void> {
   const whole = !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
@@ -119,6 +121,7 @@ async function answer(
     const body = arriving(asked.body as AsyncIterable<Uint8Array>, {
       ms: limits.requestMs,
       whole,
+      over: closed,
       late: () => {
         refused("slow_request");
         return toConnectError(tooSlow(limits.requestMs));

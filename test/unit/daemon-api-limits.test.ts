@@ -292,6 +292,16 @@ test("slow requests: silence, dripped headers and a body that does not come are 
   await serves(t, serving);
 });
 
+test("a request refused before its body was read is no slow one", async (t) => {
+  await using serving = await withLimits({ requestMs: 300 });
+  const via = session(serving);
+  for (let i = 0; i < 3; i++)
+    t.is((await ask(via, "{}", { ...json, "connect-timeout-ms": "x" })).status, 400);
+  await delay(900);
+  t.is(serving.refused.get("slow_request"), undefined);
+  via.close();
+});
+
 for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
   test(`a stream that is not read is cut, and what makes it stops (${protocol})`, async (t) => {
     let made = 0;
