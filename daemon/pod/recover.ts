@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
@@ -76,6 +77,9 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
   }
 }
 
+/** Between two attempts to remove one of those, milliseconds. */
+const strangerAgainMs = 1000;
+
 /** Machines of which there is no row: a crash before their row's commit cannot make any, a lost database can. */
 async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): Promise<void> {
   for (const podId of podDirectories(recovery.podsDir)) {
@@ -93,10 +97,29 @@ async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): P
       // Which user it was is of no matter to its end.
       ...(confinement === undefined ? {} : { jail: planJail(confinement, machine, 0) }),
     };
+    const remove = (): Promise<void> => recovery.host.driver.reap(undefined, plan);
+    await remove().catch((thrown: unknown) => {
+      recovery.log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
+      void removeLater(podId, remove, recovery);
+    });
+  }
+}
+
+/** There is no row that could say what is wrong: the log does, until it works or the daemon ends. */
+async function removeLater(
+  podId: PodId,
+  remove: () => Promise<void>,
+  { log, over }: Recovery,
+): Promise<void> {
+  for (;;) {
+    await delay(strangerAgainMs, undefined, { signal: over, ref: false }).catch(() => {});
+    if (over.aborted) return;
     try {
-      await recovery.host.driver.reap(undefined, plan);
+      await remove();
+      log.info({ pod_id: podId }, "The machine that had no record is removed");
+      return;
     } catch (thrown) {
-      recovery.log.error({ pod_id: podId, err: thrown }, "Cannot remove it");
+      log.warn({ pod_id: podId, err: thrown }, "Cannot remove it yet");
     }
   }
 }
