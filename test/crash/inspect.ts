@@ -1,9 +1,13 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn } from "../vm/daemon-rig.ts";
 import { armedDelete } from "./arming.ts";
 import type { Lane } from "./lane.ts";
 import type { Outcome, Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
+
+/** Longest that what failed may take to be put right, milliseconds. */
+const settledMs = 10_000;
 
 export interface Expected {
   /** The failpoints that podnetd is armed with. */
@@ -24,7 +28,7 @@ export async function inspect(
   { next = [], mayHaveFailed = false, stays = false }: Expected,
 ): Promise<string[]> {
   const problems: string[] = [];
-  const { pods } = await lane.client.pods.list({});
+  const pods = await settledPods(lane);
   for (const pod of pods) {
     const failed = pod.name === subject && pod.state === State.FAILED;
     if (failed && stays) problems.push(...(await startable(lane, pod)));
@@ -36,6 +40,15 @@ export async function inspect(
   await clear(lane, there(subject), next);
   problems.push(...(await lane.changes(baselines.withBystander, learnt(pods))));
   return problems.map((problem) => `${when}: ${problem}`);
+}
+
+/** The pods, once what failed has been tried again: an end that could not be written down is, a moment later. */
+async function settledPods({ client }: Lane): Promise<readonly Pod[]> {
+  for (const deadline = performance.now() + settledMs; ; await delay(50)) {
+    const { pods } = await client.pods.list({});
+    const passing = pods.some(({ state }) => state === State.CREATING || state === State.DELETING);
+    if (!passing || performance.now() > deadline) return pods;
+  }
 }
 
 /** The host learns the bystander's address as soon as it is spoken to. */
