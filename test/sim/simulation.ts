@@ -179,6 +179,8 @@ export class Simulation {
       this.node = undefined;
       await node.pods.close(this.world.random.pick([0, 100, 5000]));
       await node[Symbol.asyncDispose]();
+      // Killed as it ended: the next life has been seen to.
+      if (!life.process.alive) return;
       life.process.exit();
       this.time.dropProgram();
       this.pending.clear();
