@@ -162,6 +162,8 @@ export class DriftWatch implements AsyncDisposable {
     } catch (thrown) {
       if (this.#over.signal.aborted) return;
       this.#clean = undefined;
+      // What it has not come to is looked at next time, whatever it was.
+      Object.assign(this.#suspects, { networks: true, ports: true });
       this.#parts.log.error({ err: thrown }, "Cannot look for drift");
     }
   }
