@@ -129,6 +129,7 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
     ],
     {
       cwd: top,
+      detached: true,
       stdio: ["ignore", "pipe", "inherit"],
       env: { ...process.env, ...(full ? { PODNET_TEST_FULL: "1" } : {}) },
     },

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
+import { systemClock } from "../../core/clock.ts";
 import { migrations } from "../../daemon/store/migrations.ts";
 import { parseStoredPlan } from "../../daemon/pod/pod-plan.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
@@ -18,8 +19,12 @@ function openLeft(schema: number): Node {
   const config = configuration({ "network.cidr": "10.0.0.0/28", quarantine_s: "3600" });
   const raw = new DatabaseSync(join(config.stateDir, "state.db"));
   raw.exec(fixture(schema));
+  const { last } = raw.prepare("SELECT max(freed_ms) AS last FROM leases").get() as {
+    last: number;
+  };
   raw.close();
-  return openNode(config);
+  // As if it were a second later: what rested then rests still.
+  return openNode(config, { ...systemClock, now: () => last + 1000 });
 }
 
 /** Tables and indexes as they are made, but for how that is written. */

@@ -5,7 +5,7 @@ import { DatabaseSync } from "node:sqlite";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCreate } from "../../../api/validate.ts";
-import { systemClock } from "../../../core/clock.ts";
+import { type Clock, systemClock } from "../../../core/clock.ts";
 import { type Config, resolveConfig } from "../../../daemon/config/config.ts";
 import { Journal } from "../../../daemon/journal.ts";
 import { Metrics } from "../../../daemon/metrics.ts";
@@ -56,9 +56,8 @@ export interface Node extends PlayedHost, Disposable {
 }
 
 /** All of the daemon that looks after pods, with a real store, over a host that is played. */
-export function openNode(config: Config): Node {
+export function openNode(config: Config, clock: Clock = systemClock): Node {
   const db = Database.openIn(config.stateDir);
-  const clock = systemClock;
   const { network } = config;
   const { name, bridge, gateway, mtu } = network;
   db.run("INSERT OR IGNORE INTO networks VALUES (?, ?, ?, ?, 0)", name, bridge, gateway, mtu);
