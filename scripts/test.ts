@@ -26,7 +26,7 @@ interface Stage {
 const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
 
 /** A stage gets this many times its budget before it is taken for hung. */
-const hangFactor = 4;
+const hangFactor = 6;
 /** Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before they count as hung. */
 const fullMinutes = 480;
 
@@ -35,14 +35,14 @@ const stages: readonly Stage[] = [
   {
     name: "static",
     files: "test/static/**/*.test.ts",
-    budgetMinutes: 0.5,
+    budgetMinutes: 0.4,
     concurrency: 2,
     timeoutSeconds: 120,
   },
   {
     name: "unit",
     files: "test/unit/**/*.test.ts",
-    budgetMinutes: 0.5,
+    budgetMinutes: 0.6,
     concurrency: 2,
     timeoutSeconds: 60,
   },
@@ -86,7 +86,7 @@ const stages: readonly Stage[] = [
   {
     name: "crash",
     files: "test/crash/**/*.test.ts",
-    budgetMinutes: 2.5,
+    budgetMinutes: 3,
     concurrency: 1,
     timeoutSeconds: 300,
     closes: true,
