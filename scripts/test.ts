@@ -15,7 +15,10 @@ interface Stage {
   readonly files: string;
   /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
   readonly budgetMinutes: number;
-  /** Test files at a time: never more than two where they boot machines, so that these do not starve each other. */
+  /**
+   * Test files at a time: never more than two where they boot machines, so that these do not starve each other; more where
+   * they mostly wait, for deadlines to pass.
+   */
   readonly concurrency: number;
   readonly timeoutSeconds: number;
   /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
@@ -43,7 +46,7 @@ const stages: readonly Stage[] = [
     name: "unit",
     files: "test/unit/**/*.test.ts",
     budgetMinutes: 0.6,
-    concurrency: 2,
+    concurrency: 4,
     timeoutSeconds: 60,
   },
   {
