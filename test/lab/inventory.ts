@@ -43,7 +43,7 @@ async function onHost(machine: Machine, directory: string, daemon: number): Prom
     ...parts.flat(),
     ...processes(directory, daemon),
     ...files(path.join(directory, "run")),
-    ...controlGroups(),
+    ...controlGroups(directory),
   ];
 }
 
@@ -165,11 +165,13 @@ function files(directory: string): string[] {
   );
 }
 
-/** Of machines that are shut in, below where the sandbox shows its part of them. */
-function controlGroups(): string[] {
+/** Of machines that are shut in, below where the sandbox shows its part of them; see `startPodnetd`. */
+function controlGroups(directory: string): string[] {
   const hierarchies = ["/run/cgroup", "/run/cgroup/memory", "/run/cgroup/pids"];
   return hierarchies.flatMap((hierarchy) =>
-    orNoEntries(() => readdirSync(path.join(hierarchy, "podnet"), { withFileTypes: true }))
+    orNoEntries(() =>
+      readdirSync(path.join(hierarchy, path.basename(directory)), { withFileTypes: true }),
+    )
       .filter((entry) => entry.isDirectory())
       .map((entry) => `control group ${path.join(entry.parentPath, entry.name)}`),
   );

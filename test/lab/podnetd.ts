@@ -48,6 +48,10 @@ export interface PodnetdOptions {
   readonly through?: readonly [string, ...string[]];
 }
 
+/** Control groups are everybody's in a sandbox: each podnetd makes those of its machines below a directory of its own. */
+const ownGroups = ({ directory, config = "" }: PodnetdOptions): Record<string, string> =>
+  /^cgroup = /m.test(config) ? {} : { PODNET_QEMU_CGROUP: path.basename(directory) };
+
 /** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
 export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const { machine, directory } = options;
@@ -66,7 +70,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const { through } = options;
   const child = machine.spawn(through === undefined ? command : [...through, ...command], {
     stdio: ["ignore", log, log],
-    env: { ...process.env, ...options.env },
+    env: { ...process.env, ...ownGroups(options), ...options.env },
   });
   closeSync(log);
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));

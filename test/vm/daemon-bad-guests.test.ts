@@ -24,8 +24,11 @@ test.serial.after.always(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
+/** Nothing; but a kernel may find its timer late where the host is busy (software emulation, Debian's 6.1). */
+const silent = /^(?:\[ *[\d.]+\] \.\.MP-BIOS bug:[^\n]*)?$/;
+
 /** Creates a pod whose guest does not do its part, and looks at what the console in the error shows of it. */
-const fails = (what: string, refusal: Refusal, boot: Spec["boot"], console = /^$/): void => {
+const fails = (what: string, refusal: Refusal, boot: Spec["boot"], console = silent): void => {
   test.serial(`${what} is ${refusal.code}, and undone`, async (t) => {
     const error = await refuses(t, rig, boot === undefined ? {} : { boot }, refusal);
     t.regex(String(error?.details["console"] ?? ""), console);

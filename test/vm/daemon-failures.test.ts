@@ -59,19 +59,20 @@ test.serial("a caller of plain JSON that goes away is noticed too", async (t) =>
   t.deepEqual(await rig.changes(), []);
 });
 
+/** Booted: a clone may well be up before its time is. */
+const slow = { name: "slow", boot: { factory: "cold" } };
+
 test.serial("a deadline that passes undoes the create and says so", async (t) => {
   const error = await t.throwsAsync(
-    rig.client.pods.create({ spec: { name: "slow" }, timeoutMs: 1000, requestId: "slow-1" }),
-    {
-      code: "DEADLINE_EXCEEDED",
-    },
+    rig.client.pods.create({ spec: slow, timeoutMs: 1000, requestId: "slow-1" }),
+    { code: "DEADLINE_EXCEEDED" },
   );
   t.true(isPodnetError(error) && error.step !== undefined);
   t.deepEqual(await rig.changes(), remembered("slow-1"));
 });
 
 test.serial("the same request id asked for again gets the same failure", async (t) => {
-  await t.throwsAsync(rig.client.pods.create({ spec: { name: "slow" }, requestId: "slow-1" }), {
+  await t.throwsAsync(rig.client.pods.create({ spec: slow, requestId: "slow-1" }), {
     code: "DEADLINE_EXCEEDED",
   });
   await t.throwsAsync(rig.client.pods.create({ spec: { name: "other" }, requestId: "slow-1" }), {
