@@ -80,10 +80,17 @@ const stages: readonly Stage[] = [
     timeoutSeconds: 120,
   },
   {
-    name: "vm",
-    files: "test/vm/**/*.test.ts",
-    budgetMinutes: 4,
+    name: "standin",
+    files: "test/vm/standin-*.test.ts",
+    budgetMinutes: 1,
     concurrency: 2,
+    timeoutSeconds: 240,
+  },
+  {
+    name: "vm",
+    files: "test/vm/!(standin-)*.test.ts",
+    budgetMinutes: 4,
+    concurrency: 1,
     timeoutSeconds: 240,
   },
   {
