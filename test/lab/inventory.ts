@@ -139,6 +139,8 @@ function processes(directory: string, daemon: number): string[] {
     .flatMap((pid) => {
       const line = orNothing(() => readFileSync(`/proc/${pid}/cmdline`, "latin1"));
       const cwd = orNothing(() => readlinkSync(`/proc/${pid}/cwd`));
+      // A look for drift may be under way; it ends by itself and changes nothing.
+      if (/iptables-(?:nft|legacy)-save/.test(line)) return [];
       const related = descends(pid) || line.includes(directory) || cwd.startsWith(directory);
       return related ? [`process ${line.replaceAll("\0", " ") || "(zombie)"}`] : [];
     });

@@ -91,13 +91,17 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
   await using it = await rig("polite");
   const { vm } = await it.start();
   await plugTap(vm, nicPlan(1));
-  using witness = await QmpClient.open(vm.socketPath("witness"));
+  // Closed in between: with two clients at work QEMU 7.2 now and then leaves one without an answer.
+  const ask = async (body: (witness: QmpClient) => Promise<unknown>): Promise<unknown> => {
+    using witness = await QmpClient.open(vm.socketPath("witness"));
+    return await body(witness);
+  };
 
   const sameNetdev = { ...nicPlan(5), netdevId: "netdev1" };
   const first = await t.throwsAsync(plugTap(vm, sameNetdev));
   t.like(first, { code: "QMP_FAILED", step: "nic.plug", details: { command: "netdev_add" } });
   await t.throwsAsync(
-    witness.execute("netdev_add", { type: "tap", id: "netdev1", fd: "none" }),
+    ask((witness) => witness.execute("netdev_add", { type: "tap", id: "netdev1", fd: "none" })),
     { message: /Duplicate ID/ },
     "undoing must not take the other NIC's netdev along",
   );
@@ -107,8 +111,15 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
   const badMac = { ...nicPlan(7), mac: "not a mac" as never };
   const second = await t.throwsAsync(plugTap(vm, badMac));
   t.like(second, { code: "QMP_FAILED", details: { command: "device_add", nic: "nic7" } });
-  await t.throwsAsync(witness.execute("netdev_del", { id: "netdev7" }), { message: /not found/ });
-  await t.throwsAsync(witness.execute("closefd", { fdname: "fd7" }), { message: /not found/ });
+  const absent = { message: /not found/ };
+  await t.throwsAsync(
+    ask((witness) => witness.execute("netdev_del", { id: "netdev7" })),
+    absent,
+  );
+  await t.throwsAsync(
+    ask((witness) => witness.execute("closefd", { fdname: "fd7" })),
+    absent,
+  );
   await gone("pntap7");
   await plugTap(vm, nicPlan(7));
   await vm.stop({ graceMs: 0 });

@@ -72,6 +72,8 @@ export class Events {
 
   constructor(vm: RunningVm) {
     vm.onEvent((event) => {
+      // Told so that they can be counted; nothing follows from them.
+      if (event.kind === "unheeded") return;
       this.seen.push(event);
       for (const wake of this.#waiting) wake();
       this.#waiting.clear();
