@@ -153,7 +153,7 @@ const failures: Readonly<Record<Border, readonly [code: ErrorCode, errno: string
   file: ["SYSCALL_FAILED", "ENOSPC"],
   spawn: ["SYSCALL_FAILED", "EAGAIN"],
   signal: ["SYSCALL_FAILED", "EPERM"],
-  socket: ["SYSCALL_FAILED", "ECONNRESET"],
+  socket: ["SYSCALL_FAILED", "ENOBUFS"],
   qmp: ["QMP_FAILED", "EIO"],
   channel: ["AGENT_DISCONNECTED", "EPIPE"],
 };
