@@ -90,7 +90,7 @@ const stages: readonly Stage[] = [
     name: "vm",
     files: "test/vm/!(standin-)*.test.ts",
     budgetMinutes: 4,
-    concurrency: 1,
+    concurrency: 2,
     timeoutSeconds: 240,
   },
   {

@@ -42,11 +42,11 @@ test.after.always("the closing line", (t) => {
 /** Operations with what a test of them says, and in parts, so that a slow machine is not taken for one that hangs. */
 const operations = [
   { operation: "create", what: "a create", parts: 3 },
-  { operation: "undo", what: "the undo of a create that failed", parts: 1 },
+  { operation: "undo", what: "the undo of a create that failed", parts: 1, few },
   { operation: "delete", what: "a delete", parts: 1 },
   { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
   { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3 },
-  { operation: "start", what: "a first start", parts: 2 },
+  { operation: "start", what: "a first start", parts: 1, few },
   { operation: "down", what: "going down", parts: 1, few },
 ] as const;
 
