@@ -10,10 +10,11 @@ const settleMs = 500;
 
 /**
  * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit` arms them. It is run
- * twice, and what only one run has is left out. The lane has no podnetd, or one that may be killed.
+ * several times, and what one run lacks is left out: what waits for the kernel asks it once more or once less. The lane has no podnetd, or one that may be killed.
  */
 export async function enumerate(lane: Lane, operation: Operation): Promise<readonly Point[]> {
-  const records = [await runs[operation](lane), await runs[operation](lane)];
+  const records: (readonly string[])[] = [];
+  for (let run = 1; run <= 3; run++) records.push(await runs[operation](lane));
   return pointsIn(...records).filter((point) => !byChance(operation, point));
 }
 

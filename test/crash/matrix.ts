@@ -7,7 +7,7 @@ import { begin, visit } from "./visit.ts";
 /** Failures shown before a run gives up: one defect fails many cases. */
 const mostFailures = 12;
 /** Times a point is armed before it counts as one that cannot be reached. */
-const attempts = 3;
+const attempts = 5;
 
 export interface MatrixOptions {
   /** Configuration of the lanes' podnetds. */
