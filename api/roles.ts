@@ -30,8 +30,25 @@ const pods: RolesOf<typeof PodService> = {
   exec: "operator",
   console: "operator",
   verify: "operator",
+  stop: "operator",
+  pause: "operator",
+  resume: "operator",
+  update: "operator",
+  addInterface: "operator",
+  updateInterface: "operator",
+  removeInterface: "operator",
+  publishPorts: "operator",
+  unpublishPorts: "operator",
+  stats: "viewer",
+  capture: "operator",
 };
-const networks: RolesOf<typeof NetworkService> = { get: "viewer", list: "viewer" };
+const networks: RolesOf<typeof NetworkService> = {
+  get: "viewer",
+  list: "viewer",
+  create: "admin",
+  update: "admin",
+  delete: "admin",
+};
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",

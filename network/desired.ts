@@ -1,4 +1,4 @@
-import type { Cidr, IpPrefix, Mac } from "../core/address.ts";
+import type { Cidr, Ip, IpPrefix, Mac } from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 
 /** Link group, route protocol and comment that mark what is podnet's. What bears no mark is never touched. */
@@ -38,6 +38,23 @@ export interface PodFragment {
   /** The pod's id. */
   readonly key: string;
   readonly ports: readonly PortDesired[];
+  /** Absent in plans of an earlier podnetd. */
+  readonly published?: readonly PublishedDesired[];
+}
+
+/** Ports of a pod that are reached at the host by translation, `count` of them one after the other. */
+export interface PublishedDesired {
+  readonly protocol: "tcp" | "udp" | "sctp";
+  /** An address of the host; undefined is every one of the pod's family but loopback, which is never translated. */
+  readonly hostIp?: Ip;
+  readonly hostPort: number;
+  readonly podIp: Ip;
+  readonly podPort: number;
+  readonly count: number;
+  /** Where the pod is reached. */
+  readonly bridge: IfName;
+  /** The pod's network: who asks from there is answered by way of the host, for the pod would answer it directly. */
+  readonly subnet: Cidr;
 }
 
 export interface PortDesired {

@@ -9,7 +9,9 @@ import { countInterfaces } from "../store/interfaces.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** The network service: this node's networks with their pools. */
-export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.NetworkService> {
+export function networkService(
+  parts: ServiceParts,
+): Partial<ServiceImpl<typeof wire.NetworkService>> {
   const { network } = parts.config;
   return {
     get({ name }) {

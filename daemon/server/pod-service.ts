@@ -31,7 +31,7 @@ const imagesOnly = (values: HandlerContext["values"]): boolean =>
   values.get(callerKey)?.role !== "admin";
 
 /** The pod service over this node's pods. */
-export function podService(parts: ServiceParts): ServiceImpl<typeof wire.PodService> {
+export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire.PodService>> {
   const { pods, config } = parts;
   const validated = (request: wire.CreatePodRequest): CreateSpec =>
     validateCreate(request, { network: config.network.name });

@@ -10,7 +10,115 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/network_service.proto.
  */
 export const file_podnet_v1_network_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9wb2RuZXQvdjEvbmV0d29ya19zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEikgEKB05ldHdvcmsSDAoEbmFtZRgBIAEoCRIOCgZicmlkZ2UYAiABKAkSCwoDbXR1GAMgASgNEiIKB3N1Ym5ldHMYBCADKAsyES5wb2RuZXQudjEuU3VibmV0EhAKCGlzb2xhdGVkGAUgASgIEhIKCm1hc3F1ZXJhZGUYBiABKAgSEgoKaW50ZXJmYWNlcxgHIAEoDSJ4CgZTdWJuZXQSDAoEY2lkchgBIAEoCRIPCgdnYXRld2F5GAIgASgJEgwKBHNpemUYAyABKAkSDAoEZnJlZRgEIAEoCRIMCgR1c2VkGAUgASgJEhAKCHJlc2VydmVkGAYgASgJEhMKC3F1YXJhbnRpbmVkGAcgASgJIiEKEUdldE5ldHdvcmtSZXF1ZXN0EgwKBG5hbWUYASABKAkiOQoSR2V0TmV0d29ya1Jlc3BvbnNlEiMKB25ldHdvcmsYASABKAsyEi5wb2RuZXQudjEuTmV0d29yayIVChNMaXN0TmV0d29ya3NSZXF1ZXN0IjwKFExpc3ROZXR3b3Jrc1Jlc3BvbnNlEiQKCG5ldHdvcmtzGAEgAygLMhIucG9kbmV0LnYxLk5ldHdvcmsynQEKDk5ldHdvcmtTZXJ2aWNlEkIKA0dldBIcLnBvZG5ldC52MS5HZXROZXR3b3JrUmVxdWVzdBodLnBvZG5ldC52MS5HZXROZXR3b3JrUmVzcG9uc2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0TmV0d29ya3NSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3ROZXR3b3Jrc1Jlc3BvbnNlYgZwcm90bzM");
+  fileDesc("Ch9wb2RuZXQvdjEvbmV0d29ya19zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEi0wEKC05ldHdvcmtTcGVjEgwKBG5hbWUYASABKAkSDgoGYnJpZGdlGAIgASgJEiYKB3N1Ym5ldHMYAyADKAsyFS5wb2RuZXQudjEuU3VibmV0U3BlYxILCgNtdHUYBCABKA0SCwoDZG5zGAUgAygJEhIKCmRuc19zZWFyY2gYBiADKAkSFwoKbWFzcXVlcmFkZRgHIAEoCEgAiAEBEhAKCGlzb2xhdGVkGAggASgIEhYKDnZsYW5fZmlsdGVyaW5nGAkgASgIQg0KC19tYXNxdWVyYWRlIjwKClN1Ym5ldFNwZWMSDAoEY2lkchgBIAEoCRIOCgZyYW5nZXMYAiADKAkSEAoIcmVzZXJ2ZWQYAyADKAki3AEKB05ldHdvcmsSDAoEbmFtZRgBIAEoCRIOCgZicmlkZ2UYAiABKAkSCwoDbXR1GAMgASgNEiIKB3N1Ym5ldHMYBCADKAsyES5wb2RuZXQudjEuU3VibmV0EhAKCGlzb2xhdGVkGAUgASgIEhIKCm1hc3F1ZXJhZGUYBiABKAgSEgoKaW50ZXJmYWNlcxgHIAEoDRILCgNkbnMYCCADKAkSEgoKZG5zX3NlYXJjaBgJIAMoCRIWCg52bGFuX2ZpbHRlcmluZxgKIAEoCBIPCgdkZWZhdWx0GAsgASgIIp4BCgZTdWJuZXQSDAoEY2lkchgBIAEoCRIPCgdnYXRld2F5GAIgASgJEgwKBHNpemUYAyABKAkSDAoEZnJlZRgEIAEoCRIMCgR1c2VkGAUgASgJEhAKCHJlc2VydmVkGAYgASgJEhMKC3F1YXJhbnRpbmVkGAcgASgJEg4KBnJhbmdlcxgIIAMoCRIUCgxyZXNlcnZhdGlvbnMYCSADKAkiIQoRR2V0TmV0d29ya1JlcXVlc3QSDAoEbmFtZRgBIAEoCSI5ChJHZXROZXR3b3JrUmVzcG9uc2USIwoHbmV0d29yaxgBIAEoCzISLnBvZG5ldC52MS5OZXR3b3JrIhUKE0xpc3ROZXR3b3Jrc1JlcXVlc3QiPAoUTGlzdE5ldHdvcmtzUmVzcG9uc2USJAoIbmV0d29ya3MYASADKAsyEi5wb2RuZXQudjEuTmV0d29yayJeChRDcmVhdGVOZXR3b3JrUmVxdWVzdBIkCgRzcGVjGAEgASgLMhYucG9kbmV0LnYxLk5ldHdvcmtTcGVjEg0KBWZvcmNlGAIgASgIEhEKCXBsYW5fb25seRgDIAEoCCJKChVDcmVhdGVOZXR3b3JrUmVzcG9uc2USIwoHbmV0d29yaxgBIAEoCzISLnBvZG5ldC52MS5OZXR3b3JrEgwKBHBsYW4YAiADKAkiXgoUVXBkYXRlTmV0d29ya1JlcXVlc3QSJAoEc3BlYxgBIAEoCzIWLnBvZG5ldC52MS5OZXR3b3JrU3BlYxINCgVmb3JjZRgCIAEoCBIRCglwbGFuX29ubHkYAyABKAgiSgoVVXBkYXRlTmV0d29ya1Jlc3BvbnNlEiMKB25ldHdvcmsYASABKAsyEi5wb2RuZXQudjEuTmV0d29yaxIMCgRwbGFuGAIgAygJIjcKFERlbGV0ZU5ldHdvcmtSZXF1ZXN0EgwKBG5hbWUYASABKAkSEQoJcGxhbl9vbmx5GAIgASgIIjYKFURlbGV0ZU5ldHdvcmtSZXNwb25zZRIPCgdleGlzdGVkGAEgASgIEgwKBHBsYW4YAiADKAkyhAMKDk5ldHdvcmtTZXJ2aWNlEkIKA0dldBIcLnBvZG5ldC52MS5HZXROZXR3b3JrUmVxdWVzdBodLnBvZG5ldC52MS5HZXROZXR3b3JrUmVzcG9uc2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0TmV0d29ya3NSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3ROZXR3b3Jrc1Jlc3BvbnNlEksKBkNyZWF0ZRIfLnBvZG5ldC52MS5DcmVhdGVOZXR3b3JrUmVxdWVzdBogLnBvZG5ldC52MS5DcmVhdGVOZXR3b3JrUmVzcG9uc2USSwoGVXBkYXRlEh8ucG9kbmV0LnYxLlVwZGF0ZU5ldHdvcmtSZXF1ZXN0GiAucG9kbmV0LnYxLlVwZGF0ZU5ldHdvcmtSZXNwb25zZRJLCgZEZWxldGUSHy5wb2RuZXQudjEuRGVsZXRlTmV0d29ya1JlcXVlc3QaIC5wb2RuZXQudjEuRGVsZXRlTmV0d29ya1Jlc3BvbnNlYgZwcm90bzM");
+
+/**
+ * A network as asked for.
+ *
+ * @generated from message podnet.v1.NetworkSpec
+ */
+export type NetworkSpec = Message<"podnet.v1.NetworkSpec"> & {
+  /**
+   * A DNS label, unique on the node.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Empty: `pn-` and the name, cut to fit. One that exists is adopted when it holds the gateway already.
+   *
+   * @generated from field: string bridge = 2;
+   */
+  bridge: string;
+
+  /**
+   * At most one per address family, one at least.
+   *
+   * @generated from field: repeated podnet.v1.SubnetSpec subnets = 3;
+   */
+  subnets: SubnetSpec[];
+
+  /**
+   * 576 to 65521, and at least 1280 with IPv6; 0 means 1500.
+   *
+   * @generated from field: uint32 mtu = 4;
+   */
+  mtu: number;
+
+  /**
+   * Nameservers for guests, at most 3; none: the host's.
+   *
+   * @generated from field: repeated string dns = 5;
+   */
+  dns: string[];
+
+  /**
+   * @generated from field: repeated string dns_search = 6;
+   */
+  dnsSearch: string[];
+
+  /**
+   * What leaves the host gets the host's address. Absent: yes.
+   *
+   * @generated from field: optional bool masquerade = 7;
+   */
+  masquerade?: boolean | undefined;
+
+  /**
+   * Pods reach the gateway but not each other.
+   *
+   * @generated from field: bool isolated = 8;
+   */
+  isolated: boolean;
+
+  /**
+   * The bridge filters VLANs, so that interfaces can be members of one.
+   *
+   * @generated from field: bool vlan_filtering = 9;
+   */
+  vlanFiltering: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.NetworkSpec.
+ * Use `create(NetworkSpecSchema)` to create a new message.
+ */
+export const NetworkSpecSchema: GenMessage<NetworkSpec> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 0);
+
+/**
+ * @generated from message podnet.v1.SubnetSpec
+ */
+export type SubnetSpec = Message<"podnet.v1.SubnetSpec"> & {
+  /**
+   * With host bits set, that address is the gateway, else the first.
+   *
+   * @generated from field: string cidr = 1;
+   */
+  cidr: string;
+
+  /**
+   * Automatic addresses come from these alone: addresses, networks or FIRST-LAST. None: from all of it.
+   *
+   * @generated from field: repeated string ranges = 2;
+   */
+  ranges: string[];
+
+  /**
+   * Never given, in the same forms.
+   *
+   * @generated from field: repeated string reserved = 3;
+   */
+  reserved: string[];
+};
+
+/**
+ * Describes the message podnet.v1.SubnetSpec.
+ * Use `create(SubnetSpecSchema)` to create a new message.
+ */
+export const SubnetSpecSchema: GenMessage<SubnetSpec> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 1);
 
 /**
  * @generated from message podnet.v1.Network
@@ -58,6 +166,28 @@ export type Network = Message<"podnet.v1.Network"> & {
    * @generated from field: uint32 interfaces = 7;
    */
   interfaces: number;
+
+  /**
+   * @generated from field: repeated string dns = 8;
+   */
+  dns: string[];
+
+  /**
+   * @generated from field: repeated string dns_search = 9;
+   */
+  dnsSearch: string[];
+
+  /**
+   * @generated from field: bool vlan_filtering = 10;
+   */
+  vlanFiltering: boolean;
+
+  /**
+   * From podnetd's configuration; pods that name no network join it.
+   *
+   * @generated from field: bool default = 11;
+   */
+  default: boolean;
 };
 
 /**
@@ -65,7 +195,7 @@ export type Network = Message<"podnet.v1.Network"> & {
  * Use `create(NetworkSchema)` to create a new message.
  */
 export const NetworkSchema: GenMessage<Network> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 0);
+  messageDesc(file_podnet_v1_network_service, 2);
 
 /**
  * @generated from message podnet.v1.Subnet
@@ -107,6 +237,18 @@ export type Subnet = Message<"podnet.v1.Subnet"> & {
    * @generated from field: string quarantined = 7;
    */
   quarantined: string;
+
+  /**
+   * @generated from field: repeated string ranges = 8;
+   */
+  ranges: string[];
+
+  /**
+   * As asked for; `reserved` counts them.
+   *
+   * @generated from field: repeated string reservations = 9;
+   */
+  reservations: string[];
 };
 
 /**
@@ -114,7 +256,7 @@ export type Subnet = Message<"podnet.v1.Subnet"> & {
  * Use `create(SubnetSchema)` to create a new message.
  */
 export const SubnetSchema: GenMessage<Subnet> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 1);
+  messageDesc(file_podnet_v1_network_service, 3);
 
 /**
  * @generated from message podnet.v1.GetNetworkRequest
@@ -131,7 +273,7 @@ export type GetNetworkRequest = Message<"podnet.v1.GetNetworkRequest"> & {
  * Use `create(GetNetworkRequestSchema)` to create a new message.
  */
 export const GetNetworkRequestSchema: GenMessage<GetNetworkRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 2);
+  messageDesc(file_podnet_v1_network_service, 4);
 
 /**
  * @generated from message podnet.v1.GetNetworkResponse
@@ -148,7 +290,7 @@ export type GetNetworkResponse = Message<"podnet.v1.GetNetworkResponse"> & {
  * Use `create(GetNetworkResponseSchema)` to create a new message.
  */
 export const GetNetworkResponseSchema: GenMessage<GetNetworkResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 3);
+  messageDesc(file_podnet_v1_network_service, 5);
 
 /**
  * @generated from message podnet.v1.ListNetworksRequest
@@ -161,7 +303,7 @@ export type ListNetworksRequest = Message<"podnet.v1.ListNetworksRequest"> & {
  * Use `create(ListNetworksRequestSchema)` to create a new message.
  */
 export const ListNetworksRequestSchema: GenMessage<ListNetworksRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 4);
+  messageDesc(file_podnet_v1_network_service, 6);
 
 /**
  * @generated from message podnet.v1.ListNetworksResponse
@@ -180,7 +322,159 @@ export type ListNetworksResponse = Message<"podnet.v1.ListNetworksResponse"> & {
  * Use `create(ListNetworksResponseSchema)` to create a new message.
  */
 export const ListNetworksResponseSchema: GenMessage<ListNetworksResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_network_service, 5);
+  messageDesc(file_podnet_v1_network_service, 7);
+
+/**
+ * @generated from message podnet.v1.CreateNetworkRequest
+ */
+export type CreateNetworkRequest = Message<"podnet.v1.CreateNetworkRequest"> & {
+  /**
+   * @generated from field: podnet.v1.NetworkSpec spec = 1;
+   */
+  spec?: NetworkSpec | undefined;
+
+  /**
+   * Also where a subnet overlaps with a route of the host.
+   *
+   * @generated from field: bool force = 2;
+   */
+  force: boolean;
+
+  /**
+   * Answers with the plan and does nothing.
+   *
+   * @generated from field: bool plan_only = 3;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.CreateNetworkRequest.
+ * Use `create(CreateNetworkRequestSchema)` to create a new message.
+ */
+export const CreateNetworkRequestSchema: GenMessage<CreateNetworkRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 8);
+
+/**
+ * @generated from message podnet.v1.CreateNetworkResponse
+ */
+export type CreateNetworkResponse = Message<"podnet.v1.CreateNetworkResponse"> & {
+  /**
+   * Absent with plan_only.
+   *
+   * @generated from field: podnet.v1.Network network = 1;
+   */
+  network?: Network | undefined;
+
+  /**
+   * With plan_only: what the host is to have, one line each.
+   *
+   * @generated from field: repeated string plan = 2;
+   */
+  plan: string[];
+};
+
+/**
+ * Describes the message podnet.v1.CreateNetworkResponse.
+ * Use `create(CreateNetworkResponseSchema)` to create a new message.
+ */
+export const CreateNetworkResponseSchema: GenMessage<CreateNetworkResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 9);
+
+/**
+ * @generated from message podnet.v1.UpdateNetworkRequest
+ */
+export type UpdateNetworkRequest = Message<"podnet.v1.UpdateNetworkRequest"> & {
+  /**
+   * @generated from field: podnet.v1.NetworkSpec spec = 1;
+   */
+  spec?: NetworkSpec | undefined;
+
+  /**
+   * @generated from field: bool force = 2;
+   */
+  force: boolean;
+
+  /**
+   * @generated from field: bool plan_only = 3;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.UpdateNetworkRequest.
+ * Use `create(UpdateNetworkRequestSchema)` to create a new message.
+ */
+export const UpdateNetworkRequestSchema: GenMessage<UpdateNetworkRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 10);
+
+/**
+ * @generated from message podnet.v1.UpdateNetworkResponse
+ */
+export type UpdateNetworkResponse = Message<"podnet.v1.UpdateNetworkResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Network network = 1;
+   */
+  network?: Network | undefined;
+
+  /**
+   * @generated from field: repeated string plan = 2;
+   */
+  plan: string[];
+};
+
+/**
+ * Describes the message podnet.v1.UpdateNetworkResponse.
+ * Use `create(UpdateNetworkResponseSchema)` to create a new message.
+ */
+export const UpdateNetworkResponseSchema: GenMessage<UpdateNetworkResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 11);
+
+/**
+ * @generated from message podnet.v1.DeleteNetworkRequest
+ */
+export type DeleteNetworkRequest = Message<"podnet.v1.DeleteNetworkRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: bool plan_only = 2;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.DeleteNetworkRequest.
+ * Use `create(DeleteNetworkRequestSchema)` to create a new message.
+ */
+export const DeleteNetworkRequestSchema: GenMessage<DeleteNetworkRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 12);
+
+/**
+ * @generated from message podnet.v1.DeleteNetworkResponse
+ */
+export type DeleteNetworkResponse = Message<"podnet.v1.DeleteNetworkResponse"> & {
+  /**
+   * False when there was nothing to delete.
+   *
+   * @generated from field: bool existed = 1;
+   */
+  existed: boolean;
+
+  /**
+   * @generated from field: repeated string plan = 2;
+   */
+  plan: string[];
+};
+
+/**
+ * Describes the message podnet.v1.DeleteNetworkResponse.
+ * Use `create(DeleteNetworkResponseSchema)` to create a new message.
+ */
+export const DeleteNetworkResponseSchema: GenMessage<DeleteNetworkResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_network_service, 13);
 
 /**
  * @generated from service podnet.v1.NetworkService
@@ -201,6 +495,34 @@ export const NetworkService: GenService<{
     methodKind: "unary";
     input: typeof ListNetworksRequestSchema;
     output: typeof ListNetworksResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.NetworkService.Create
+   */
+  create: {
+    methodKind: "unary";
+    input: typeof CreateNetworkRequestSchema;
+    output: typeof CreateNetworkResponseSchema;
+  },
+  /**
+   * What is given replaces what was; name and bridge stay, and a subnet stays while addresses of it are held.
+   *
+   * @generated from rpc podnet.v1.NetworkService.Update
+   */
+  update: {
+    methodKind: "unary";
+    input: typeof UpdateNetworkRequestSchema;
+    output: typeof UpdateNetworkResponseSchema;
+  },
+  /**
+   * Refused while pods use it, and for the configured network. Absent means success: see `existed`.
+   *
+   * @generated from rpc podnet.v1.NetworkService.Delete
+   */
+  delete: {
+    methodKind: "unary";
+    input: typeof DeleteNetworkRequestSchema;
+    output: typeof DeleteNetworkResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_network_service, 0);

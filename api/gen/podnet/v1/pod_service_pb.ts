@@ -12,7 +12,7 @@ import type { ErrorInfo } from "./error_pb.ts";
 import { file_podnet_v1_error } from "./error_pb.ts";
 import type { Plan, Pod, Span } from "./pod_pb.ts";
 import { file_podnet_v1_pod } from "./pod_pb.ts";
-import type { PodSpec } from "./pod_spec_pb.ts";
+import type { Interface, PodSpec, PublishedPort, Resources, Route } from "./pod_spec_pb.ts";
 import { file_podnet_v1_pod_spec } from "./pod_spec_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
@@ -20,7 +20,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_service.proto.
  */
 export const file_podnet_v1_pod_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIngKD0xpc3RQb2RzUmVxdWVzdBI2CgZsYWJlbHMYASADKAsyJi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0LkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQAoQTGlzdFBvZHNSZXNwb25zZRIcCgRwb2RzGAEgAygLMg4ucG9kbmV0LnYxLlBvZBIOCgZjdXJzb3IYAiABKAQiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqYDChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0IpUBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX1NOQVBTSE9UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NSRUFURUQQAxIQCgxLSU5EX1VQREFURUQQBBINCglLSU5EX1NURVAQBRIQCgxLSU5EX0RFTEVURUQQBhIOCgpLSU5EX0RSSUZUEAci0gEKC0V4ZWNSZXF1ZXN0EiUKBXN0YXJ0GAEgASgLMhQucG9kbmV0LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASMAoLY2xvc2Vfc3RkaW4YAyABKAsyGS5wb2RuZXQudjEuRXhlY0Nsb3NlU3RkaW5IABInCgZyZXNpemUYBCABKAsyFS5wb2RuZXQudjEuRXhlY1Jlc2l6ZUgAEicKBnNpZ25hbBgFIAEoCzIVLnBvZG5ldC52MS5FeGVjU2lnbmFsSABCBwoFaW5wdXQixwEKCUV4ZWNTdGFydBISCgppZF9vcl9uYW1lGAEgASgJEgwKBGFyZ3MYAiADKAkSKgoDZW52GAMgAygLMh0ucG9kbmV0LnYxLkV4ZWNTdGFydC5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEhAKCHRlcm1pbmFsGAUgASgIEgwKBHJvd3MYBiABKA0SDwoHY29sdW1ucxgHIAEoDRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIhAKDkV4ZWNDbG9zZVN0ZGluIisKCkV4ZWNSZXNpemUSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNIhwKCkV4ZWNTaWduYWwSDgoGc2lnbmFsGAEgASgNIowBCgxFeGVjUmVzcG9uc2USKQoHc3RhcnRlZBgBIAEoCzIWLnBvZG5ldC52MS5FeGVjU3RhcnRlZEgAEhAKBnN0ZG91dBgCIAEoDEgAEhAKBnN0ZGVychgDIAEoDEgAEiMKBGV4aXQYBCABKAsyEy5wb2RuZXQudjEuRXhlY0V4aXRIAEIICgZvdXRwdXQiHQoLRXhlY1N0YXJ0ZWQSDgoGcG9kX2lkGAEgASgJIhgKCEV4ZWNFeGl0EgwKBGNvZGUYASABKA0iSwoOQ29uc29sZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRIRCglub19mb2xsb3cYAiABKAgSEgoKdGFpbF9ieXRlcxgDIAEoDSIfCg9Db25zb2xlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCImChBWZXJpZnlQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiVwoRVmVyaWZ5UG9kUmVzcG9uc2USDgoGcG9kX2lkGAEgASgJEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5WZXJpZnlDaGVjaxIKCgJvaxgDIAEoCCJaCgtWZXJpZnlDaGVjaxIPCgdzdWJqZWN0GAEgASgJEg8KB3dpdG5lc3MYAiABKAkSDgoGd2FudGVkGAMgASgJEg0KBWZvdW5kGAQgASgJEgoKAm9rGAUgASgIMq4FCgpQb2RTZXJ2aWNlEkMKBkNyZWF0ZRIbLnBvZG5ldC52MS5DcmVhdGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkNyZWF0ZVBvZFJlc3BvbnNlEksKDENyZWF0ZVN0cmVhbRIbLnBvZG5ldC52MS5DcmVhdGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkNyZWF0ZVBvZFByb2dyZXNzMAESOgoDR2V0EhgucG9kbmV0LnYxLkdldFBvZFJlcXVlc3QaGS5wb2RuZXQudjEuR2V0UG9kUmVzcG9uc2USPwoETGlzdBIaLnBvZG5ldC52MS5MaXN0UG9kc1JlcXVlc3QaGy5wb2RuZXQudjEuTGlzdFBvZHNSZXNwb25zZRJACgVTdGFydBIaLnBvZG5ldC52MS5TdGFydFBvZFJlcXVlc3QaGy5wb2RuZXQudjEuU3RhcnRQb2RSZXNwb25zZRJDCgZEZWxldGUSGy5wb2RuZXQudjEuRGVsZXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5EZWxldGVQb2RSZXNwb25zZRJECgVXYXRjaBIbLnBvZG5ldC52MS5XYXRjaFBvZHNSZXF1ZXN0GhwucG9kbmV0LnYxLldhdGNoUG9kc1Jlc3BvbnNlMAESOwoERXhlYxIWLnBvZG5ldC52MS5FeGVjUmVxdWVzdBoXLnBvZG5ldC52MS5FeGVjUmVzcG9uc2UoATABEkIKB0NvbnNvbGUSGS5wb2RuZXQudjEuQ29uc29sZVJlcXVlc3QaGi5wb2RuZXQudjEuQ29uc29sZVJlc3BvbnNlMAESQwoGVmVyaWZ5EhsucG9kbmV0LnYxLlZlcmlmeVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuVmVyaWZ5UG9kUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
+  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIngKD0xpc3RQb2RzUmVxdWVzdBI2CgZsYWJlbHMYASADKAsyJi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0LkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQAoQTGlzdFBvZHNSZXNwb25zZRIcCgRwb2RzGAEgAygLMg4ucG9kbmV0LnYxLlBvZBIOCgZjdXJzb3IYAiABKAQiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqYDChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0IpUBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX1NOQVBTSE9UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NSRUFURUQQAxIQCgxLSU5EX1VQREFURUQQBBINCglLSU5EX1NURVAQBRIQCgxLSU5EX0RFTEVURUQQBhIOCgpLSU5EX0RSSUZUEAci0gEKC0V4ZWNSZXF1ZXN0EiUKBXN0YXJ0GAEgASgLMhQucG9kbmV0LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASMAoLY2xvc2Vfc3RkaW4YAyABKAsyGS5wb2RuZXQudjEuRXhlY0Nsb3NlU3RkaW5IABInCgZyZXNpemUYBCABKAsyFS5wb2RuZXQudjEuRXhlY1Jlc2l6ZUgAEicKBnNpZ25hbBgFIAEoCzIVLnBvZG5ldC52MS5FeGVjU2lnbmFsSABCBwoFaW5wdXQixwEKCUV4ZWNTdGFydBISCgppZF9vcl9uYW1lGAEgASgJEgwKBGFyZ3MYAiADKAkSKgoDZW52GAMgAygLMh0ucG9kbmV0LnYxLkV4ZWNTdGFydC5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEhAKCHRlcm1pbmFsGAUgASgIEgwKBHJvd3MYBiABKA0SDwoHY29sdW1ucxgHIAEoDRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIhAKDkV4ZWNDbG9zZVN0ZGluIisKCkV4ZWNSZXNpemUSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNIhwKCkV4ZWNTaWduYWwSDgoGc2lnbmFsGAEgASgNIowBCgxFeGVjUmVzcG9uc2USKQoHc3RhcnRlZBgBIAEoCzIWLnBvZG5ldC52MS5FeGVjU3RhcnRlZEgAEhAKBnN0ZG91dBgCIAEoDEgAEhAKBnN0ZGVychgDIAEoDEgAEiMKBGV4aXQYBCABKAsyEy5wb2RuZXQudjEuRXhlY0V4aXRIAEIICgZvdXRwdXQiHQoLRXhlY1N0YXJ0ZWQSDgoGcG9kX2lkGAEgASgJIhgKCEV4ZWNFeGl0EgwKBGNvZGUYASABKA0iSwoOQ29uc29sZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRIRCglub19mb2xsb3cYAiABKAgSEgoKdGFpbF9ieXRlcxgDIAEoDSIfCg9Db25zb2xlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCImChBWZXJpZnlQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiVwoRVmVyaWZ5UG9kUmVzcG9uc2USDgoGcG9kX2lkGAEgASgJEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5WZXJpZnlDaGVjaxIKCgJvaxgDIAEoCCJaCgtWZXJpZnlDaGVjaxIPCgdzdWJqZWN0GAEgASgJEg8KB3dpdG5lc3MYAiABKAkSDgoGd2FudGVkGAMgASgJEg0KBWZvdW5kGAQgASgJEgoKAm9rGAUgASgIIjMKDlN0b3BQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSDQoFZm9yY2UYAiABKAgiLgoPU3RvcFBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QiJQoPUGF1c2VQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQUGF1c2VQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIiYKEFJlc3VtZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSIwChFSZXN1bWVQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIk8KEFVwZGF0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglyZXNvdXJjZXMYAiABKAsyFC5wb2RuZXQudjEuUmVzb3VyY2VzIjAKEVVwZGF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QihwEKE0FkZEludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglpbnRlcmZhY2UYAiABKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEiAKBnJvdXRlcxgDIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRIRCglwbGFuX29ubHkYBCABKAgiUgoUQWRkSW50ZXJmYWNlUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4igAIKFlVwZGF0ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhAKA210dRgDIAEoDUgAiAEBEikKCWFkZHJlc3NlcxgEIAEoCzIWLnBvZG5ldC52MS5BZGRyZXNzTGlzdBIUCgdnYXRld2F5GAUgASgJSAGIAQESEwoGbWV0cmljGAYgASgNSAKIAQESJAoGcm91dGVzGAcgASgLMhQucG9kbmV0LnYxLlJvdXRlTGlzdBIRCglwbGFuX29ubHkYCCABKAhCBgoEX210dUIKCghfZ2F0ZXdheUIJCgdfbWV0cmljIiAKC0FkZHJlc3NMaXN0EhEKCWFkZHJlc3NlcxgBIAMoCSItCglSb3V0ZUxpc3QSIAoGcm91dGVzGAEgAygLMhAucG9kbmV0LnYxLlJvdXRlIlUKF1VwZGF0ZUludGVyZmFjZVJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIlMKFlJlbW92ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCCJVChdSZW1vdmVJbnRlcmZhY2VSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJlChNQdWJsaXNoUG9ydHNSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoFcG9ydHMYAiADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydBIRCglwbGFuX29ubHkYAyABKAgiewoUUHVibGlzaFBvcnRzUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4SJwoFcG9ydHMYAyADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydCJnChVVbnB1Ymxpc2hQb3J0c1JlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCgVwb3J0cxgCIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0EhEKCXBsYW5fb25seRgDIAEoCCJUChZVbnB1Ymxpc2hQb3J0c1Jlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIjQKDFN0YXRzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhAKCGV2ZXJ5X21zGAIgASgNIlwKDVN0YXRzUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoEcG9kcxgCIAMoCzITLnBvZG5ldC52MS5Qb2RTdGF0cyJXCghQb2RTdGF0cxIOCgZwb2RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRItCgppbnRlcmZhY2VzGAMgAygLMhkucG9kbmV0LnYxLkludGVyZmFjZVN0YXRzIvUBCg5JbnRlcmZhY2VTdGF0cxISCgpndWVzdF9uYW1lGAEgASgJEgsKA3RhcBgCIAEoCRIQCghyeF9ieXRlcxgDIAEoBBISCgpyeF9wYWNrZXRzGAQgASgEEhEKCXJ4X2Vycm9ycxgFIAEoBBISCgpyeF9kcm9wcGVkGAYgASgEEhAKCHR4X2J5dGVzGAcgASgEEhIKCnR4X3BhY2tldHMYCCABKAQSEQoJdHhfZXJyb3JzGAkgASgEEhIKCnR4X2Ryb3BwZWQYCiABKAQSKAoFcmF0ZXMYCyABKAsyGS5wb2RuZXQudjEuSW50ZXJmYWNlUmF0ZXMidAoOSW50ZXJmYWNlUmF0ZXMSFgoOcnhfYnl0ZXNfcGVyX3MYASABKAESGAoQcnhfcGFja2V0c19wZXJfcxgCIAEoARIWCg50eF9ieXRlc19wZXJfcxgDIAEoARIYChB0eF9wYWNrZXRzX3Blcl9zGAQgASgBImEKDkNhcHR1cmVSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRISCgpzbmFwX2J5dGVzGAMgASgNEhMKC21heF9wYWNrZXRzGAQgASgEIi0KD0NhcHR1cmVSZXNwb25zZRIMCgRkYXRhGAEgASgMEgwKBGxvc3QYAiABKAQy6AsKClBvZFNlcnZpY2USQwoGQ3JlYXRlEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUmVzcG9uc2USSwoMQ3JlYXRlU3RyZWFtEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUHJvZ3Jlc3MwARI6CgNHZXQSGC5wb2RuZXQudjEuR2V0UG9kUmVxdWVzdBoZLnBvZG5ldC52MS5HZXRQb2RSZXNwb25zZRI/CgRMaXN0EhoucG9kbmV0LnYxLkxpc3RQb2RzUmVxdWVzdBobLnBvZG5ldC52MS5MaXN0UG9kc1Jlc3BvbnNlEkAKBVN0YXJ0EhoucG9kbmV0LnYxLlN0YXJ0UG9kUmVxdWVzdBobLnBvZG5ldC52MS5TdGFydFBvZFJlc3BvbnNlEkMKBkRlbGV0ZRIbLnBvZG5ldC52MS5EZWxldGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkRlbGV0ZVBvZFJlc3BvbnNlEkQKBVdhdGNoEhsucG9kbmV0LnYxLldhdGNoUG9kc1JlcXVlc3QaHC5wb2RuZXQudjEuV2F0Y2hQb2RzUmVzcG9uc2UwARI7CgRFeGVjEhYucG9kbmV0LnYxLkV4ZWNSZXF1ZXN0GhcucG9kbmV0LnYxLkV4ZWNSZXNwb25zZSgBMAESQgoHQ29uc29sZRIZLnBvZG5ldC52MS5Db25zb2xlUmVxdWVzdBoaLnBvZG5ldC52MS5Db25zb2xlUmVzcG9uc2UwARI9CgRTdG9wEhkucG9kbmV0LnYxLlN0b3BQb2RSZXF1ZXN0GhoucG9kbmV0LnYxLlN0b3BQb2RSZXNwb25zZRJACgVQYXVzZRIaLnBvZG5ldC52MS5QYXVzZVBvZFJlcXVlc3QaGy5wb2RuZXQudjEuUGF1c2VQb2RSZXNwb25zZRJDCgZSZXN1bWUSGy5wb2RuZXQudjEuUmVzdW1lUG9kUmVxdWVzdBocLnBvZG5ldC52MS5SZXN1bWVQb2RSZXNwb25zZRJDCgZVcGRhdGUSGy5wb2RuZXQudjEuVXBkYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5VcGRhdGVQb2RSZXNwb25zZRJPCgxBZGRJbnRlcmZhY2USHi5wb2RuZXQudjEuQWRkSW50ZXJmYWNlUmVxdWVzdBofLnBvZG5ldC52MS5BZGRJbnRlcmZhY2VSZXNwb25zZRJYCg9VcGRhdGVJbnRlcmZhY2USIS5wb2RuZXQudjEuVXBkYXRlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5VcGRhdGVJbnRlcmZhY2VSZXNwb25zZRJYCg9SZW1vdmVJbnRlcmZhY2USIS5wb2RuZXQudjEuUmVtb3ZlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5SZW1vdmVJbnRlcmZhY2VSZXNwb25zZRJPCgxQdWJsaXNoUG9ydHMSHi5wb2RuZXQudjEuUHVibGlzaFBvcnRzUmVxdWVzdBofLnBvZG5ldC52MS5QdWJsaXNoUG9ydHNSZXNwb25zZRJVCg5VbnB1Ymxpc2hQb3J0cxIgLnBvZG5ldC52MS5VbnB1Ymxpc2hQb3J0c1JlcXVlc3QaIS5wb2RuZXQudjEuVW5wdWJsaXNoUG9ydHNSZXNwb25zZRI8CgVTdGF0cxIXLnBvZG5ldC52MS5TdGF0c1JlcXVlc3QaGC5wb2RuZXQudjEuU3RhdHNSZXNwb25zZTABEkIKB0NhcHR1cmUSGS5wb2RuZXQudjEuQ2FwdHVyZVJlcXVlc3QaGi5wb2RuZXQudjEuQ2FwdHVyZVJlc3BvbnNlMAESQwoGVmVyaWZ5EhsucG9kbmV0LnYxLlZlcmlmeVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuVmVyaWZ5UG9kUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
 
 /**
  * @generated from message podnet.v1.CreatePodRequest
@@ -853,6 +853,730 @@ export const VerifyCheckSchema: GenMessage<VerifyCheck> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_service, 26);
 
 /**
+ * @generated from message podnet.v1.StopPodRequest
+ */
+export type StopPodRequest = Message<"podnet.v1.StopPodRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * Does not wait for the guest.
+   *
+   * @generated from field: bool force = 2;
+   */
+  force: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.StopPodRequest.
+ * Use `create(StopPodRequestSchema)` to create a new message.
+ */
+export const StopPodRequestSchema: GenMessage<StopPodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 27);
+
+/**
+ * @generated from message podnet.v1.StopPodResponse
+ */
+export type StopPodResponse = Message<"podnet.v1.StopPodResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.StopPodResponse.
+ * Use `create(StopPodResponseSchema)` to create a new message.
+ */
+export const StopPodResponseSchema: GenMessage<StopPodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 28);
+
+/**
+ * @generated from message podnet.v1.PausePodRequest
+ */
+export type PausePodRequest = Message<"podnet.v1.PausePodRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+};
+
+/**
+ * Describes the message podnet.v1.PausePodRequest.
+ * Use `create(PausePodRequestSchema)` to create a new message.
+ */
+export const PausePodRequestSchema: GenMessage<PausePodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 29);
+
+/**
+ * @generated from message podnet.v1.PausePodResponse
+ */
+export type PausePodResponse = Message<"podnet.v1.PausePodResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.PausePodResponse.
+ * Use `create(PausePodResponseSchema)` to create a new message.
+ */
+export const PausePodResponseSchema: GenMessage<PausePodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 30);
+
+/**
+ * @generated from message podnet.v1.ResumePodRequest
+ */
+export type ResumePodRequest = Message<"podnet.v1.ResumePodRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+};
+
+/**
+ * Describes the message podnet.v1.ResumePodRequest.
+ * Use `create(ResumePodRequestSchema)` to create a new message.
+ */
+export const ResumePodRequestSchema: GenMessage<ResumePodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 31);
+
+/**
+ * @generated from message podnet.v1.ResumePodResponse
+ */
+export type ResumePodResponse = Message<"podnet.v1.ResumePodResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.ResumePodResponse.
+ * Use `create(ResumePodResponseSchema)` to create a new message.
+ */
+export const ResumePodResponseSchema: GenMessage<ResumePodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 32);
+
+/**
+ * @generated from message podnet.v1.UpdatePodRequest
+ */
+export type UpdatePodRequest = Message<"podnet.v1.UpdatePodRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: podnet.v1.Resources resources = 2;
+   */
+  resources?: Resources | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.UpdatePodRequest.
+ * Use `create(UpdatePodRequestSchema)` to create a new message.
+ */
+export const UpdatePodRequestSchema: GenMessage<UpdatePodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 33);
+
+/**
+ * @generated from message podnet.v1.UpdatePodResponse
+ */
+export type UpdatePodResponse = Message<"podnet.v1.UpdatePodResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.UpdatePodResponse.
+ * Use `create(UpdatePodResponseSchema)` to create a new message.
+ */
+export const UpdatePodResponseSchema: GenMessage<UpdatePodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 34);
+
+/**
+ * @generated from message podnet.v1.AddInterfaceRequest
+ */
+export type AddInterfaceRequest = Message<"podnet.v1.AddInterfaceRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: podnet.v1.Interface interface = 2;
+   */
+  interface?: Interface | undefined;
+
+  /**
+   * Routes by the new interface.
+   *
+   * @generated from field: repeated podnet.v1.Route routes = 3;
+   */
+  routes: Route[];
+
+  /**
+   * Answers with the plan and does nothing.
+   *
+   * @generated from field: bool plan_only = 4;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.AddInterfaceRequest.
+ * Use `create(AddInterfaceRequestSchema)` to create a new message.
+ */
+export const AddInterfaceRequestSchema: GenMessage<AddInterfaceRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 35);
+
+/**
+ * @generated from message podnet.v1.AddInterfaceResponse
+ */
+export type AddInterfaceResponse = Message<"podnet.v1.AddInterfaceResponse"> & {
+  /**
+   * Absent with plan_only.
+   *
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * With plan_only alone.
+   *
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.AddInterfaceResponse.
+ * Use `create(AddInterfaceResponseSchema)` to create a new message.
+ */
+export const AddInterfaceResponseSchema: GenMessage<AddInterfaceResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 36);
+
+/**
+ * @generated from message podnet.v1.UpdateInterfaceRequest
+ */
+export type UpdateInterfaceRequest = Message<"podnet.v1.UpdateInterfaceRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: string guest_name = 2;
+   */
+  guestName: string;
+
+  /**
+   * Each field that is absent stays as it is.
+   *
+   * @generated from field: optional uint32 mtu = 3;
+   */
+  mtu?: number | undefined;
+
+  /**
+   * @generated from field: podnet.v1.AddressList addresses = 4;
+   */
+  addresses?: AddressList | undefined;
+
+  /**
+   * Empty: no default route by this interface.
+   *
+   * @generated from field: optional string gateway = 5;
+   */
+  gateway?: string | undefined;
+
+  /**
+   * @generated from field: optional uint32 metric = 6;
+   */
+  metric?: number | undefined;
+
+  /**
+   * @generated from field: podnet.v1.RouteList routes = 7;
+   */
+  routes?: RouteList | undefined;
+
+  /**
+   * @generated from field: bool plan_only = 8;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.UpdateInterfaceRequest.
+ * Use `create(UpdateInterfaceRequestSchema)` to create a new message.
+ */
+export const UpdateInterfaceRequestSchema: GenMessage<UpdateInterfaceRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 37);
+
+/**
+ * All addresses the interface is to have.
+ *
+ * @generated from message podnet.v1.AddressList
+ */
+export type AddressList = Message<"podnet.v1.AddressList"> & {
+  /**
+   * @generated from field: repeated string addresses = 1;
+   */
+  addresses: string[];
+};
+
+/**
+ * Describes the message podnet.v1.AddressList.
+ * Use `create(AddressListSchema)` to create a new message.
+ */
+export const AddressListSchema: GenMessage<AddressList> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 38);
+
+/**
+ * All routes by the interface, beside the default route of its gateway.
+ *
+ * @generated from message podnet.v1.RouteList
+ */
+export type RouteList = Message<"podnet.v1.RouteList"> & {
+  /**
+   * @generated from field: repeated podnet.v1.Route routes = 1;
+   */
+  routes: Route[];
+};
+
+/**
+ * Describes the message podnet.v1.RouteList.
+ * Use `create(RouteListSchema)` to create a new message.
+ */
+export const RouteListSchema: GenMessage<RouteList> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 39);
+
+/**
+ * @generated from message podnet.v1.UpdateInterfaceResponse
+ */
+export type UpdateInterfaceResponse = Message<"podnet.v1.UpdateInterfaceResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.UpdateInterfaceResponse.
+ * Use `create(UpdateInterfaceResponseSchema)` to create a new message.
+ */
+export const UpdateInterfaceResponseSchema: GenMessage<UpdateInterfaceResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 40);
+
+/**
+ * @generated from message podnet.v1.RemoveInterfaceRequest
+ */
+export type RemoveInterfaceRequest = Message<"podnet.v1.RemoveInterfaceRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: string guest_name = 2;
+   */
+  guestName: string;
+
+  /**
+   * @generated from field: bool plan_only = 3;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.RemoveInterfaceRequest.
+ * Use `create(RemoveInterfaceRequestSchema)` to create a new message.
+ */
+export const RemoveInterfaceRequestSchema: GenMessage<RemoveInterfaceRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 41);
+
+/**
+ * @generated from message podnet.v1.RemoveInterfaceResponse
+ */
+export type RemoveInterfaceResponse = Message<"podnet.v1.RemoveInterfaceResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.RemoveInterfaceResponse.
+ * Use `create(RemoveInterfaceResponseSchema)` to create a new message.
+ */
+export const RemoveInterfaceResponseSchema: GenMessage<RemoveInterfaceResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 42);
+
+/**
+ * @generated from message podnet.v1.PublishPortsRequest
+ */
+export type PublishPortsRequest = Message<"podnet.v1.PublishPortsRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: repeated podnet.v1.PublishedPort ports = 2;
+   */
+  ports: PublishedPort[];
+
+  /**
+   * @generated from field: bool plan_only = 3;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.PublishPortsRequest.
+ * Use `create(PublishPortsRequestSchema)` to create a new message.
+ */
+export const PublishPortsRequestSchema: GenMessage<PublishPortsRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 43);
+
+/**
+ * @generated from message podnet.v1.PublishPortsResponse
+ */
+export type PublishPortsResponse = Message<"podnet.v1.PublishPortsResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+
+  /**
+   * With the host ports that were chosen.
+   *
+   * @generated from field: repeated podnet.v1.PublishedPort ports = 3;
+   */
+  ports: PublishedPort[];
+};
+
+/**
+ * Describes the message podnet.v1.PublishPortsResponse.
+ * Use `create(PublishPortsResponseSchema)` to create a new message.
+ */
+export const PublishPortsResponseSchema: GenMessage<PublishPortsResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 44);
+
+/**
+ * @generated from message podnet.v1.UnpublishPortsRequest
+ */
+export type UnpublishPortsRequest = Message<"podnet.v1.UnpublishPortsRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * By host address, host port, count and protocol, as the pod shows them.
+   *
+   * @generated from field: repeated podnet.v1.PublishedPort ports = 2;
+   */
+  ports: PublishedPort[];
+
+  /**
+   * @generated from field: bool plan_only = 3;
+   */
+  planOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.UnpublishPortsRequest.
+ * Use `create(UnpublishPortsRequestSchema)` to create a new message.
+ */
+export const UnpublishPortsRequestSchema: GenMessage<UnpublishPortsRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 45);
+
+/**
+ * @generated from message podnet.v1.UnpublishPortsResponse
+ */
+export type UnpublishPortsResponse = Message<"podnet.v1.UnpublishPortsResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.UnpublishPortsResponse.
+ * Use `create(UnpublishPortsResponseSchema)` to create a new message.
+ */
+export const UnpublishPortsResponseSchema: GenMessage<UnpublishPortsResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 46);
+
+/**
+ * @generated from message podnet.v1.StatsRequest
+ */
+export type StatsRequest = Message<"podnet.v1.StatsRequest"> & {
+  /**
+   * Empty: every pod.
+   *
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * Milliseconds between answers, 100 to 3600000; 0 answers once, without rates.
+   *
+   * @generated from field: uint32 every_ms = 2;
+   */
+  everyMs: number;
+};
+
+/**
+ * Describes the message podnet.v1.StatsRequest.
+ * Use `create(StatsRequestSchema)` to create a new message.
+ */
+export const StatsRequestSchema: GenMessage<StatsRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 47);
+
+/**
+ * @generated from message podnet.v1.StatsResponse
+ */
+export type StatsResponse = Message<"podnet.v1.StatsResponse"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * @generated from field: repeated podnet.v1.PodStats pods = 2;
+   */
+  pods: PodStats[];
+};
+
+/**
+ * Describes the message podnet.v1.StatsResponse.
+ * Use `create(StatsResponseSchema)` to create a new message.
+ */
+export const StatsResponseSchema: GenMessage<StatsResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 48);
+
+/**
+ * @generated from message podnet.v1.PodStats
+ */
+export type PodStats = Message<"podnet.v1.PodStats"> & {
+  /**
+   * @generated from field: string pod_id = 1;
+   */
+  podId: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * @generated from field: repeated podnet.v1.InterfaceStats interfaces = 3;
+   */
+  interfaces: InterfaceStats[];
+};
+
+/**
+ * Describes the message podnet.v1.PodStats.
+ * Use `create(PodStatsSchema)` to create a new message.
+ */
+export const PodStatsSchema: GenMessage<PodStats> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 49);
+
+/**
+ * As the pod sees it: what it receives and what it transmits, since the NIC was plugged.
+ *
+ * @generated from message podnet.v1.InterfaceStats
+ */
+export type InterfaceStats = Message<"podnet.v1.InterfaceStats"> & {
+  /**
+   * @generated from field: string guest_name = 1;
+   */
+  guestName: string;
+
+  /**
+   * @generated from field: string tap = 2;
+   */
+  tap: string;
+
+  /**
+   * @generated from field: uint64 rx_bytes = 3;
+   */
+  rxBytes: bigint;
+
+  /**
+   * @generated from field: uint64 rx_packets = 4;
+   */
+  rxPackets: bigint;
+
+  /**
+   * @generated from field: uint64 rx_errors = 5;
+   */
+  rxErrors: bigint;
+
+  /**
+   * @generated from field: uint64 rx_dropped = 6;
+   */
+  rxDropped: bigint;
+
+  /**
+   * @generated from field: uint64 tx_bytes = 7;
+   */
+  txBytes: bigint;
+
+  /**
+   * @generated from field: uint64 tx_packets = 8;
+   */
+  txPackets: bigint;
+
+  /**
+   * @generated from field: uint64 tx_errors = 9;
+   */
+  txErrors: bigint;
+
+  /**
+   * @generated from field: uint64 tx_dropped = 10;
+   */
+  txDropped: bigint;
+
+  /**
+   * Since the answer before; absent in the first.
+   *
+   * @generated from field: podnet.v1.InterfaceRates rates = 11;
+   */
+  rates?: InterfaceRates | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.InterfaceStats.
+ * Use `create(InterfaceStatsSchema)` to create a new message.
+ */
+export const InterfaceStatsSchema: GenMessage<InterfaceStats> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 50);
+
+/**
+ * @generated from message podnet.v1.InterfaceRates
+ */
+export type InterfaceRates = Message<"podnet.v1.InterfaceRates"> & {
+  /**
+   * @generated from field: double rx_bytes_per_s = 1;
+   */
+  rxBytesPerS: number;
+
+  /**
+   * @generated from field: double rx_packets_per_s = 2;
+   */
+  rxPacketsPerS: number;
+
+  /**
+   * @generated from field: double tx_bytes_per_s = 3;
+   */
+  txBytesPerS: number;
+
+  /**
+   * @generated from field: double tx_packets_per_s = 4;
+   */
+  txPacketsPerS: number;
+};
+
+/**
+ * Describes the message podnet.v1.InterfaceRates.
+ * Use `create(InterfaceRatesSchema)` to create a new message.
+ */
+export const InterfaceRatesSchema: GenMessage<InterfaceRates> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 51);
+
+/**
+ * @generated from message podnet.v1.CaptureRequest
+ */
+export type CaptureRequest = Message<"podnet.v1.CaptureRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * Empty: the first.
+   *
+   * @generated from field: string guest_name = 2;
+   */
+  guestName: string;
+
+  /**
+   * Bytes kept of each packet, 64 to 262144; 0 means 262144.
+   *
+   * @generated from field: uint32 snap_bytes = 3;
+   */
+  snapBytes: number;
+
+  /**
+   * Ends after so many packets; 0: goes on.
+   *
+   * @generated from field: uint64 max_packets = 4;
+   */
+  maxPackets: bigint;
+};
+
+/**
+ * Describes the message podnet.v1.CaptureRequest.
+ * Use `create(CaptureRequestSchema)` to create a new message.
+ */
+export const CaptureRequestSchema: GenMessage<CaptureRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 52);
+
+/**
+ * @generated from message podnet.v1.CaptureResponse
+ */
+export type CaptureResponse = Message<"podnet.v1.CaptureResponse"> & {
+  /**
+   * The first one begins with the file header.
+   *
+   * @generated from field: bytes data = 1;
+   */
+  data: Uint8Array;
+
+  /**
+   * Packets lost since the beginning, because the reader or the host was too slow.
+   *
+   * @generated from field: uint64 lost = 2;
+   */
+  lost: bigint;
+};
+
+/**
+ * Describes the message podnet.v1.CaptureResponse.
+ * Use `create(CaptureResponseSchema)` to create a new message.
+ */
+export const CaptureResponseSchema: GenMessage<CaptureResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 53);
+
+/**
  * @generated from service podnet.v1.PodService
  */
 export const PodService: GenService<{
@@ -941,6 +1665,110 @@ export const PodService: GenService<{
     methodKind: "server_streaming";
     input: typeof ConsoleRequestSchema;
     output: typeof ConsoleResponseSchema;
+  },
+  /**
+   * Powers the guest off; the pod keeps its addresses and ports. A stopped one is stopped.
+   *
+   * @generated from rpc podnet.v1.PodService.Stop
+   */
+  stop: {
+    methodKind: "unary";
+    input: typeof StopPodRequestSchema;
+    output: typeof StopPodResponseSchema;
+  },
+  /**
+   * Holds the VM's processors; what is connected to it waits.
+   *
+   * @generated from rpc podnet.v1.PodService.Pause
+   */
+  pause: {
+    methodKind: "unary";
+    input: typeof PausePodRequestSchema;
+    output: typeof PausePodResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.PodService.Resume
+   */
+  resume: {
+    methodKind: "unary";
+    input: typeof ResumePodRequestSchema;
+    output: typeof ResumePodResponseSchema;
+  },
+  /**
+   * Refused with a reason: a pod's resources are those it was created with.
+   *
+   * @generated from rpc podnet.v1.PodService.Update
+   */
+  update: {
+    methodKind: "unary";
+    input: typeof UpdatePodRequestSchema;
+    output: typeof UpdatePodResponseSchema;
+  },
+  /**
+   * These three change the interfaces of a running pod; its other interfaces are left alone.
+   *
+   * @generated from rpc podnet.v1.PodService.AddInterface
+   */
+  addInterface: {
+    methodKind: "unary";
+    input: typeof AddInterfaceRequestSchema;
+    output: typeof AddInterfaceResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.PodService.UpdateInterface
+   */
+  updateInterface: {
+    methodKind: "unary";
+    input: typeof UpdateInterfaceRequestSchema;
+    output: typeof UpdateInterfaceResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.PodService.RemoveInterface
+   */
+  removeInterface: {
+    methodKind: "unary";
+    input: typeof RemoveInterfaceRequestSchema;
+    output: typeof RemoveInterfaceResponseSchema;
+  },
+  /**
+   * All of them or none.
+   *
+   * @generated from rpc podnet.v1.PodService.PublishPorts
+   */
+  publishPorts: {
+    methodKind: "unary";
+    input: typeof PublishPortsRequestSchema;
+    output: typeof PublishPortsResponseSchema;
+  },
+  /**
+   * Absent means success.
+   *
+   * @generated from rpc podnet.v1.PodService.UnpublishPorts
+   */
+  unpublishPorts: {
+    methodKind: "unary";
+    input: typeof UnpublishPortsRequestSchema;
+    output: typeof UnpublishPortsResponseSchema;
+  },
+  /**
+   * Counters and rates of the interfaces.
+   *
+   * @generated from rpc podnet.v1.PodService.Stats
+   */
+  stats: {
+    methodKind: "server_streaming";
+    input: typeof StatsRequestSchema;
+    output: typeof StatsResponseSchema;
+  },
+  /**
+   * What passes an interface, as a pcap file that grows.
+   *
+   * @generated from rpc podnet.v1.PodService.Capture
+   */
+  capture: {
+    methodKind: "server_streaming";
+    input: typeof CaptureRequestSchema;
+    output: typeof CaptureResponseSchema;
   },
   /**
    * Compares the pod with what independent programs find on the host and in the VM.

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSK5AgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLQoJUmVzb3VyY2VzEgwKBHZjcHUYASABKA0SEgoKbWVtb3J5X21pYhgCIAEoDSJoCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkiNwoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgibAoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCSI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJACgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCWIGcHJvdG8z");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNImgKBEJvb3QSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIPCgdjbWRsaW5lGAMgASgJEh4KBWRpc2tzGAQgAygLMg8ucG9kbmV0LnYxLkRpc2sSDwoHZmFjdG9yeRgFIAEoCSI3CgREaXNrEgwKBHBhdGgYASABKAkSDgoGZm9ybWF0GAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCL1AQoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCRIRCglhZGRyZXNzZXMYByADKAkSDgoGYnJpZGdlGAggASgJEgsKA3RhcBgJIAEoCRIQCgh0YXBfa2VwdBgKIAEoCBIjCgRwb3J0GAsgASgLMhUucG9kbmV0LnYxLkJyaWRnZVBvcnQSDgoGbWV0cmljGAwgASgNEhAKCGxvb3BiYWNrGA0gASgIImIKCkJyaWRnZVBvcnQSDAoEdmxhbhgBIAEoDRIVCghpc29sYXRlZBgCIAEoCEgAiAEBEhUKCGxlYXJuaW5nGAMgASgISAGIAQFCCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZyI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0iZgoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRINCgVjb3VudBgEIAEoDRIQCghwcm90b2NvbBgFIAEoCWIGcHJvdG8z");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -69,6 +69,13 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: repeated podnet.v1.Route routes = 8;
    */
   routes: Route[];
+
+  /**
+   * At most 64.
+   *
+   * @generated from field: repeated podnet.v1.PublishedPort ports = 9;
+   */
+  ports: PublishedPort[];
 };
 
 /**
@@ -188,14 +195,15 @@ export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
  */
 export type Interface = Message<"podnet.v1.Interface"> & {
   /**
-   * Empty: the default network.
+   * A network of podnet's. Empty: the default network, unless bridge, tap_kept or loopback says otherwise.
    *
    * @generated from field: string network = 1;
    */
   network: string;
 
   /**
-   * An address (it gets its network's length) or an address with a length. Empty: the next free one.
+   * An address (it gets its network's length), an address with a length, or `none`. Empty: the next free one of each of
+   * the network's pools. On a bridge or a tap of somebody else it is needed, with a length or as `none`.
    *
    * @generated from field: string address = 2;
    */
@@ -216,18 +224,65 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   mtu: number;
 
   /**
-   * Asks for a default route by this gateway. Only one interface per address family may have one.
+   * Asks for a default route by this gateway. Only one interface per address family may have one, or each another metric.
    *
    * @generated from field: string gateway = 5;
    */
   gateway: string;
 
   /**
-   * Name in the guest. Empty: `eth` and the interface's position.
+   * Name in the guest, unique in the pod. Empty: `eth` and the interface's position.
    *
    * @generated from field: string guest_name = 6;
    */
   guestName: string;
+
+  /**
+   * Instead of address, when there are several: at most 16.
+   *
+   * @generated from field: repeated string addresses = 7;
+   */
+  addresses: string[];
+
+  /**
+   * A bridge that somebody else runs, instead of a network.
+   *
+   * @generated from field: string bridge = 8;
+   */
+  bridge: string;
+
+  /**
+   * Name of the tap, the host's end. Empty: made of the pod's id.
+   *
+   * @generated from field: string tap = 9;
+   */
+  tap: string;
+
+  /**
+   * The tap is there, somebody else's: it is used where it is, as it is, and stays. Not with network or bridge.
+   *
+   * @generated from field: bool tap_kept = 10;
+   */
+  tapKept: boolean;
+
+  /**
+   * @generated from field: podnet.v1.BridgePort port = 11;
+   */
+  port?: BridgePort | undefined;
+
+  /**
+   * Metric of the default route; 0: the kernel's choice.
+   *
+   * @generated from field: uint32 metric = 12;
+   */
+  metric: number;
+
+  /**
+   * Addresses on the guest's own `lo`, and no NIC: beside them nothing may be given.
+   *
+   * @generated from field: bool loopback = 13;
+   */
+  loopback: boolean;
 };
 
 /**
@@ -236,6 +291,41 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 4);
+
+/**
+ * How the tap is a port of its bridge.
+ *
+ * @generated from message podnet.v1.BridgePort
+ */
+export type BridgePort = Message<"podnet.v1.BridgePort"> & {
+  /**
+   * Untagged member of this VLAN alone, 1 to 4094; the bridge must filter VLANs. 0: as the bridge has it.
+   *
+   * @generated from field: uint32 vlan = 1;
+   */
+  vlan: number;
+
+  /**
+   * Absent: as the network says; on a bridge of somebody else not isolated.
+   *
+   * @generated from field: optional bool isolated = 2;
+   */
+  isolated?: boolean | undefined;
+
+  /**
+   * Absent: it learns.
+   *
+   * @generated from field: optional bool learning = 3;
+   */
+  learning?: boolean | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.BridgePort.
+ * Use `create(BridgePortSchema)` to create a new message.
+ */
+export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -268,7 +358,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * @generated from message podnet.v1.Route
@@ -294,6 +384,13 @@ export type Route = Message<"podnet.v1.Route"> & {
    * @generated from field: string interface = 3;
    */
   interface: string;
+
+  /**
+   * 0: the kernel's choice.
+   *
+   * @generated from field: uint32 metric = 4;
+   */
+  metric: number;
 };
 
 /**
@@ -301,5 +398,53 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
+
+/**
+ * Ports of the pod that can be reached at the host: `count` of them, one after the other.
+ *
+ * @generated from message podnet.v1.PublishedPort
+ */
+export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
+  /**
+   * Empty: 127.0.0.1 and ::1, the host alone. `*`: every address; 0.0.0.0 or ::: every one of a family; else an address of
+   * the host.
+   *
+   * @generated from field: string host_ip = 1;
+   */
+  hostIp: string;
+
+  /**
+   * 0: podnet chooses.
+   *
+   * @generated from field: uint32 host_port = 2;
+   */
+  hostPort: number;
+
+  /**
+   * @generated from field: uint32 pod_port = 3;
+   */
+  podPort: number;
+
+  /**
+   * 1 to 4096; 0 means 1.
+   *
+   * @generated from field: uint32 count = 4;
+   */
+  count: number;
+
+  /**
+   * `tcp`, `udp` or `sctp`; empty means `tcp`.
+   *
+   * @generated from field: string protocol = 5;
+   */
+  protocol: string;
+};
+
+/**
+ * Describes the message podnet.v1.PublishedPort.
+ * Use `create(PublishedPortSchema)` to create a new message.
+ */
+export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
