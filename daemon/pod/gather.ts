@@ -28,6 +28,7 @@ import type {
   ImageSnapshot,
   NetworkSnapshot,
   Snapshot,
+  SubnetSnapshot,
 } from "./snapshot.ts";
 
 export interface World {
@@ -81,17 +82,21 @@ function networkSnapshot(
     const ip = address.includes("/") ? ipOf(address as IpPrefix) : (address as Ip);
     if (contains(network.cidr, ip)) asked[ip] = named(addresses.status(network.name, ip), db);
   }
-  return {
-    name: network.name,
-    bridge: network.bridge,
+  const subnet: SubnetSnapshot = {
     cidr: network.cidr,
     gateway: network.gateway,
-    mtu: network.mtu,
-    isolated: false,
-    ports: countInterfaces(db, network.name),
     // Twice as many as interfaces: each automatic one may have to pass by an address another one asks for.
     nextFree: addresses.nextFree(network.name, 2 * spec.interfaces.length),
     asked,
+  };
+  return {
+    name: network.name,
+    bridge: network.bridge,
+    subnets: [subnet],
+    mtu: network.mtu,
+    isolated: false,
+    vlanFiltering: false,
+    ports: countInterfaces(db, network.name),
   };
 }
 

@@ -15,7 +15,7 @@ interface Draft {
   readonly wanted: InterfaceSpec;
   readonly position: number;
   readonly network: NetworkSnapshot;
-  readonly address: IpPrefix;
+  readonly addresses: readonly IpPrefix[];
 }
 
 /**
@@ -30,18 +30,21 @@ export function defaultGateways(spec: PodSpec, drafts: readonly Draft[]): Map<nu
     if (!route.destination.endsWith("/0")) return;
     claim(owner, familyOf(route.destination), `routes[${i}]`);
   });
-  for (const { wanted, position, address } of drafts) {
+  for (const { wanted, position, addresses } of drafts) {
     if (wanted.gateway === undefined) continue;
     const field = `interfaces[${position}].gateway`;
-    checkGateway(wanted.gateway, address, field);
+    checkGateway(wanted.gateway, addresses, field);
     claim(owner, familyOf(wanted.gateway), field);
     chosen.set(position, wanted.gateway);
   }
   for (const { wanted, position, network } of drafts) {
-    const family = familyOf(network.gateway);
-    if (wanted.address !== undefined || wanted.gateway !== undefined || owner.has(family)) continue;
+    const [subnet] = network.subnets;
+    if (subnet === undefined || wanted.address !== undefined || wanted.gateway !== undefined)
+      continue;
+    const family = familyOf(subnet.gateway);
+    if (owner.has(family)) continue;
     owner.set(family, `interfaces[${position}]`);
-    chosen.set(position, ipOf(network.gateway));
+    chosen.set(position, ipOf(subnet.gateway));
   }
   return chosen;
 }
@@ -61,12 +64,12 @@ function claim(owner: Map<Family, string>, family: Family, field: string): void 
   owner.set(family, field);
 }
 
-function checkGateway(gateway: Ip, address: IpPrefix, field: string): void {
-  const network = networkOf(address);
-  if (!contains(network, gateway)) {
+function checkGateway(gateway: Ip, addresses: readonly IpPrefix[], field: string): void {
+  const address = addresses.find((each) => contains(networkOf(each), gateway));
+  if (address === undefined) {
     throw new PodnetError(
       "ADDRESS_OUT_OF_RANGE",
-      `Gateway ${gateway} is not in the interface's network ${network}`,
+      `Gateway ${gateway} is not in the interface's network ${addresses.map(networkOf).join(", ")}`,
       {
         field,
         hint: "A gateway must be reachable on the interface's own link",

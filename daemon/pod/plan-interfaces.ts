@@ -14,7 +14,7 @@ import { type IfName, parseIfName } from "../../core/names.ts";
 import { checkPortRoom } from "../../network/port-limit.ts";
 import { defaultGateways } from "./plan-gateways.ts";
 import type { InterfacePlan } from "./pod-plan.ts";
-import type { NetworkSnapshot, Snapshot } from "./snapshot.ts";
+import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
 
 /** The tap of an interface: the pod's id and one base-36 digit, 15 bytes in all. */
 export function tapName(podId: string, position: number): IfName {
@@ -42,19 +42,25 @@ export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan
   const drafts = spec.interfaces.map((wanted, position) => {
     const field = `interfaces[${position}]`;
     const network = findNetwork(wanted, snapshot, field);
-    return { wanted, position, field, network, address: choice.address(wanted, network, field) };
+    return {
+      wanted,
+      position,
+      field,
+      network,
+      addresses: choice.addresses(wanted, network, field),
+    };
   });
   checkRoom(spec, snapshot);
   const gateways = defaultGateways(spec, drafts);
-  return drafts.map(({ wanted, position, field, network, address }) => {
+  return drafts.map(({ wanted, position, field, network, addresses }) => {
     const gateway = gateways.get(position);
     return {
       position,
       network: network.name,
       bridge: network.bridge,
-      addresses: [address],
+      addresses,
       ...(gateway === undefined ? {} : { gateway }),
-      mtu: planMtu(wanted, network, address, field),
+      mtu: planMtu(wanted, network, addresses, field),
       guestName: choice.guestName(wanted, position, field),
       nic: {
         nicId: `nic${position}`,
@@ -98,12 +104,12 @@ function checkRoom(spec: PodSpec, snapshot: Snapshot): void {
 function planMtu(
   wanted: InterfaceSpec,
   network: NetworkSnapshot,
-  address: IpPrefix,
+  addresses: readonly IpPrefix[],
   field: string,
 ): number {
   const mtu = wanted.mtu ?? network.mtu;
   // RFC 8200 section 5: IPv6 asks for 1280.
-  const least = familyOf(address) === 6 ? 1280 : 576;
+  const least = addresses.some((address) => familyOf(address) === 6) ? 1280 : 576;
   if (mtu >= least && mtu <= network.mtu) return mtu;
   throw new PodnetError(
     "MTU_OUT_OF_RANGE",
@@ -137,25 +143,31 @@ class Choice {
     );
   }
 
-  address(wanted: InterfaceSpec, network: NetworkSnapshot, field: string): IpPrefix {
-    const length = lengthOf(network.cidr);
-    if (wanted.address === undefined) return withLength(this.#next(network, field), length);
-    const full = (
-      wanted.address.includes("/") ? wanted.address : withLength(wanted.address as Ip, length)
-    ) as IpPrefix;
-    const ip = ipOf(full);
+  /** Those that are asked for; else one of each of the network's pools. */
+  addresses(wanted: InterfaceSpec, network: NetworkSnapshot, field: string): IpPrefix[] {
+    if (wanted.address !== undefined) return [this.#taking(wanted.address, network, field)];
+    return network.subnets.map((subnet) =>
+      withLength(this.#next(network, subnet, field), lengthOf(subnet.cidr)),
+    );
+  }
+
+  #taking(asked: Ip | IpPrefix, network: NetworkSnapshot, field: string): IpPrefix {
+    const ip = asked.includes("/") ? ipOf(asked as IpPrefix) : (asked as Ip);
     const where = `${field}.address`;
-    if (!contains(network.cidr, ip)) {
+    const subnet = network.subnets.find(({ cidr }) => contains(cidr, ip));
+    if (subnet === undefined) {
+      const cidrs = network.subnets.map(({ cidr }) => cidr).join(", ");
       throw new PodnetError(
         "ADDRESS_OUT_OF_RANGE",
-        `Address ${ip} is not in network "${network.name}" (${network.cidr})`,
+        `Address ${ip} is not in network "${network.name}" (${cidrs})`,
         {
           field: where,
-          hint: `Ask for an address of ${network.cidr}, or for none`,
+          hint: `Ask for an address of ${cidrs}, or for none`,
         },
       );
     }
-    const status = network.asked[ip] ?? { kind: "free" };
+    const full = asked.includes("/") ? (asked as IpPrefix) : withLength(ip, lengthOf(subnet.cidr));
+    const status = subnet.asked[ip] ?? { kind: "free" };
     if (status.kind === "reserved") {
       throw new PodnetError("ADDRESS_RESERVED", `Address ${ip} is reserved: ${status.why}`, {
         field: where,
@@ -174,14 +186,12 @@ class Choice {
     return full;
   }
 
-  #next(network: NetworkSnapshot, field: string): Ip {
-    const ip = network.nextFree.find(
-      (each) => !this.#addresses.has(each) && !this.#asked.has(each),
-    );
+  #next(network: NetworkSnapshot, subnet: SubnetSnapshot, field: string): Ip {
+    const ip = subnet.nextFree.find((each) => !this.#addresses.has(each) && !this.#asked.has(each));
     if (ip === undefined) {
       throw new PodnetError(
         "POOL_EXHAUSTED",
-        `Network "${network.name}" (${network.cidr}) has no free address`,
+        `Network "${network.name}" (${subnet.cidr}) has no free address`,
         {
           field: `${field}.network`,
           hint: "Delete pods, or configure a larger network",

@@ -38,13 +38,20 @@ export interface Snapshot {
 export interface NetworkSnapshot {
   readonly name: NetworkName;
   readonly bridge: IfName;
+  /** One of each address family at most, IPv4 first; one at least. */
+  readonly subnets: readonly SubnetSnapshot[];
+  readonly mtu: number;
+  readonly isolated: boolean;
+  /** Whether interfaces can be members of a VLAN. */
+  readonly vlanFiltering: boolean;
+  /** Ports the bridge has. */
+  readonly ports: number;
+}
+
+export interface SubnetSnapshot {
   readonly cidr: Cidr;
   /** The bridge's own address. */
   readonly gateway: IpPrefix;
-  readonly mtu: number;
-  readonly isolated: boolean;
-  /** Ports the bridge has. */
-  readonly ports: number;
   /** The addresses handed out next, in order; empty when there is none left. */
   readonly nextFree: readonly Ip[];
   /** What is known of addresses that are asked for. */

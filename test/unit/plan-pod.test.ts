@@ -13,18 +13,23 @@ import { planPod } from "../../daemon/pod/plan.ts";
 import { createSteps, undoSteps } from "../../daemon/pod/steps.ts";
 import { describePlan } from "../../daemon/pod/plan-text.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import type { NetworkSnapshot, Snapshot } from "../../daemon/pod/snapshot.ts";
+import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pod/snapshot.ts";
+
+const subnet: SubnetSnapshot = {
+  cidr: "192.168.123.0/24" as never,
+  gateway: "192.168.123.1/24" as never,
+  nextFree: Array.from({ length: 32 }, (_, i) => `192.168.123.${i + 2}` as Ip),
+  asked: {},
+};
 
 const network: NetworkSnapshot = {
   name: "default" as never,
   bridge: "hyper0" as never,
-  cidr: "192.168.123.0/24" as never,
-  gateway: "192.168.123.1/24" as never,
+  subnets: [subnet],
   mtu: 1500,
   isolated: false,
+  vlanFiltering: false,
   ports: 0,
-  nextFree: Array.from({ length: 32 }, (_, i) => `192.168.123.${i + 2}` as Ip),
-  asked: {},
 };
 
 const snapshot: Snapshot = {
@@ -188,8 +193,8 @@ test("dns that names no server takes the host's, with the search list it gives",
   ] as never);
 });
 
-const asked = (status: NetworkSnapshot["asked"]): Partial<Snapshot> => ({
-  networks: [{ ...network, asked: status }],
+const asked = (status: SubnetSnapshot["asked"]): Partial<Snapshot> => ({
+  networks: [{ ...network, subnets: [{ ...subnet, asked: status }] }],
 });
 
 const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>])[] = [
@@ -213,7 +218,12 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
     { interfaces: [{ address: "192.168.123.5", gateway: "10.0.0.1" }] },
     {},
   ],
-  ["POOL_EXHAUSTED", "interfaces[0].network", {}, { networks: [{ ...network, nextFree: [] }] }],
+  [
+    "POOL_EXHAUSTED",
+    "interfaces[0].network",
+    {},
+    { networks: [{ ...network, subnets: [{ ...subnet, nextFree: [] }] }] },
+  ],
   ["NETWORK_NOT_FOUND", "interfaces[0].network", { interfaces: [{ network: "blue" }] }, {}],
   [
     "MAC_IN_USE",
