@@ -32,6 +32,17 @@ const claimsOf = (plan: PodPlan): Claim[] =>
     })),
   );
 
+/** What one plan claims and the other does not. */
+function difference(before: PodPlan, after: PodPlan): { lost: Claim[]; won: Claim[] } {
+  const key = ({ network, ip, owner }: Claim): string => `${network} ${ip} ${owner.id}`;
+  const without = (all: Claim[], others: Claim[]): Claim[] => {
+    const known = new Set(others.map(key));
+    return all.filter((claim) => !known.has(key(claim)));
+  };
+  const [had, has] = [claimsOf(before), claimsOf(after)];
+  return { lost: without(had, has), won: without(has, had) };
+}
+
 /**
  * The pools of all networks, beside their rows. The rows are the truth: they are written first, and the pools,
  * which only make finding fast, follow a commit that has succeeded.
@@ -95,7 +106,11 @@ export class Addresses {
 
   /** Follows a committed `insert`. */
   taken(plan: PodPlan): void {
-    for (const { network, ip, owner } of claimsOf(plan)) {
+    this.#take(claimsOf(plan));
+  }
+
+  #take(claims: readonly Claim[]): void {
+    for (const { network, ip, owner } of claims) {
       const pool = this.#pool(network);
       const [found] = pool.peek(1);
       pool.acquireAt(ip, owner);
@@ -112,6 +127,25 @@ export class Addresses {
     const now = this.#clock.now();
     for (const { network, ip } of claimsOf(plan)) freeLease(this.#db, network, ip, now);
     pruneLeases(this.#db, now - this.#quarantineMs);
+  }
+
+  /**
+   * Writes the leases of a plan that takes the place of another: what both have stays as it is. Call inside the
+   * transaction that writes the new one.
+   */
+  exchange(before: PodPlan, after: PodPlan): void {
+    const now = this.#clock.now();
+    const { lost, won } = difference(before, after);
+    for (const { network, ip } of lost) freeLease(this.#db, network, ip, now);
+    for (const { network, ip, owner } of won)
+      insertLease(this.#db, network, ip, { kind: "pod", id: owner.id }, now);
+  }
+
+  /** Follows a committed `exchange`. */
+  exchanged(before: PodPlan, after: PodPlan): void {
+    const { lost, won } = difference(before, after);
+    for (const { network, ip } of lost) this.#pool(network).release(ip);
+    this.#take(won);
   }
 
   /** Follows a committed `free`. */

@@ -10,7 +10,8 @@ import type { PodPlan } from "./pod-plan.ts";
  * `plan` and `record` suffice — so a restart loses nothing.
  */
 export interface LivePod {
-  readonly plan: PodPlan;
+  /** Replaced when the pod is changed while it runs: read it anew after every wait. */
+  plan: PodPlan;
   /** How to find the machine; survives in the `runs` table. */
   record: VmRecord | undefined;
   vm: RunningVm | undefined;

@@ -116,7 +116,7 @@ export class Pods implements RunningPorts {
       });
     }
     throw new PodnetError("WRONG_STATE", `Pod "${row.name}" is ${row.state} instead of running`, {
-      hint: row.state === "creating" ? "Wait until it runs" : `Start it: podnet start ${row.name}`,
+      hint: whatToDo(row),
       details: { state: row.state },
     });
   }
@@ -226,6 +226,18 @@ export class Pods implements RunningPorts {
         caller: options.signal,
         keep: true,
       });
+    });
+  }
+
+  /**
+   * Changes a running pod, which nobody else does meanwhile. Throws `POD_NOT_FOUND`, and `WRONG_STATE` naming the state
+   * of one that does not run when it is its turn.
+   */
+  async change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T> {
+    const { id } = this.find(idOrName);
+    return await this.#locks.run(id, () => {
+      this.#refuseClosing();
+      return work(this.running(id), this.find(id));
     });
   }
 
@@ -403,4 +415,12 @@ export class Pods implements RunningPorts {
       hint: "Try again when it runs again",
     });
   }
+}
+
+/** How a pod that does not run comes to run. */
+function whatToDo({ state, name }: PodRow): string {
+  if (state === "creating") return "Wait until it runs";
+  if (state === "paused") return `Resume it: podnet resume ${name}`;
+  if (state === "deleting") return "It is being deleted: create another";
+  return `Start it: podnet start ${name}`;
 }

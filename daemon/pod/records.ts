@@ -5,15 +5,18 @@ import type { PodId } from "../../core/names.ts";
 import type { VmRecord } from "../../hypervisor/driver.ts";
 import type { Journal } from "../journal.ts";
 import type { Database } from "../store/database.ts";
-import { insertInterface } from "../store/interfaces.ts";
+import { deleteInterfaces, insertInterface } from "../store/interfaces.ts";
 import {
+  clearPodBefore,
   deletePod,
   findPods,
   getPod,
   insertPod,
   listPods,
+  type PodContents,
   type PodRow,
   type PodState,
+  setPodContents,
   setPodGuest,
   setPodReason,
   setPodSpans,
@@ -31,6 +34,14 @@ import type { Span } from "./span.ts";
 export interface RequestKey {
   readonly id: string;
   readonly digest: string;
+}
+
+/** What a running pod becomes. */
+export interface Replan extends PodContents {
+  /** For people, in the event. */
+  readonly text: string;
+  /** Its effect may fail: the row keeps what was until `settled`. */
+  readonly reverting?: boolean;
 }
 
 /** What is known of pods, durably. Each method is one transaction with the event that tells of it. */
@@ -83,22 +94,60 @@ export class PodRecords {
     const now = this.#clock.now();
     this.#journal.transact("claim", (emit) => {
       insertPod(this.#db, plan, spec, now);
-      for (const each of plan.interfaces) {
-        const { position, network, guestName, nic } = each;
-        insertInterface(this.#db, {
-          podId: plan.podId,
-          position,
-          network,
-          guestName,
-          tap: nic.tap,
-          mac: nic.mac,
-        });
-      }
+      this.#insertInterfaces(plan);
       this.#addresses.insert(plan);
       if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
       emit({ kind: "created", podId: plan.podId, podName: plan.name, data: { text: "creating" } });
     });
     this.#addresses.taken(plan);
+  }
+
+  #insertInterfaces({ podId, interfaces }: PodPlan): void {
+    for (const { position, network, guestName, nic } of interfaces)
+      insertInterface(this.#db, {
+        podId,
+        position,
+        network,
+        guestName,
+        tap: nic.tap,
+        mac: nic.mac,
+      });
+  }
+
+  /**
+   * Makes a running pod another one: plan, spec, interfaces, addresses. Nothing on the host or in the guest has changed
+   * yet. With `reverting` the next start goes back to what was, should podnetd end before `settled`.
+   */
+  replan(live: LivePod, next: Replan): void {
+    const { plan: before } = live;
+    const { podId, name } = before;
+    this.#journal.transact("replan", (emit) => {
+      const row = this.get(podId);
+      if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
+      const back = next.reverting === true ? (row.before ?? row) : undefined;
+      setPodContents(
+        this.#db,
+        podId,
+        { spec: next.spec, plan: next.plan },
+        back === undefined ? undefined : { spec: back.spec, plan: back.plan },
+      );
+      deleteInterfaces(this.#db, podId);
+      this.#insertInterfaces(next.plan);
+      this.#addresses.exchange(before, next.plan);
+      emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
+    });
+    this.#addresses.exchanged(before, next.plan);
+    live.plan = next.plan;
+  }
+
+  /** What `replan` said has taken effect: it is not gone back from any more. */
+  settled(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    this.#journal.transact("settled", (emit) => {
+      clearPodBefore(this.#db, podId);
+      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
   }
 
   /** Before anything is built on the machine, so that it is found again. */

@@ -6,9 +6,10 @@ import { integer, text } from "./rows.ts";
 export interface InterfaceRow {
   readonly podId: PodId;
   readonly position: number;
-  readonly network: NetworkName;
-  readonly tap: IfName;
-  readonly mac: Mac;
+  /** Absent on a bridge or tap of somebody else, and where there is no NIC. */
+  readonly network?: NetworkName | undefined;
+  readonly tap?: IfName | undefined;
+  readonly mac?: Mac | undefined;
   readonly guestName: IfName;
 }
 
@@ -18,11 +19,16 @@ export function insertInterface(db: Database, row: InterfaceRow): void {
      VALUES (?, ?, ?, ?, ?, ?)`,
     row.podId,
     row.position,
-    row.network,
-    row.tap,
-    row.mac,
+    row.network ?? null,
+    row.tap ?? null,
+    row.mac ?? null,
     row.guestName,
   );
+}
+
+/** Forgets all interfaces of a pod, to write them anew. */
+export function deleteInterfaces(db: Database, podId: PodId): void {
+  db.run("DELETE FROM interfaces WHERE pod_id = ?", podId);
 }
 
 export function podByMac(db: Database, mac: Mac): PodId | undefined {

@@ -81,4 +81,21 @@ export const migrations: readonly string[] = [
     data       TEXT NOT NULL
   ) STRICT;
   `,
+  // What a pod goes back to when a change of it is cut short; interfaces without a network of ours, and without a NIC.
+  `
+  ALTER TABLE pods ADD COLUMN before TEXT;
+
+  CREATE TABLE interfaces_now (
+    pod_id     TEXT NOT NULL REFERENCES pods (id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    network    TEXT REFERENCES networks (name),
+    tap        TEXT UNIQUE,
+    mac        TEXT UNIQUE,
+    guest_name TEXT NOT NULL,
+    PRIMARY KEY (pod_id, position)
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO interfaces_now SELECT pod_id, position, network, tap, mac, guest_name FROM interfaces;
+  DROP TABLE interfaces;
+  ALTER TABLE interfaces_now RENAME TO interfaces;
+  `,
 ];

@@ -6,7 +6,7 @@ import type { ErrorRecord } from "../pod/error-record.ts";
 import { parseStoredPlan, type PodPlan } from "../pod/pod-plan.ts";
 import type { Span } from "../pod/span.ts";
 import type { Database, Row } from "./database.ts";
-import { integer, json, optionalJson, optionalText, text } from "./rows.ts";
+import { integer, json, optionalJson, optionalText, parseJson, text } from "./rows.ts";
 
 export type PodState =
   | "creating"
@@ -16,6 +16,12 @@ export type PodState =
   | "stopped"
   | "failed"
   | "deleting";
+
+/** What a pod consists of, as asked for and as planned. */
+export interface PodContents {
+  readonly spec: PodSpec;
+  readonly plan: PodPlan;
+}
 
 export interface PodRow {
   readonly id: PodId;
@@ -27,6 +33,8 @@ export interface PodRow {
   readonly failure: ErrorRecord | undefined;
   readonly spec: PodSpec;
   readonly plan: PodPlan;
+  /** What it goes back to: a change of it is under way, or was cut short. */
+  readonly before: PodContents | undefined;
   /** Who answers in the guest. */
   readonly guest: GuestIdentity | undefined;
   /** What the guest last said it has. */
@@ -48,6 +56,7 @@ function fromRow(row: Row): PodRow {
     failure: optionalJson<ErrorRecord>(row, "failure"),
     spec: json<PodSpec>(row, "spec"),
     plan: parseStoredPlan(text(row, "plan")),
+    before: contentsBefore(optionalText(row, "before")),
     guest: optionalJson<GuestIdentity>(row, "guest"),
     observed: optionalJson<ObservedGuest>(row, "observed"),
     spans: json<Span[]>(row, "spans"),
@@ -55,6 +64,12 @@ function fromRow(row: Row): PodRow {
     createdMs: integer(row, "created_ms"),
     changedMs: integer(row, "changed_ms"),
   };
+}
+
+function contentsBefore(stored: string | undefined): PodContents | undefined {
+  if (stored === undefined) return undefined;
+  const { spec, plan } = parseJson(stored, 'column "before"') as { spec: PodSpec; plan: unknown };
+  return { spec, plan: parseStoredPlan(JSON.stringify(plan)) };
 }
 
 /** The users of all pods' machines, also of those that do not run: they start again as the same. */
@@ -98,6 +113,27 @@ export function setPodState(db: Database, id: PodId, change: StateChange, nowMs:
     nowMs,
     id,
   );
+}
+
+/** Writes what a pod consists of; `before` is what the next start goes back to, should it find that. */
+export function setPodContents(
+  db: Database,
+  id: PodId,
+  { spec, plan }: PodContents,
+  before: PodContents | undefined,
+): void {
+  db.run(
+    "UPDATE pods SET spec = ?, plan = ?, before = ? WHERE id = ?",
+    JSON.stringify(spec),
+    JSON.stringify(plan),
+    before === undefined ? null : JSON.stringify(before),
+    id,
+  );
+}
+
+/** What was under way has taken effect: nothing goes back from here on. */
+export function clearPodBefore(db: Database, id: PodId): void {
+  db.run("UPDATE pods SET before = NULL WHERE id = ?", id);
 }
 
 /** Says what is wrong with a pod whose state does not change; nothing takes the former reason away. */

@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
@@ -10,9 +10,12 @@ import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 const never = new AbortController().signal;
 const progress = { started: () => {}, finished: () => {} };
 
-/** States of earlier podnetds, one a schema, each made by the code of its time. */
-const fixture = (schema: number): string =>
-  readFileSync(join(import.meta.dirname, `../fixtures/state-${schema}.sql`), "utf8");
+const fixturePath = (schema: number): string =>
+  join(import.meta.dirname, `../fixtures/state-${schema}.sql`);
+/** States of earlier podnetds, each made by the code of its time. */
+const fixture = (schema: number): string => readFileSync(fixturePath(schema), "utf8");
+/** Schemas a podnetd has left a state of: not every step was ever the last one. */
+const left = migrations.map((_, i) => i + 1).filter((schema) => existsSync(fixturePath(schema)));
 
 /** Today's podnetd on a state that one of then has left. */
 function openLeft(schema: number): Node {
@@ -33,7 +36,7 @@ const schemaOf = (node: Node): string[] =>
     .all("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
     .map(({ sql }) => String(sql).replaceAll(/\s+/g, " "));
 
-for (let schema = 1; schema <= migrations.length; schema++) {
+for (const schema of left) {
   test(`a state of schema ${schema} becomes what one made today is`, (t) => {
     using old = openLeft(schema);
     using fresh = openNode(configuration({}));

@@ -48,6 +48,7 @@ type Asked = MessageInitShape<typeof CreatePodRequestSchema>;
 export interface Node extends PlayedHost, Disposable {
   readonly pods: Pods;
   readonly addresses: Addresses;
+  readonly records: PodRecords;
   readonly db: Database;
   readonly journal: Journal;
   create(asked?: Asked): Promise<PodRow>;
@@ -76,6 +77,7 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
   return Object.assign(played, {
     pods,
     addresses,
+    records,
     db,
     journal,
     create: (asked: Asked = {}) =>
