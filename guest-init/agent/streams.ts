@@ -73,8 +73,10 @@ export class Streams {
     if (count === undefined) return;
     for (const item of this.#decoder.push(this.#buffer.subarray(0, count))) {
       const known = item.kind === "frame" && this.#handlers.input(item.stream, item.data);
-      // hyperstart answers an unknown stream with its end.
-      if (!known) this.send(item.stream);
+      // hyperstart answers an unknown stream with its end. An end of the host's is none to answer: it may cross that of a
+      // process which has just ended, and the host would hear of that twice.
+      const ends = item.kind === "frame" && item.data.length === 0;
+      if (!known && !ends) this.send(item.stream);
     }
   }
 }

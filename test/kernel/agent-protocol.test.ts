@@ -1,9 +1,10 @@
+import { once } from "node:events";
 import { readFileSync, readdirSync } from "node:fs";
 import test from "ava";
 import fc from "fast-check";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
-import { encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
+import { encodeTtyFrame, TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
 
@@ -241,6 +242,21 @@ test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
   );
   const { stdout } = await host.run(["echo", "still here"]);
   t.is(stdout.toString(), "still here\n");
+});
+
+test.serial("input for a stream nobody has is answered with its end, an end is not", async (t) => {
+  await using other = await AgentHost.start();
+  const told: bigint[] = [];
+  const decoder = new TtyDecoder();
+  other.tty.on("data", (bytes) => {
+    for (const item of decoder.push(bytes)) told.push(item.stream);
+  });
+  const { stdio } = await other.begin(["true"]);
+  await other.ended(`p${stdio}`);
+  for (const stream of [stdio, 41n]) other.end(stream);
+  other.write(42n, Buffer.from("for nobody"));
+  while (!told.includes(42n)) await once(other.tty, "data");
+  t.deepEqual(told, [stdio, 42n]);
 });
 
 test.serial(
