@@ -158,10 +158,10 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     }
   },
 
-  async firewall(change, { firewall, memory }, signal) {
+  async iptables(change, { iptables, memory }, signal) {
     const { variant, table, chain } = change;
     if (change.makesChain) memory.rememberChain(variant, table, chain);
-    await commitTable(firewall, variant, change, signal);
+    await commitTable(iptables, variant, change, signal);
     for (const line of change.lines)
       if (line.startsWith("-X ")) memory.forgetChain(variant, table, line.slice(3));
   },

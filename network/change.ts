@@ -58,7 +58,7 @@ export type Change =
       readonly to: string;
     }
   | ({
-      readonly kind: "firewall";
+      readonly kind: "iptables";
       readonly variant: Variant;
       /** Our chain's name, for what is to be remembered. */
       readonly chain: string;
@@ -97,7 +97,7 @@ export function changeText(change: Change): string[] {
       return change.links.map((link) => `link - ${link}`);
     case "set-sysctl":
       return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
-    case "firewall":
+    case "iptables":
       return change.lines.map((line) => `iptables-${change.variant} ${change.table} ${line}`);
     default:
       return assertNever(change);

@@ -2,16 +2,9 @@ import type { IfName } from "../core/names.ts";
 import type { Kernel } from "./apply.ts";
 import type { Change } from "./change.ts";
 import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
-import {
-  diffFirewallRemoval,
-  diffNetworkFirewall,
-  type FirewallContext,
-  variantInUse,
-} from "./diff-firewall.ts";
 import { bridgeSettings, diffNetwork, ipForwardKey } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
-import { firewallFingerprint, observeFirewall } from "./iptables/firewall.ts";
-import type { Variant } from "./iptables/variant.ts";
+import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
 import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedLink } from "./observed.ts";
 import { networkMark, ownedBy, type Owner } from "./ownership.ts";
@@ -19,31 +12,24 @@ import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
 
 /** Where to look, and by what configuration. */
 export interface View extends Kernel {
-  readonly iptables: "auto" | Variant | "off";
-  readonly chain: string;
+  readonly firewall: FirewallDriver;
   readonly hostSeed: string;
 }
 
 /** Looks at a part of the host and gives the changes that make it what it should be. */
 export type Comparison = (signal: AbortSignal) => Promise<Change[]>;
 
-/** A fragment as this host's configuration has it. */
-export function configured(view: View, fragment: Fragment): Fragment {
-  return fragment.kind === "network" && view.iptables === "off"
-    ? { ...fragment, firewall: false }
-    : fragment;
-}
-
 /** What is missing of a fragment, or has changed. */
-export function compareFragment(view: View, given: Fragment): Comparison {
-  const fragment = configured(view, given);
-  if (fragment.kind === "network") return (signal) => compareNetwork(view, fragment, signal);
-  return async () => diffPod(fragment, await observePod(view.netlink, fragment));
+export function compareFragment(view: View, fragment: Fragment): Comparison {
+  return fragment.kind === "network"
+    ? (signal) => compareNetwork(view, fragment, signal)
+    : (signal) => comparePod(view, fragment, signal);
 }
 
 /** The same but for the firewall. */
 export function compareLinks(view: View, fragment: Fragment): Comparison {
-  if (fragment.kind === "pod") return compareFragment(view, fragment);
+  if (fragment.kind === "pod")
+    return async () => diffPod(fragment, await observePod(view.netlink, fragment));
   return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
 }
 
@@ -53,13 +39,13 @@ export function compareLinks(view: View, fragment: Fragment): Comparison {
  * programs. Throws `FIREWALL_FAILED`.
  */
 export async function fingerprint(
-  { iptables, firewall, sysctl }: View,
+  { firewall, sysctl }: View,
   fragments: readonly NetworkFragment[],
   signal: AbortSignal,
 ): Promise<string> {
   const keys = fragments.flatMap((fragment) => bridgeSettings(fragment).map(({ key }) => key));
   const settings = keys.map((key) => readOptional(sysctl, key) ?? "");
-  const rules = iptables === "off" ? "" : await firewallFingerprint(firewall, signal, iptables);
+  const rules = await firewall.fingerprint(signal);
   return [sysctl.read(ipForwardKey), ...settings, rules].join("\n");
 }
 
@@ -70,27 +56,36 @@ async function compareNetwork(
 ): Promise<Change[]> {
   const observed = await observeNetwork(view, fragment);
   const changes = diffNetwork(fragment, observed, view.hostSeed);
-  const context = firewallContext(view);
-  if (!fragment.firewall || context === undefined) {
-    const rules = firewallRemoval(
-      view,
-      ({ kind, key }) => kind === "network" && key === fragment.key,
-    );
-    return [...(await rules(signal)), ...changes];
-  }
-  const firewall = await observeFirewall(view.firewall, signal, context.configured);
   // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
-  return [...diffNetworkFirewall(fragment, firewall, context), ...changes];
+  return [...(await view.firewall.compareNetwork(fragment, signal)), ...changes];
+}
+
+async function comparePod(
+  view: View,
+  fragment: PodFragment,
+  signal: AbortSignal,
+): Promise<Change[]> {
+  const changes = diffPod(fragment, await observePod(view.netlink, fragment));
+  // Links before rules: what is published leads to a pod that can answer.
+  return fragment.published === undefined
+    ? changes
+    : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
 }
 
 /** What is left of a fragment. Parts that do not depend on each other, links first: that ends traffic. */
 export function compareRemoval(view: View, target: Fragment | FragmentKey): Comparison[] {
-  if (target.kind === "pod") return [() => comparePodRemoval(view, target)];
   const { key } = target;
+  if (target.kind === "pod") {
+    const links: Comparison = () => comparePodRemoval(view, target);
+    const published = "published" in target && target.published !== undefined;
+    const doomed = (owner: Owner): boolean => owner.kind === "pod" && owner.key === key;
+    const rules: Comparison = (signal) => view.firewall.compareRemoval(doomed, signal);
+    return published ? [links, rules] : [links];
+  }
   const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
   const links: Comparison = async () =>
     endLinks((await observeLinks(view.netlink)).filter((link) => link.alias === networkMark(key)));
-  return [links, firewallRemoval(view, doomed)];
+  return [links, (signal) => view.firewall.compareRemoval(doomed, signal)];
 }
 
 async function comparePodRemoval(view: View, target: PodFragment | FragmentKey): Promise<Change[]> {
@@ -112,7 +107,8 @@ export function compareDetached(
 export function compareKnown(view: View, known: Known): Comparison[] {
   const links: Comparison = async () =>
     sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
-  return [links, firewallRemoval(view, (owner) => isOrphan(owner, known))];
+  const doomed = (owner: Owner): boolean => isOrphan(owner, known);
+  return [links, (signal) => view.firewall.compareRemoval(doomed, signal)];
 }
 
 /** All that is ours, and what we changed of others'. */
@@ -128,42 +124,21 @@ export function compareDown(view: View): Comparison[] {
 }
 
 export interface HostFacts {
-  /** The variant of iptables that would be written now. */
-  readonly firewall: Variant | "off" | "ambiguous";
+  /** What rules would be written with now. */
+  readonly firewall: FirewallFacts;
   readonly ipForward: boolean;
   /** Whether frames between pods pass the FORWARD chain; undefined without br_netfilter. Never written by podnet. */
   readonly bridgeNfCallIptables: boolean | undefined;
 }
 
 export async function observeFacts(view: View, signal: AbortSignal): Promise<HostFacts> {
-  const context = firewallContext(view);
   const bridgeNf = readOptional(view.sysctl, "net.bridge.bridge-nf-call-iptables");
   return {
-    firewall:
-      context === undefined
-        ? "off"
-        : variantInUse(await observeFirewall(view.firewall, signal, context.configured), context),
+    firewall: await view.firewall.facts(signal),
     ipForward: view.sysctl.read(ipForwardKey) === "1",
     bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
   };
 }
-
-function firewallRemoval(view: View, doomed: (owner: Owner) => boolean): Comparison {
-  return async (signal) => {
-    const context = removalContext(view);
-    if (context === undefined) return [];
-    const firewall = await observeFirewall(view.firewall, signal, context.configured);
-    return diffFirewallRemoval(view.chain, firewall, context, doomed);
-  };
-}
-
-const firewallContext = ({ iptables, memory }: View): FirewallContext | undefined =>
-  iptables === "off" ? undefined : { configured: iptables, memory };
-
-/** Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells. */
-const removalContext = (view: View): FirewallContext | undefined =>
-  firewallContext(view) ??
-  (view.memory.value.chains.length === 0 ? undefined : { configured: "auto", memory: view.memory });
 
 /** A pod's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
 async function podLinks(

@@ -1,11 +1,9 @@
 import { settingsText } from "./change.ts";
 import { type Fragment, mark, type NetworkFragment, type PortDesired } from "./desired.ts";
 import { bridgeMac, ipForwardKey } from "./diff-network.ts";
-import { networkRules, sharedRules } from "./iptables/network-rules.ts";
-import { ruleText } from "./iptables/rule.ts";
 import { networkMark } from "./ownership.ts";
 
-/** What the host is to look like for a fragment, a line for each link, address, setting and rule. Pure. */
+/** What the host is to look like for a fragment, but for the rules: a line for each link, address and setting. Pure. */
 export function describeFragment(fragment: Fragment, hostSeed: string): string[] {
   return fragment.kind === "network"
     ? describeNetwork(fragment, hostSeed)
@@ -20,12 +18,10 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
     alias: networkMark(network.key),
     up: true,
   });
-  const rules = network.firewall ? [...networkRules(network), ...sharedRules(network.chain)] : [];
   return [
     `link ${network.bridge} bridge ${settings}`,
     ...network.gateways.map((prefix) => `address ${prefix} on ${network.bridge}`),
     ...(network.forward ? [`sysctl ${ipForwardKey} = 1`] : []),
-    ...rules.map((rule) => `iptables ${ruleText(rule)}`),
   ];
 }
 

@@ -65,7 +65,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       }));
     case "set-sysctl":
       return [{ subject: `sysctl ${change.key}`, found: change.from, wanted: change.to }];
-    case "firewall": {
+    case "iptables": {
       const subject = `iptables-${change.variant} ${change.table}`;
       return change.lines.map((line) => ruleDeviation(subject, line));
     }

@@ -10,7 +10,6 @@ import {
   compareKnown,
   compareRemoval,
   type Comparison,
-  configured,
   fingerprint,
   type HostFacts,
   observeFacts,
@@ -19,6 +18,7 @@ import {
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey, NetworkFragment } from "./desired.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
+import { IptablesDriver } from "./iptables/driver.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
@@ -102,7 +102,9 @@ class OpenHostNetwork implements HostNetwork {
   constructor(options: HostNetworkOptions) {
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
-    this.#view = { ...kernel, iptables, chain, hostSeed, memory };
+    const programs = kernel.iptables;
+    const firewall = new IptablesDriver({ configured: iptables, chain, memory, programs });
+    this.#view = { ...kernel, firewall, hostSeed, memory };
   }
 
   get remembered(): Remembered {
@@ -140,7 +142,7 @@ class OpenHostNetwork implements HostNetwork {
     return this.#queue.run(async () => {
       const fragment = now();
       if (fragment === undefined) return { found: [], healed: true, error: undefined };
-      return inspect(this.#view, configured(this.#view, fragment), options, signal);
+      return inspect(this.#view, fragment, options, signal);
     }, signal);
   }
 
@@ -153,7 +155,8 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   describe(fragment: Fragment): readonly string[] {
-    return describeFragment(configured(this.#view, fragment), this.#view.hostSeed);
+    const { hostSeed, firewall } = this.#view;
+    return [...describeFragment(fragment, hostSeed), ...firewall.describe(fragment)];
   }
 
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]> {

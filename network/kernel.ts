@@ -31,7 +31,7 @@ export interface HostSysctl {
 /** All of the kernel that this room sees and changes: the simulation (test/sim) gives another. */
 export interface HostKernel {
   readonly netlink: HostNetlink;
-  readonly firewall: IptablesPrograms;
+  readonly iptables: IptablesPrograms;
   readonly sysctl: HostSysctl;
   /** Identifies this boot of this network namespace: what is remembered under another is void. */
   readonly identity: string;
@@ -40,7 +40,7 @@ export interface HostKernel {
 /** The kernel itself, in the calling thread's network namespace. */
 export const openHostKernel = (): HostKernel => ({
   netlink: Rtnetlink.open(),
-  firewall: iptables,
+  iptables,
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),
 });

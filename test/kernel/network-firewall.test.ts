@@ -5,7 +5,7 @@ import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import type { Change } from "../../network/change.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
-import { diffFirewallRemoval, diffNetworkFirewall } from "../../network/diff-firewall.ts";
+import { diffFirewallRemoval, diffNetworkFirewall } from "../../network/iptables/diff-owners.ts";
 import { commitTable, observeFirewall } from "../../network/iptables/firewall.ts";
 import { type Variant, variants } from "../../network/iptables/variant.ts";
 import { iptables } from "../../network/iptables/programs.ts";
@@ -31,7 +31,7 @@ const memoryOf = (): Memory => new Memory(hostIdentity());
 
 async function commit(changes: readonly Change[], memory: Memory): Promise<void> {
   for (const change of changes) {
-    if (change.kind !== "firewall") continue;
+    if (change.kind !== "iptables") continue;
     if (change.makesChain) memory.rememberChain(change.variant, change.table, change.chain);
     await commitTable(iptables, change.variant, change, signal);
   }
@@ -97,7 +97,7 @@ for (const variant of variants) {
       await ownNetns();
       const first = await ensure(network(), variant);
       t.deepEqual(
-        first.map((change) => change.kind === "firewall" && `${change.variant} ${change.table}`),
+        first.map((change) => change.kind === "iptables" && `${change.variant} ${change.table}`),
         [`${variant} filter`, `${variant} nat`],
       );
       t.deepEqual(await ensure(network(), variant), []);
@@ -203,7 +203,7 @@ test.serial("The variant that others use is used", async (t) => {
   await seed("legacy", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.1.1.1/32 -j DROP\nCOMMIT\n");
   t.true(
     (await ensure(network(), "auto")).every(
-      (change) => change.kind === "firewall" && change.variant === "legacy",
+      (change) => change.kind === "iptables" && change.variant === "legacy",
     ),
   );
   t.is(await dump("nft"), "");

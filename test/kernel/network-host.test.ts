@@ -394,7 +394,7 @@ test.serial(
     const changes = await off.ensure(networkFragment(), signal);
     t.deepEqual(
       changes.map(({ kind }) => kind),
-      ["firewall", "firewall"],
+      ["iptables", "iptables"],
     );
     t.is(await rules(), before);
     t.deepEqual(off.remembered.chains, []);
@@ -589,12 +589,12 @@ test.serial("A commit that another program overtook is made once more", async (t
   await ownNetns();
   const kernel = openHostKernel();
   let refusals = 1;
-  const restore: typeof kernel.firewall.restore = (...args) => {
+  const restore: typeof kernel.iptables.restore = (...args) => {
     if (refusals-- > 0) throw new PodnetError("COMMAND_FAILED", "iptables-restore: line 2 failed");
-    return kernel.firewall.restore(...args);
+    return kernel.iptables.restore(...args);
   };
   await using host = reopen({
-    kernel: { ...kernel, firewall: { ...kernel.firewall, restore } },
+    kernel: { ...kernel, iptables: { ...kernel.iptables, restore } },
   });
   await host.ensure(networkFragment(), signal);
   t.deepEqual(await host.diff(networkFragment(), signal), []);
@@ -666,7 +666,7 @@ test.serial("A tap that goes while links are ended holds up none of the others",
   const sysctl = { read: readSysctl, write: writeSysctl };
   const kernel = {
     netlink,
-    firewall: iptables,
+    iptables,
     sysctl,
     identity: "here",
     memory: new Memory("here"),

@@ -300,7 +300,7 @@ for (const variant of ["nft", "legacy"] as const)
         { ...known, pods: new Set([podFragment(3).key]) },
         signal,
       );
-      t.is(changes.filter((change) => change.kind === "firewall").length, 2);
+      t.is(changes.filter((change) => change.kind === "iptables").length, 2);
       t.deepEqual(await site.host.diff(networkFragment(), signal), []);
     },
   );

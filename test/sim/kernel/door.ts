@@ -26,7 +26,7 @@ export const openDoor: Doorkeeper = {
 /** The fake as podnet's rooms see a kernel, with the errors they would get. */
 export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: string): HostKernel => ({
   netlink: netlinkDoor(fake, keeper),
-  firewall: iptablesDoor(fake, keeper),
+  iptables: iptablesDoor(fake, keeper),
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });

@@ -48,8 +48,8 @@ async function rules(subject: Subject): Promise<string[]> {
   const lines: string[] = [];
   const signal = AbortSignal.timeout(20_000);
   for (const variant of variants) {
-    const empty = variant === "legacy" && subject.firewall.legacyTables().trim() === "";
-    const tables = parseSave(empty ? "" : await subject.firewall.save(variant, signal));
+    const empty = variant === "legacy" && subject.iptables.legacyTables().trim() === "";
+    const tables = parseSave(empty ? "" : await subject.iptables.save(variant, signal));
     for (const table of [...tables.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
       for (const [chain, policy] of [...table.chains].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
         const held = table.rules.filter((rule) => rule.chain === chain);

@@ -16,7 +16,7 @@ import type { Operation } from "./sequence.ts";
 /** A kernel that sequences are carried out on: the real one of this namespace, or the fake. */
 export interface Subject {
   readonly netlink: HostNetlink;
-  readonly firewall: IptablesPrograms;
+  readonly iptables: IptablesPrograms;
   readonly sysctl: HostSysctl;
   openTap(name: IfName): Tap;
   // What podnet itself does not do, but others do to its links.
@@ -42,7 +42,7 @@ export async function realSubject(): Promise<Subject & Disposable> {
   await netlink.changeLink("lo", { up: true });
   return {
     netlink,
-    firewall: iptables,
+    iptables,
     sysctl: { read: readSysctl, write: writeSysctl },
     openTap: (name) => openTap(name),
     addVeth: async (name, mac, peer, peerMac) => {
@@ -129,7 +129,7 @@ export class Runner {
   }
 
   async #do(operation: Operation): Promise<unknown> {
-    const { netlink, firewall, sysctl } = this.#subject;
+    const { netlink, iptables, sysctl } = this.#subject;
     const subject = this.#subject;
     switch (operation.kind) {
       case "bridge": {
@@ -186,7 +186,7 @@ export class Runner {
         sysctl.write(operation.key, operation.value);
         return sysctl.read(operation.key);
       case "restore":
-        return firewall.restore(operation.variant, operation.input, AbortSignal.timeout(20_000));
+        return iptables.restore(operation.variant, operation.input, AbortSignal.timeout(20_000));
       default:
         return assertNever(operation);
     }

@@ -1,13 +1,13 @@
-import { isPodnetError, PodnetError } from "../core/errors.ts";
-import type { Change } from "./change.ts";
-import type { NetworkFragment } from "./desired.ts";
-import { diffFirewall, marksIn } from "./iptables/diff.ts";
-import type { ObservedFirewall } from "./iptables/firewall.ts";
-import { networkRules, sharedRules } from "./iptables/network-rules.ts";
-import { tableNames } from "./iptables/rule.ts";
-import { chooseVariant, type Variant, variants } from "./iptables/variant.ts";
-import type { Memory } from "./memory.ts";
-import { chainMark, networkMark, type Owner, parseOwner } from "./ownership.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import type { Change } from "../change.ts";
+import type { NetworkFragment } from "../desired.ts";
+import { diffFirewall, marksIn } from "./diff.ts";
+import type { ObservedFirewall } from "./firewall.ts";
+import { networkRules, sharedRules } from "./network-rules.ts";
+import { tableNames } from "./rule.ts";
+import { chooseVariant, type Variant, variants } from "./variant.ts";
+import type { Memory } from "../memory.ts";
+import { chainMark, networkMark, type Owner, parseOwner } from "../ownership.ts";
 
 export interface FirewallContext {
   readonly configured: "auto" | Variant;
@@ -37,7 +37,7 @@ export function diffNetworkFirewall(
   const other: Variant = variant === "nft" ? "legacy" : "nft";
   const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === desired.key;
   return [
-    ...edits.map((edit): Change => ({ kind: "firewall", variant, chain, ...edit })),
+    ...edits.map((edit): Change => ({ kind: "iptables", variant, chain, ...edit })),
     ...takeAway(other, chain, observed, context, doomed),
   ];
 }
@@ -99,7 +99,7 @@ function takeAway(
     owners: new Set(owners.filter(goes).map((owner) => owner.mark)),
     remembered: (table, name) => context.memory.madeChain(variant, table, name),
   });
-  return edits.map((edit) => ({ kind: "firewall", variant, chain, ...edit }));
+  return edits.map((edit) => ({ kind: "iptables", variant, chain, ...edit }));
 }
 
 function refuseIncompatible(variant: Variant, observed: ObservedFirewall): void {

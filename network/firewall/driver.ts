@@ -1,0 +1,31 @@
+import type { Change } from "../change.ts";
+import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
+import type { Variant } from "../iptables/variant.ts";
+import type { Owner } from "../ownership.ts";
+
+/**
+ * Who writes the host's rules. It looks and answers with changes, which `apply.ts` does; it changes nothing itself.
+ * Every method throws `FIREWALL_FAILED` when the rules cannot be read, and `CANCELLED`.
+ */
+export interface FirewallDriver {
+  /**
+   * The changes that give a network its rules, and take away those that an earlier configuration gave it; all of them
+   * when it is to have none. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`.
+   */
+  compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]>;
+  /**
+   * The changes that let what a pod has published be reached, all of it in one commit a table. Not asked about a pod
+   * that has never published anything. Throws as `compareNetwork`.
+   */
+  comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]>;
+  /** The changes that take away the doomed owners' rules, and with the last network what all of them share. */
+  compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
+  /** Text that is another one whenever a rule may have changed; cheap. */
+  fingerprint(signal: AbortSignal): Promise<string>;
+  facts(signal: AbortSignal): Promise<FirewallFacts>;
+  /** The rules a fragment is to have, as text, a line each. Looks at nothing. */
+  describe(fragment: Fragment): readonly string[];
+}
+
+/** What rules would be written with now. */
+export type FirewallFacts = Variant | "off" | "ambiguous";
