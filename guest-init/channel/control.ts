@@ -8,6 +8,7 @@ import { type ProcessEvent, parseProcessEvent } from "../protocol/process-messag
 import { parseNext, refusal } from "../protocol/replies.ts";
 import { abortError } from "../../core/aborting.ts";
 import { Flow, type FlowMode } from "./flow.ts";
+import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import { Link } from "./link.ts";
 import { PendingCommands, type Reply } from "./pending.ts";
@@ -48,16 +49,22 @@ export class Control {
   readonly #link: Link<CtlItem>;
   readonly #limits: ChannelLimits;
   readonly #listener: ControlListener;
-  readonly #pending = new PendingCommands();
+  readonly #pending: PendingCommands;
   readonly #flow = new Flow();
   #closed: PodnetError | undefined;
 
-  constructor(connection: UnixConnection, limits: ChannelLimits, listener: ControlListener) {
+  constructor(
+    connection: UnixConnection,
+    { limits, time }: { readonly limits: ChannelLimits; readonly time: GuestTime },
+    listener: ControlListener,
+  ) {
+    this.#pending = new PendingCommands(time);
     this.#limits = limits;
     this.#listener = listener;
     this.#link = new Link(connection, {
       name: "control channel",
       frameMs: limits.frameMs,
+      time,
       decoder: () => new CtlDecoder(limits.controlFrame),
       listener: {
         item: (item) => this.#guarded(() => this.#take(item)),

@@ -3,6 +3,7 @@ import { noBytes } from "../protocol/bytes.ts";
 import { abortError } from "../../core/aborting.ts";
 import { ExecQueue } from "./exec-queue.ts";
 import type { ExecEvent, ExecSession } from "./guest.ts";
+import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import type { Tty } from "./tty.ts";
 
@@ -28,6 +29,7 @@ export interface ProcessSessionOptions {
   readonly input: InputStyle;
   readonly tty: Tty;
   readonly limits: ChannelLimits;
+  readonly time: GuestTime;
   readonly signal: AbortSignal;
   /** Whether other sessions share the channel. */
   readonly othersLive: () => boolean;
@@ -64,7 +66,7 @@ export class ProcessSession implements ExecSession {
   #sinceSync = 0;
   #inputClosed = false;
   #stallTimer: NodeJS.Timeout | undefined;
-  #eofTimer: NodeJS.Timeout | undefined;
+  #eofTimer: Disposable | undefined;
 
   constructor(options: ProcessSessionOptions) {
     this.#options = options;
@@ -181,11 +183,11 @@ export class ProcessSession implements ExecSession {
 
   /** A guest that never ends the stream must not keep the exit from being told. */
   #awaitEof(code: number): void {
-    clearTimeout(this.#eofTimer);
-    this.#eofTimer = setTimeout(() => {
+    this.#eofTimer?.[Symbol.dispose]();
+    this.#eofTimer = this.#options.time.after(this.#options.limits.execEofMs, () => {
       if (this.#options.tty.held) this.#awaitEof(code);
       else this.#exit(code);
-    }, this.#options.limits.execEofMs);
+    });
   }
 
   #exit(code: number): void {
@@ -202,7 +204,7 @@ export class ProcessSession implements ExecSession {
 
   #over(reason?: PodnetError): void {
     this.#phase = { kind: "over", reason };
-    clearTimeout(this.#eofTimer);
+    this.#eofTimer?.[Symbol.dispose]();
     if (this.#stallTimer !== undefined) this.#release();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
     this.#options.tty.forget(this.stdio);

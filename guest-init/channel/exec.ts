@@ -12,6 +12,7 @@ import { abortError, abortable } from "../../core/aborting.ts";
 import type { CallOptions, Control } from "./control.ts";
 import { type InputStyle, ProcessSession } from "./exec-session.ts";
 import type { ExecRequest, ExecSession } from "./guest.ts";
+import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import type { Tty } from "./tty.ts";
 
@@ -20,13 +21,19 @@ export class Processes {
   readonly #control: Control;
   readonly #tty: Tty;
   readonly #limits: ChannelLimits;
+  readonly #time: GuestTime;
   readonly #sessions = new Map<string, ProcessSession>();
   readonly #never = new AbortController().signal;
 
-  constructor(control: Control, tty: Tty, limits: ChannelLimits) {
+  constructor(
+    control: Control,
+    tty: Tty,
+    { limits, time }: { readonly limits: ChannelLimits; readonly time: GuestTime },
+  ) {
     this.#control = control;
     this.#tty = tty;
     this.#limits = limits;
+    this.#time = time;
   }
 
   get size(): number {
@@ -92,6 +99,7 @@ export class Processes {
       input,
       tty: this.#tty,
       limits: this.#limits,
+      time: this.#time,
       signal,
       othersLive: () => this.#sessions.size > 1,
       resize: (row, column) =>

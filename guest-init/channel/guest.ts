@@ -1,4 +1,5 @@
 import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 
 /** Who is at the other end. */
@@ -79,6 +80,8 @@ export interface OpenGuestOptions {
   readonly wake?: Wake;
   /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */
   readonly extension?: boolean;
+  /** What the guest's deadlines are measured by; time of its own unless given. */
+  readonly time?: GuestTime;
   /** Deadlines and bounds that differ from `defaultLimits`. */
   readonly limits?: Partial<ChannelLimits>;
 }

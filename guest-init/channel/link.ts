@@ -3,6 +3,7 @@ import { cross } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { type UnixConnection, connectUnix } from "../../linux/unix-socket.ts";
 import { abortError } from "../../core/aborting.ts";
+import type { GuestTime } from "./guest-time.ts";
 
 /**
  * Connects to a socket that QEMU is about to make: while the path is missing or nobody listens, it
@@ -49,6 +50,7 @@ export interface LinkOptions<Item> {
   /** For messages: `control channel`. */
   readonly name: string;
   readonly frameMs: number;
+  readonly time: GuestTime;
   readonly decoder: () => Decoder<Item>;
   readonly listener: LinkListener<Item>;
 }
@@ -58,7 +60,7 @@ export class Link<Item> {
   readonly #connection: UnixConnection;
   readonly #options: LinkOptions<Item>;
   #decoder: Decoder<Item>;
-  #frameTimer: NodeJS.Timeout | undefined;
+  #frameTimer: Disposable | undefined;
   #closed = false;
   #drain = Promise.withResolvers<void>();
 
@@ -138,7 +140,7 @@ export class Link<Item> {
   }
 
   #startFrameTimer(): void {
-    this.#frameTimer ??= setTimeout(() => {
+    this.#frameTimer ??= this.#options.time.after(this.#options.frameMs, () => {
       const timer = this.#frameTimer;
       // The rest may lie in the socket, unread because this process was busy: look once more first.
       setImmediate(() => {
@@ -150,11 +152,11 @@ export class Link<Item> {
           ),
         );
       });
-    }, this.#options.frameMs);
+    });
   }
 
   #stopFrameTimer(): void {
-    clearTimeout(this.#frameTimer);
+    this.#frameTimer?.[Symbol.dispose]();
     this.#frameTimer = undefined;
   }
 

@@ -1,6 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { commandName } from "../protocol/codes.ts";
 import { abortError } from "../../core/aborting.ts";
+import type { GuestTime } from "./guest-time.ts";
 
 export interface Reply {
   readonly kind: "ack" | "error";
@@ -23,7 +24,12 @@ interface Entry {
 
 /** Commands that wait for their answers, oldest first: hyperstart's answers carry no ids. */
 export class PendingCommands {
+  readonly #time: GuestTime;
   #entries: Entry[] = [];
+
+  constructor(time: GuestTime) {
+    this.#time = time;
+  }
 
   get size(): number {
     return this.#entries.length;
@@ -31,29 +37,27 @@ export class PendingCommands {
 
   /** The answer to a command just queued. Rejects with `AGENT_TIMEOUT`, `CANCELLED`, or as `failAll` says. */
   add({ code, deadlineMs, signal, accepts }: Asked): Promise<Reply> {
-    const now = performance.now();
+    const now = this.#time.now();
     // A command's time begins when those before it have had theirs: the guest works in order.
     const dueAt = Math.max(now, this.#entries.at(-1)?.dueAt ?? 0) + deadlineMs;
     const { promise, resolve, reject } = Promise.withResolvers<Reply>();
     const giveUp = (error: PodnetError): void => entry.settle?.(error);
     const onAbort = (): void => giveUp(abortError(signal, commandName(code)));
-    const timer = setTimeout(
-      () =>
-        giveUp(
-          new PodnetError(
-            "AGENT_TIMEOUT",
-            `The guest did not answer ${commandName(code)} in ${Math.round(dueAt - now)} ms`,
-            { hint: "Look at the guest's console; its agent may hang" },
-          ),
+    const timer = this.#time.after(dueAt - now, () =>
+      giveUp(
+        new PodnetError(
+          "AGENT_TIMEOUT",
+          `The guest did not answer ${commandName(code)} in ${Math.round(dueAt - now)} ms`,
+          { hint: "Look at the guest's console; its agent may hang" },
         ),
-      dueAt - now,
+      ),
     );
     const entry: Entry = {
       accepts,
       dueAt,
       settle: (outcome) => {
         entry.settle = undefined;
-        clearTimeout(timer);
+        timer[Symbol.dispose]();
         signal.removeEventListener("abort", onAbort);
         if (outcome instanceof PodnetError) reject(outcome);
         else resolve(outcome);

@@ -18,6 +18,7 @@ import type {
   Wake,
 } from "./guest.ts";
 import { HyperstartDialect } from "./hyperstart.ts";
+import { GuestTime } from "./guest-time.ts";
 import { identify } from "./identify.ts";
 import { refusal } from "../protocol/replies.ts";
 import { type ChannelLimits, defaultLimits } from "./limits.ts";
@@ -61,18 +62,20 @@ export function openGuest(options: OpenGuestOptions): GuestSession {
 export class GuestSession implements Guest {
   readonly #options: OpenGuestOptions;
   readonly #limits: ChannelLimits;
+  readonly #time: GuestTime;
   readonly #readyListeners = new Set<(identity: GuestIdentity) => void>();
   readonly #closeListeners = new Set<(reason: Error) => void>();
   #state: State;
   /** Resolved at the next `up`, rejected at the end; made anew on leaving `up`. */
   #up = Promise.withResolvers<Up>();
-  #readyTimer: NodeJS.Timeout | undefined;
+  #readyTimer: Disposable | undefined;
   /** READYs since the guest was last up. */
   #restarts = 0;
 
   constructor(options: OpenGuestOptions) {
     this.#options = options;
     this.#limits = { ...defaultLimits, ...options.limits };
+    this.#time = options.time ?? new GuestTime();
     const stop = new AbortController();
     this.#state = { kind: "connecting", stop };
     this.#up.promise.catch(() => {});
@@ -151,14 +154,12 @@ export class GuestSession implements Guest {
   async #connect(signal: AbortSignal): Promise<void> {
     const { channelPath, ttyPath, reattach, wake } = this.#options;
     const { connectMs, readyMs } = this.#limits;
-    this.#readyTimer = setTimeout(
-      () =>
-        this.#end(
-          new PodnetError("AGENT_TIMEOUT", `The guest's agent was not ready in ${readyMs} ms`, {
-            hint: readyHint,
-          }),
-        ),
-      readyMs,
+    this.#readyTimer = this.#time.after(readyMs, () =>
+      this.#end(
+        new PodnetError("AGENT_TIMEOUT", `The guest's agent was not ready in ${readyMs} ms`, {
+          hint: readyHint,
+        }),
+      ),
     );
     // The tty first: once the control channel is connected, READY may come and sessions begin.
     const tty = await connectWhenThere(ttyPath, connectMs, signal);
@@ -199,18 +200,24 @@ export class GuestSession implements Guest {
 
   #wire(controlSocket: UnixConnection, ttySocket: UnixConnection): Wires {
     const limits = this.#limits;
+    const time = this.#time;
     const tty = new Tty(ttySocket, {
       limits,
+      time,
       // An earlier daemon's processes may still use its numbers.
       firstStream: this.#options.reattach ? BigInt(Date.now()) * 1024n : 1n,
       onClose: (reason) => this.#end(reason),
     });
-    const control = new Control(controlSocket, limits, {
-      ready: () => this.#onReadyFrame(),
-      processEvent: (event) => processes.finished(event),
-      closed: (reason) => this.#end(reason),
-    });
-    const processes = new Processes(control, tty, limits);
+    const control = new Control(
+      controlSocket,
+      { limits, time },
+      {
+        ready: () => this.#onReadyFrame(),
+        processEvent: (event) => processes.finished(event),
+        closed: (reason) => this.#end(reason),
+      },
+    );
+    const processes = new Processes(control, tty, { limits, time });
     return { control, tty, processes };
   }
 
@@ -262,7 +269,7 @@ export class GuestSession implements Guest {
   }
 
   #rise(wires: Wires, identity: GuestIdentity, booted: boolean): void {
-    clearTimeout(this.#readyTimer);
+    this.#readyTimer?.[Symbol.dispose]();
     this.#restarts = 0;
     const ours = identity.extension !== undefined;
     wires.control.setFlow(ours ? "free" : "next");
@@ -289,7 +296,7 @@ export class GuestSession implements Guest {
     if (state.kind === "closed") return;
     const wires = this.#wires();
     this.#state = { kind: "closed", reason };
-    clearTimeout(this.#readyTimer);
+    this.#readyTimer?.[Symbol.dispose]();
     if (state.kind === "connecting" || state.kind === "identifying") state.stop.abort(reason);
     if (state.kind === "up") state.life.abort(reason);
     wires?.control.abandon(reason);

@@ -2,6 +2,7 @@ import type { PodnetError } from "../../core/errors.ts";
 import type { UnixConnection } from "../../linux/unix-socket.ts";
 import { malformed } from "../protocol/fields.ts";
 import { TtyDecoder, type TtyItem, encodeTtyFrame } from "../protocol/tty-frame.ts";
+import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import { Link } from "./link.ts";
 
@@ -22,6 +23,7 @@ export class Tty {
     connection: UnixConnection,
     options: {
       readonly limits: ChannelLimits;
+      readonly time: GuestTime;
       readonly firstStream: bigint;
       readonly onClose: (reason: PodnetError) => void;
     },
@@ -30,6 +32,7 @@ export class Tty {
     this.#link = new Link(connection, {
       name: "tty channel",
       frameMs: options.limits.frameMs,
+      time: options.time,
       decoder: () => new TtyDecoder(),
       listener: {
         item: (item) => this.#take(item, options.onClose),
