@@ -14,6 +14,8 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   ADDRESS_NOT_ALLOCATED: Code.FailedPrecondition,
   POOL_EXHAUSTED: Code.ResourceExhausted,
   NAME_IN_USE: Code.AlreadyExists,
+  PORT_IN_USE: Code.AlreadyExists,
+  PORTS_EXHAUSTED: Code.ResourceExhausted,
   MAC_INVALID: Code.InvalidArgument,
   MAC_IN_USE: Code.AlreadyExists,
   MTU_OUT_OF_RANGE: Code.InvalidArgument,

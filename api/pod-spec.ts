@@ -14,6 +14,19 @@ export interface PodSpec {
   /** Undefined inherits the host's servers, without those on loopback. */
   readonly dns?: DnsSpec;
   readonly routes: readonly RouteSpec[];
+  /** Absent in specs of an earlier podnetd, and where none are published. */
+  readonly ports?: readonly PortSpec[];
+}
+
+/** Ports of the pod that can be reached at the host, `count` of them one after the other. */
+export interface PortSpec {
+  /** Undefined: 127.0.0.1 and ::1. `*`: every address of both families; 0.0.0.0 or ::: every one of a family. */
+  readonly hostIp?: Ip | "*";
+  /** 0: podnet chooses. */
+  readonly hostPort: number;
+  readonly podPort: number;
+  readonly count: number;
+  readonly protocol: "tcp" | "udp" | "sctp";
 }
 
 export interface BootSpec {

@@ -6,6 +6,7 @@ import type { BootSpec, PodSpec } from "./pod-spec.ts";
 import { checkCount, invalid } from "./fields.ts";
 import { validateDns } from "./validate-dns.ts";
 import { validateInterfaces } from "./validate-interfaces.ts";
+import { validatePorts } from "./validate-ports.ts";
 import { validateRoutes } from "./validate-routes.ts";
 
 /** What the node fills in where a request says nothing. */
@@ -68,6 +69,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
   const interfaces = validateInterfaces(spec?.interfaces ?? [], defaults.network);
   const name = spec?.name ?? "";
   const hostname = spec?.hostname ?? "";
+  const ports = validatePorts(spec?.ports ?? []);
   return {
     ...(name === "" ? {} : { name: parsePodName(name) }),
     labels: validateLabels(spec?.labels ?? {}),
@@ -77,6 +79,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     ...(hostname === "" ? {} : { hostname: parseHostname(hostname) }),
     ...(spec?.dns === undefined ? {} : { dns: validateDns(spec.dns) }),
     routes: validateRoutes(spec?.routes ?? [], interfaces),
+    ...(ports.length === 0 ? {} : { ports }),
   };
 }
 

@@ -31,6 +31,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   ADDRESS_IN_USE: exitCodes.conflict,
   ADDRESS_RESERVED: exitCodes.conflict,
   NAME_IN_USE: exitCodes.conflict,
+  PORT_IN_USE: exitCodes.conflict,
   MAC_IN_USE: exitCodes.conflict,
   REQUEST_CONFLICT: exitCodes.conflict,
   WRONG_STATE: exitCodes.conflict,

@@ -15,6 +15,8 @@ export const errorCodes = [
   "ADDRESS_NOT_ALLOCATED",
   "POOL_EXHAUSTED",
   "NAME_IN_USE",
+  "PORT_IN_USE",
+  "PORTS_EXHAUSTED",
   "MAC_INVALID",
   "MAC_IN_USE",
   "MTU_OUT_OF_RANGE",

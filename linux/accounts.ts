@@ -17,3 +17,14 @@ export function findId(text: string, name: string): number | undefined {
   const id = line?.split(":")[2];
   return id !== undefined && isNumber(id) ? Number(id) : undefined;
 }
+
+/** Name of a user, from /etc/passwd; undefined when it has none. */
+export const userName = (uid: number): string | undefined =>
+  findName(readFileSync("/etc/passwd", "utf8"), uid);
+
+/** The first name that has this number as its third field in such a file. */
+export const findName = (text: string, id: number): string | undefined =>
+  text
+    .split("\n")
+    .map((line) => line.split(":"))
+    .find(([name, , number]) => name !== "" && number === String(id))?.[0];

@@ -1,11 +1,12 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("text", async () => {
-  const [{ addressTexts }, { text }, { hostFiles }, { images }] = await Promise.all([
+  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
     import("./targets/host-files.ts"),
     import("./targets/images.ts"),
+    import("./targets/ports.ts"),
   ]);
-  return [...addressTexts, ...text, ...hostFiles, images];
+  return [...addressTexts, ...text, ...hostFiles, images, ports];
 });

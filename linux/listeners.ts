@@ -1,0 +1,98 @@
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { type Ip, ipFromBytes } from "../core/address.ts";
+import { userName } from "./accounts.ts";
+
+export type SocketProtocol = "tcp" | "udp";
+
+/** A socket bound to a port of the host. */
+export interface BoundSocket {
+  readonly protocol: SocketProtocol;
+  readonly address: Ip;
+  readonly port: number;
+  /** Takes connections, or datagrams of anybody. */
+  readonly listens: boolean;
+  readonly uid: number;
+  /** 0 when nobody has it any more. */
+  readonly inode: string;
+}
+
+// include/net/tcp_states.h
+const TCP_LISTEN = 0x0a;
+const TCP_CLOSE = 0x07;
+
+/** Reads /proc/net/{tcp,udp}{,6} (proc(5)); lines that are none of theirs are passed over. */
+export function parseBoundSockets(text: string, protocol: SocketProtocol): BoundSocket[] {
+  return text.split("\n").flatMap((line) => {
+    const fields = line.trim().split(/ +/);
+    const [, local = "", , state = "", , , , uid = "", , inode = ""] = fields;
+    const match = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local);
+    if (match === null || !/^[0-9A-F]{2}$/.test(state)) return [];
+    if (!/^\d{1,10}$/.test(uid) || !/^\d{1,20}$/.test(inode)) return [];
+    const [, address = "", port = ""] = match;
+    const listening = Number.parseInt(state, 16) === (protocol === "tcp" ? TCP_LISTEN : TCP_CLOSE);
+    return {
+      protocol,
+      address: addressOf(address),
+      port: Number.parseInt(port, 16),
+      listens: listening,
+      uid: Number(uid),
+      inode,
+    };
+  });
+}
+
+/** The kernel prints each 32-bit word of an address as the number it is to the CPU: little-endian on all of ours. */
+function addressOf(hex: string): Ip {
+  const bytes = Buffer.from(hex, "hex");
+  for (let at = 0; at < bytes.length; at += 4) bytes.subarray(at, at + 4).reverse();
+  return ipFromBytes(bytes);
+}
+
+/** Every socket of these protocols in the network namespace of this process's main thread. */
+export function boundSockets(protocols: readonly SocketProtocol[]): BoundSocket[] {
+  return protocols.flatMap((protocol) =>
+    ["", "6"].flatMap((family) =>
+      parseBoundSockets(read(`/proc/net/${protocol}${family}`), protocol),
+    ),
+  );
+}
+
+/** Empty where the kernel has no such file: without IPv6. */
+function read(path: string): string {
+  try {
+    return readFileSync(path, "latin1");
+  } catch {
+    return "";
+  }
+}
+
+/**
+ * Whom a socket belongs to, for people: `nginx (pid 812)`, or its user where the program is not ours to see.
+ * Reads /proc/PID/fd of every process.
+ */
+export function holderOf({ inode, uid }: Pick<BoundSocket, "inode" | "uid">): string {
+  if (inode === "0") return "a connection that has just ended";
+  const wanted = `socket:[${inode}]`;
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    if (!descriptorsOf(pid).some((fd) => linkAt(`/proc/${pid}/fd/${fd}`) === wanted)) continue;
+    return `${read(`/proc/${pid}/comm`).trim() || "a program"} (pid ${pid})`;
+  }
+  return `a program of ${userName(uid) ?? `user ${uid}`}`;
+}
+
+/** None when the process has ended, or is not ours to look into. */
+function descriptorsOf(pid: string): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/fd`);
+  } catch {
+    return [];
+  }
+}
+
+function linkAt(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
+}
