@@ -107,6 +107,11 @@ export class Rtnetlink implements Disposable {
     return this.run(link.changeLink(which, change));
   }
 
+  /** Changes settings of a bridge. */
+  changeBridge(which: link.LinkRef, settings: BridgeSettings): Promise<void> {
+    return this.run(link.changeBridge(which, settings));
+  }
+
   /** Changes settings a link has as a port of its bridge. */
   changeBridgePort(which: link.LinkRef, settings: BridgePortSettings): Promise<void> {
     return this.run(link.changeBridgePort(which, settings));

@@ -85,9 +85,10 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     for (const { key, value } of settings) writeOptional(sysctl, key, value);
   },
 
-  async "set-link"({ name, set }, { netlink }) {
+  async "set-link"({ name, set: { vlanFiltering, ...set } }, { netlink }) {
     const { index } = await requireLink(netlink, name);
-    await netlink.changeLink(index, set);
+    if (vlanFiltering !== undefined) await netlink.changeBridge(index, { vlanFiltering });
+    if (Object.keys(set).length > 0) await netlink.changeLink(index, set);
   },
 
   async "set-adopted"({ name, up }, { netlink, memory }) {
@@ -108,6 +109,11 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "add-address"({ link, prefix }, { netlink }) {
     const { index } = await requireLink(netlink, link);
     await netlink.addAddress(index, prefix, { noDad: true });
+  },
+
+  async "remove-address"({ link, prefix }, { netlink }) {
+    const bridge = await netlink.link(link);
+    if (bridge !== undefined) await netlink.deleteAddress(bridge.index, prefix);
   },
 
   async "attach-port"({ link, bridge, isolated }, { netlink, sysctl }) {

@@ -12,6 +12,8 @@ export interface LinkSettings {
   readonly mtu?: number;
   readonly mac?: Mac;
   readonly up?: boolean;
+  /** Of a bridge. */
+  readonly vlanFiltering?: boolean;
 }
 
 /** A key below /proc/sys and what it is to be. */
@@ -37,6 +39,8 @@ export type Change =
   /** Makes somebody else's bridge keep the MAC it has. Nothing that shows is changed, so nothing is put back. */
   | { readonly kind: "pin-mac"; readonly name: IfName; readonly mac: Mac }
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
+  /** Absent is success. */
+  | { readonly kind: "remove-address"; readonly link: IfName; readonly prefix: IpPrefix }
   /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
   | {
       readonly kind: "attach-port";
@@ -83,6 +87,8 @@ export function changeText(change: Change): string[] {
       return [`link ~ ${change.name} keeps mac ${change.mac} (not ours)`];
     case "add-address":
       return [`address + ${change.prefix} on ${change.link}`];
+    case "remove-address":
+      return [`address - ${change.prefix} on ${change.link}`];
     case "attach-port":
       return [
         `port + ${change.link} on ${change.bridge}${change.isolated ? " isolated" : ""}, then up`,
@@ -113,6 +119,7 @@ export function settingsText(set: LinkSettings): string {
     set.mtu === undefined ? [] : ["mtu", `${set.mtu}`],
     set.group === undefined ? [] : ["group", `${set.group}`],
     set.alias === undefined ? [] : ["alias", set.alias],
+    set.vlanFiltering === undefined ? [] : ["vlan_filtering", set.vlanFiltering ? "on" : "off"],
     set.up === undefined ? [] : [set.up ? "up" : "down"],
   ];
   return words.flat().join(" ");

@@ -16,6 +16,7 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
     mtu: network.mtu,
     group: mark.linkGroup,
     alias: networkMark(network.key),
+    ...(network.vlanFiltering === true ? { vlanFiltering: true } : {}),
     up: true,
   });
   return [

@@ -30,6 +30,12 @@ export interface NetworkFragment {
   readonly forward: boolean;
   /** Pods of this network cannot reach each other, by way of the gateway neither. False unless given. */
   readonly isolated?: boolean;
+  /** The bridge filters VLANs. False unless given. */
+  readonly vlanFiltering?: boolean;
+  /** Its subnets may be those of another link of the host. False unless given. */
+  readonly mayOverlap?: boolean;
+  /** Gateways it had before, which go from a bridge of ours. */
+  readonly retired?: readonly IpPrefix[];
 }
 
 /** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */

@@ -45,6 +45,8 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       const found = index === undefined || held.length === 0 ? absent : held.join(", ");
       return [{ subject: `address of ${name}`, found, wanted: prefix }];
     }
+    case "remove-address":
+      return [{ subject: `address of ${change.link}`, found: change.prefix, wanted: absent }];
     case "attach-port": {
       const { master = 0 } = link(change.link) ?? {};
       const found = sight.links.find((each) => each.index === master)?.name ?? "on no bridge";
@@ -77,6 +79,11 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
   }
 }
 
+const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
+  up: "state",
+  vlanFiltering: "vlan_filtering",
+};
+
 function settingDeviations(
   name: IfName,
   set: LinkSettings,
@@ -87,7 +94,7 @@ function settingDeviations(
     return typeof value === "boolean" ? (value ? "up" : "down") : String(value);
   };
   return (Object.keys(set) as (keyof LinkSettings)[]).map((setting) => ({
-    subject: `link ${name} ${setting === "up" ? "state" : setting}`,
+    subject: `link ${name} ${subjects[setting] ?? setting}`,
     found: say(found?.[setting]),
     wanted: say(set[setting]),
   }));

@@ -48,7 +48,8 @@ export function diffNetwork(
     const mac = bridgeMac(hostSeed, name);
     changes.push({ kind: "create-bridge", name, mac, mtu, alias, settings });
     changes.push(...missingAddresses(desired, observed));
-    changes.push({ kind: "set-link", name, set: { up: true } });
+    const filtering = desired.vlanFiltering === true ? { vlanFiltering: true } : {};
+    changes.push({ kind: "set-link", name, set: { ...filtering, up: true } });
   } else if (bridge.alias === alias || isUnfinished(bridge, hostSeed)) {
     changes.push(...repairOurs(desired, observed, bridge, hostSeed));
   } else {
@@ -89,6 +90,9 @@ function repairOurs(
     ...(bridge.mac === mac ? {} : { mac }),
     ...(bridge.mtu === desired.mtu ? {} : { mtu: desired.mtu }),
     ...(bridge.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+    ...((bridge.vlanFiltering ?? false) === (desired.vlanFiltering ?? false)
+      ? {}
+      : { vlanFiltering: desired.vlanFiltering ?? false }),
   };
   const changes: Change[] = [];
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name: bridge.name, set });
@@ -97,10 +101,23 @@ function repairOurs(
     if (from !== undefined && from !== value)
       changes.push({ kind: "set-sysctl", key, from, to: value });
   }
+  // Before others come: with an IPv4 address go those of its subnet that came after it.
+  changes.push(...retiredAddresses(desired, observed, bridge));
   changes.push(...missingAddresses(desired, observed));
   if (!bridge.up) changes.push({ kind: "set-link", name: bridge.name, set: { up: true } });
   return changes;
 }
+
+const retiredAddresses = (
+  { retired = [] }: NetworkFragment,
+  { addresses }: ObservedNetwork,
+  bridge: ObservedLink,
+): Change[] =>
+  retired
+    .filter((prefix) =>
+      addresses.some((held) => held.link === bridge.index && held.prefix === prefix),
+    )
+    .map((prefix) => ({ kind: "remove-address", link: bridge.name, prefix }));
 
 function missingAddresses(desired: NetworkFragment, observed: ObservedNetwork): Change[] {
   const held = new Set(
@@ -120,6 +137,8 @@ function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: Obse
     throw conflict(bridge.name, `it belongs to podnet's ${owner.kind} "${owner.key}"`);
   if (bridge.kind !== "bridge")
     throw conflict(bridge.name, `it is a ${bridge.kind ?? "hardware"} link, not a bridge`);
+  if (desired.vlanFiltering === true && bridge.vlanFiltering !== true)
+    throw conflict(bridge.name, "it does not filter VLANs");
   const held = observed.addresses
     .filter((address) => address.link === bridge.index)
     .map((address) => address.prefix);
@@ -139,6 +158,7 @@ function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: Obse
 
 /** A new bridge whose subnet is that of a link the host already has would cut the host off from it. */
 function refuseOverlap(desired: NetworkFragment, observed: ObservedNetwork): void {
+  if (desired.mayOverlap === true) return;
   for (const gateway of desired.gateways)
     for (const { link, prefix } of observed.addresses)
       if (overlaps(networkOf(gateway), networkOf(prefix))) {

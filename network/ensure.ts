@@ -23,6 +23,7 @@ import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
 import { observeLink, observePorts } from "./observe.ts";
+import { observeOverlaps, type Overlap } from "./overlap.ts";
 import { SerialQueue } from "./queue.ts";
 import type { Known } from "./sweep.ts";
 
@@ -82,6 +83,8 @@ export interface HostNetwork extends AsyncDisposable {
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes away all that is ours and puts back what we changed of others'. */
   down(signal: AbortSignal): Promise<readonly Change[]>;
+  /** What of the host shares addresses with a network that is to be made. */
+  overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
   /** Ports the bridge has now, for `checkPortRoom`; 0 when there is no such link. */
   observePortCount(bridge: IfName): Promise<number>;
   /** What matters about the host beside our own, for `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
@@ -165,6 +168,10 @@ class OpenHostNetwork implements HostNetwork {
 
   down(signal: AbortSignal): Promise<readonly Change[]> {
     return this.#takeAway(compareDown(this.#view), signal);
+  }
+
+  overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]> {
+    return observeOverlaps(this.#view.netlink, fragment);
   }
 
   async observePortCount(bridge: IfName): Promise<number> {

@@ -11,6 +11,7 @@ export type HostNetlink = Pick<
   | "link"
   | "addBridge"
   | "changeLink"
+  | "changeBridge"
   | "changeBridgePort"
   | "leaveBridge"
   | "setGroup"
@@ -18,6 +19,8 @@ export type HostNetlink = Pick<
   | "deleteGroup"
   | "addresses"
   | "addAddress"
+  | "deleteAddress"
+  | "routes"
   | "deleteNeighbour"
   | "close"
 >;

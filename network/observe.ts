@@ -18,6 +18,7 @@ const observedLink = (link: Link): ObservedLink => ({
   up: link.up,
   mac: link.mac,
   master: link.master ?? 0,
+  vlanFiltering: link.bridge?.vlanFiltering,
   isolated: link.port?.isolated,
 });
 

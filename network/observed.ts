@@ -14,6 +14,8 @@ export interface ObservedLink {
   readonly mac: Mac | undefined;
   /** Index of the bridge it is a port of; 0 for none. */
   readonly master: number;
+  /** Of a bridge; undefined of others. */
+  readonly vlanFiltering: boolean | undefined;
   /** As a bridge port; undefined when it is none. */
   readonly isolated: boolean | undefined;
 }

@@ -175,6 +175,20 @@ export function changeBridgePort(link: LinkRef, settings: BridgePortSettings): R
   };
 }
 
+/** Changes settings of a bridge; what is absent stays as it is. */
+export function changeBridge(link: LinkRef, settings: BridgeSettings): Request {
+  const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
+    info.attributeText(IFLA_INFO_KIND, "bridge");
+    info.nested(IFLA_INFO_DATA, (data) => writeBridge(data, settings));
+  });
+  return {
+    type: RTM_NEWLINK,
+    flags: 0,
+    payload: writer.finish(),
+    what: `Cannot set the bridge settings of ${label(link)}`,
+  };
+}
+
 /** Ends a link. `ENODEV` when there is none. */
 export const deleteLink = (link: LinkRef): Request => ({
   type: RTM_DELLINK,

@@ -23,6 +23,7 @@ const link = (name: string, more: Partial<ObservedLink> = {}): ObservedLink => (
   up: true,
   mac: "52:54:00:00:00:07" as Mac,
   master: 0,
+  vlanFiltering: undefined,
   isolated: undefined,
   ...more,
 });
@@ -140,6 +141,7 @@ test("A port is marked, cleared of its address's past and comes up last; when it
     mtu: 1400,
     master: 7,
     up: true,
+    vlanFiltering: undefined,
     isolated: true,
   };
   t.deepEqual(diffPod(pod, new Map([bridge, ["tap2" as IfName, attached]])), []);
@@ -220,4 +222,47 @@ test("Room for ports is refused before it is over", (t) => {
       "BRIDGE_FULL",
     ),
   );
+});
+
+test("a bridge is made to filter VLANs, and ours stops when it is not to any more", (t) => {
+  const filtering = networkFragment({ vlanFiltering: true, firewall: false, forward: false });
+  t.true(
+    changesText(diffNetwork(filtering, observed(), "seed")).includes(
+      "link ~ hyper0 vlan_filtering on up",
+    ),
+  );
+  const held = { addresses: [at("192.168.123.1/24")], ipForward: "1" };
+  const plain = observed({ bridge: { ...ours, vlanFiltering: false }, ...held });
+  const set = observed({ bridge: { ...ours, vlanFiltering: true }, ...held });
+  t.deepEqual(changesText(diffNetwork(filtering, plain, "seed")), [
+    "link ~ hyper0 vlan_filtering on",
+  ]);
+  t.deepEqual(diffNetwork(filtering, set, "seed"), []);
+  t.deepEqual(text(set), ["link ~ hyper0 vlan_filtering off"]);
+  const others = link("hyper0", { vlanFiltering: false });
+  t.throws(() => diffNetwork(filtering, observed({ bridge: others, ...held }), "seed"), {
+    message: /does not filter VLANs/,
+  });
+});
+
+test("a gateway of before leaves a bridge of ours before its successor comes; others' addresses stay", (t) => {
+  const state = observed({
+    bridge: ours,
+    addresses: [at("192.168.123.254/24"), at("192.168.123.77/24")],
+  });
+  const retired = ["192.168.123.254/24", "10.9.9.1/24"] as IpPrefix[];
+  t.deepEqual(changesText(diffNetwork(networkFragment({ retired }), state, "seed")), [
+    "address - 192.168.123.254/24 on hyper0",
+    "address + 192.168.123.1/24 on hyper0",
+  ]);
+  t.deepEqual(text(state), ["address + 192.168.123.1/24 on hyper0"]);
+});
+
+test("overlaps are refused unless they were allowed", (t) => {
+  const state = observed({
+    addresses: [at("192.168.0.1/16", 3)],
+    linkNames: new Map([[3, "eth0"]]),
+  });
+  t.throws(() => text(state), { message: /overlaps 192.168.0.1\/16, which "eth0" has/ });
+  t.notThrows(() => diffNetwork(networkFragment({ mayOverlap: true }), state, "seed"));
 });

@@ -77,6 +77,8 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
     },
     changeLink: (which, change) =>
       ask(`set ${Object.keys(change).join(" ")} of ${which}`, () => links.change(which, change)),
+    changeBridge: (which, { vlanFiltering }) =>
+      ask(`set bridge ${which}`, () => links.filterVlans(which, vlanFiltering === true)),
     changeBridgePort: (which, { isolated }) =>
       ask(`set port ${which}`, () => links.isolate(which, isolated === true)),
     leaveBridge: (which) => remove(`detach ${which}`, () => links.change(which, { master: 0 })),
@@ -94,6 +96,10 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       ),
     addAddress: (index, prefix) =>
       ask(`add ${prefix} to ${index}`, () => fake.addAddress(index, prefix)),
+    deleteAddress: (index, prefix) =>
+      remove(`remove ${prefix} of ${index}`, () => fake.deleteAddress(index, prefix)),
+    // Those that come with addresses: there are no others here, and whoever looks for them looks at addresses too.
+    routes: () => ask("list routes", () => []),
     deleteNeighbour: (index, ip) =>
       remove(`forget ${ip} of ${index}`, () => fake.deleteNeighbour(index, ip)),
     close: () => {},

@@ -28,6 +28,7 @@ export interface FakeLink {
   /** Index of its bridge; 0 for none. */
   master: number;
   isolated: boolean;
+  vlanFiltering: boolean;
   /** Index of a veth's other end. */
   peer: number;
   addresses: FakeAddress[];
@@ -163,6 +164,13 @@ export class FakeLinks {
     this.#tell(link, false);
   }
 
+  filterVlans(which: LinkRef, on: boolean): void {
+    const link = this.get(which);
+    refuseIf(link.kind !== "bridge", "EOPNOTSUPP");
+    link.vlanFiltering = on;
+    this.#tell(link, false);
+  }
+
   delete(which: LinkRef): void {
     const link = this.get(which);
     refuseIf(link.kind === undefined, "EOPNOTSUPP");
@@ -200,6 +208,7 @@ export class FakeLinks {
       altNames: [],
       ...(link.alias === undefined ? {} : { alias: link.alias }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
+      ...(link.kind === "bridge" ? { bridge: { vlanFiltering: link.vlanFiltering } } : {}),
       ...(link.master === 0 ? {} : { master: link.master, port: { isolated: link.isolated } }),
     };
   }
@@ -218,6 +227,7 @@ export class FakeLinks {
       alias: undefined,
       master: 0,
       isolated: false,
+      vlanFiltering: false,
       peer: 0,
       addresses: [],
       neighbours: new Map(),
