@@ -41,11 +41,15 @@ export function parseBoundSockets(text: string, protocol: SocketProtocol): Bound
   });
 }
 
-/** The kernel prints each 32-bit word of an address as the number it is to the CPU: little-endian on all of ours. */
+/**
+ * The kernel prints each 32-bit word of an address as the number it is to the CPU: little-endian on all of ours. An IPv4
+ * address that an IPv6 socket has is that address.
+ */
 function addressOf(hex: string): Ip {
   const bytes = Buffer.from(hex, "hex");
   for (let at = 0; at < bytes.length; at += 4) bytes.subarray(at, at + 4).reverse();
-  return ipFromBytes(bytes);
+  const mapped = bytes.length === 16 && bytes.toString("hex", 0, 12) === `${"0".repeat(20)}ffff`;
+  return ipFromBytes(mapped ? bytes.subarray(12) : bytes);
 }
 
 /** Every socket of these protocols in the network namespace of this process's main thread. */

@@ -53,6 +53,8 @@ export interface Config {
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
   readonly tcp: TcpConfig | undefined;
   readonly access: AccessConfig;
+  /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
+  readonly publishPorts: PortRange | undefined;
   /** Where files lie that callers below admin may name. */
   readonly imagePaths: readonly string[];
   readonly limits: ApiLimits;
@@ -188,7 +190,12 @@ function usualImagePaths(merged: Layer): readonly string[] {
 }
 
 /** The settings as the schema types them; what may be left out without a default is optional. */
-type Values = Omit<z.infer<typeof configSchema>, "socket_group" | "tcp" | "qemu"> & {
+type Values = Omit<
+  z.infer<typeof configSchema>,
+  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network"
+  readonly publish_ports?: string;
+> & {
+  readonly network: NetworkValues;
   readonly socket_group?: string;
   readonly tcp?: Partial<z.infer<typeof configSchema>["tcp"]>;
   readonly qemu: Partial<Pick<z.infer<typeof configSchema>["qemu"], "path">> &
@@ -233,6 +240,10 @@ function build(merged: Layer): Config {
     imagePaths: values.access.image_paths,
     limits: limitsConfig(values.limits),
     network: networkConfig(values, read),
+    publishPorts:
+      values.publish_ports === undefined
+        ? undefined
+        : read("publish_ports", values.publish_ports, parsePortRange),
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,

@@ -76,6 +76,11 @@ export const configSchema = z.strictObject({
       .describe("Shut each QEMU in: a user, namespaces and a root of its own, and limits"),
     uids: z.string().describe("Users machines run as, each as another one: FIRST-LAST"),
     memory_overhead_mib: count(32, 1024 * 1024).describe(
+  publish_ports: z
+    .string()
+    .describe(
+      "Host ports podnet chooses from, FIRST-LAST; the kernel's own range for outgoing connections when not given",
+    ),
       "Memory QEMU may use beside its guest's, MiB",
     ),
     pids: count(8, 100_000).describe("Threads QEMU may have beside one for each vCPU"),

@@ -14,6 +14,7 @@ import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import { usersLeft } from "../../hypervisor/jail/cgroup.ts";
 import { freeUid } from "../../hypervisor/jail/uids.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
+import { gatherPorts } from "./gather-ports.ts";
 import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
 import type { Config, NetworkConfig } from "../config/config.ts";
 import { readHostDns } from "../host-dns.ts";
@@ -65,6 +66,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
       imagesWithin,
     }),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
+    ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(config.network),
     driver: world.driver,

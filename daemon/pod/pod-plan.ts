@@ -1,3 +1,4 @@
+import type { PortSpec } from "../../api/pod-spec.ts";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
@@ -23,6 +24,8 @@ export interface PodPlan {
   readonly interfaces: readonly InterfacePlan[];
   /** The pod's part of the host's network. */
   readonly ports: PodFragment;
+  /** Its published ports, in the order of the spec's. Absent when there are none, and in plans of an earlier podnetd. */
+  readonly published?: readonly PublishedPlan[];
   /** The guest's network; clock and entropy are added at the moment of sending. */
   readonly guest: GuestConfig;
 }

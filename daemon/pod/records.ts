@@ -6,6 +6,7 @@ import type { VmRecord } from "../../hypervisor/driver.ts";
 import type { Journal } from "../journal.ts";
 import type { Database } from "../store/database.ts";
 import { deleteInterfaces, insertInterface } from "../store/interfaces.ts";
+import { deletePorts, insertPorts } from "../store/ports.ts";
 import {
   clearPodBefore,
   deletePod,
@@ -95,6 +96,7 @@ export class PodRecords {
     this.#journal.transact("claim", (emit) => {
       insertPod(this.#db, plan, spec, now);
       this.#insertInterfaces(plan);
+      insertPorts(this.#db, plan);
       this.#addresses.insert(plan);
       if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
       emit({ kind: "created", podId: plan.podId, podName: plan.name, data: { text: "creating" } });
@@ -133,6 +135,8 @@ export class PodRecords {
       );
       deleteInterfaces(this.#db, podId);
       this.#insertInterfaces(next.plan);
+      deletePorts(this.#db, podId);
+      insertPorts(this.#db, next.plan);
       this.#addresses.exchange(before, next.plan);
       emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
     });

@@ -2,6 +2,8 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId } from "../../core/names.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
+import type { PortRange } from "../../linux/port-range.ts";
+import type { HostPorts, TakenPorts } from "../store/ports.ts";
 
 /** What the planner may know of the world, gathered beforehand. Plain data. */
 export interface Snapshot {
@@ -35,6 +37,8 @@ export interface Snapshot {
   readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
 }
 
+  /** The host's ports; absent where none are to be published. */
+  readonly hostPorts?: PortsSnapshot;
 export interface NetworkSnapshot {
   readonly name: NetworkName;
   readonly bridge: IfName;
@@ -81,3 +85,19 @@ export interface ImageSnapshot {
   /** Memory below which this image does not boot. */
   readonly minMemoryMib: number;
 }
+/** What the planner may know of the host's ports. */
+export interface PortsSnapshot {
+  /** Those of pods that may be in the way. */
+  readonly taken: readonly TakenPorts[];
+  /** Where ports are chosen from. */
+  readonly range: PortRange;
+  /** The first to be tried; the others follow in turn. */
+  readonly start: number;
+  /** What somebody has on the host already, where ports are to be chosen. */
+  readonly bound: readonly Omit<HostPorts, "count">[];
+  /** Which of the addresses asked for the host has. */
+  readonly hostAddresses: Readonly<Record<Ip, boolean>>;
+  /** False with `disable_iptables`. */
+  readonly firewall: boolean;
+}
+

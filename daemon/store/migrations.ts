@@ -98,4 +98,30 @@ export const migrations: readonly string[] = [
   DROP TABLE interfaces;
   ALTER TABLE interfaces_now RENAME TO interfaces;
   `,
+  // Networks made by API: what each is, whether it is the configured one, and what was under way with it.
+  `
+  ALTER TABLE networks ADD COLUMN state TEXT NOT NULL DEFAULT 'ready'
+    CHECK (state IN ('creating','ready','updating','deleting'));
+  ALTER TABLE networks ADD COLUMN configured INTEGER NOT NULL DEFAULT 1 CHECK (configured IN (0, 1));
+  ALTER TABLE networks ADD COLUMN before TEXT;
+  ALTER TABLE networks ADD COLUMN definition TEXT NOT NULL DEFAULT '{}';
+  UPDATE networks SET definition = json_object(
+    'subnets', json_array(json_object('gateway', gateway, 'ranges', json_array(), 'reserved', json_array())),
+    'mtu', mtu, 'dns', json_array(), 'dnsSearch', json_array(), 'masquerade', json('true'),
+    'isolated', json('false'), 'vlanFiltering', json('false'), 'mayOverlap', json('false'));
+  ALTER TABLE networks DROP COLUMN gateway;
+  ALTER TABLE networks DROP COLUMN mtu;
+  `,
+  // Host ports that pods have, one row for each address they are taken at.
+  `
+  CREATE TABLE ports (
+    protocol   TEXT NOT NULL CHECK (protocol IN ('tcp','udp','sctp')),
+    host_port  INTEGER NOT NULL,
+    host_ip    TEXT NOT NULL,
+    count      INTEGER NOT NULL,
+    pod_id     TEXT NOT NULL REFERENCES pods (id) ON DELETE CASCADE,
+    PRIMARY KEY (protocol, host_port, host_ip)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX ports_by_pod ON ports (pod_id);
+  `,
 ];
