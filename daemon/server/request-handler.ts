@@ -114,7 +114,7 @@ async function answer(
   },
 ): Promise<void> {
   const whole = !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
-  if (whole) dropRest(request);
+  dropRest(request);
   try {
     boundTimeout(request);
     const asked = universalRequestFromNodeRequest(request, response, undefined, context);

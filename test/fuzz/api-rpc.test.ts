@@ -48,6 +48,8 @@ interface Outcome {
   readonly status: number;
   /** Nothing had come when patience was over, and the request was given up. */
   readonly givenUp: boolean;
+  /** How its session ended, when that was before it. */
+  readonly lost: string | undefined;
   readonly body: Buffer;
   /** gRPC's; in the headers when nothing else was sent. */
   readonly trailers: Readonly<Record<string, unknown>>;
@@ -70,7 +72,8 @@ function send(
     const chunks: Buffer[] = [];
     const done = (): void => {
       clearTimeout(timer);
-      resolve({ status, givenUp, body: Buffer.concat(chunks), trailers });
+      const lost = status === 0 && !givenUp ? sessionEnds.get(session) : undefined;
+      resolve({ status, givenUp, lost, body: Buffer.concat(chunks), trailers });
     };
     let timer = setTimeout(() => {
       givenUp = true;
@@ -158,6 +161,7 @@ const known: readonly (string | undefined)[] = errorCodes;
 function judge(outcome: Outcome, { methodKind }: DescMethod): string | undefined {
   // A stream that has nothing to say does not even begin to answer.
   if (outcome.givenUp) return methodKind === "unary" ? "no answer" : undefined;
+  if (outcome.lost !== undefined) return `lost with its session, ${outcome.lost}`;
   const failure = failureOf(outcome);
   if (failure === undefined) return undefined;
   const { status, code, message } = failure;
@@ -174,11 +178,19 @@ const rss = (): number =>
 /** Requests over one session; a server may end one that has broken the protocol often enough. */
 const perSession = Math.min(perMethod, 120);
 
+/** What ended sessions that podnetd ended. */
+const sessionEnds = new WeakMap<ClientHttp2Session, string>();
+
 const openSession = (to: Rig): ClientHttp2Session => {
   const session = connectHttp2("http://podnet", {
     createConnection: () => connect(to.daemon.socket),
   });
-  session.on("error", () => {});
+  const ended = (why: string): void => {
+    sessionEnds.set(session, `${sessionEnds.get(session) ?? ""}${why} at ${Date.now()}; `);
+  };
+  session.on("error", (error) => ended(error.message));
+  session.on("goaway", (code, last) => ended(`GOAWAY ${code}, last stream ${last}`));
+  session.on("close", () => ended("closed"));
   return session;
 };
 

@@ -18,14 +18,17 @@ import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 const limits = { requestMs: 400, idleMs: 60_000 };
 
+type Frame = ReturnType<typeof framesIn>["frames"][number];
+
 /** A client of HTTP/2 that writes what it is told, and answers pings unless told not to. */
-function dial(serving: Serving, answersPings: boolean): Socket {
+function dial(serving: Serving, answersPings: boolean, told: Frame[] = []): Socket {
   const socket = connect(serving.socket);
   let bytes: Buffer = Buffer.alloc(0);
   socket.on("error", () => {});
   socket.on("data", (chunk: Buffer) => {
     const { frames, rest } = framesIn(Buffer.concat([bytes, chunk]));
     bytes = rest;
+    told.push(...frames);
     for (const { kind, flags, payload } of frames)
       if (answersPings && kind === type.ping && flags === 0)
         socket.write(frame(type.ping, ack, 0, payload));
@@ -80,4 +83,28 @@ test("headers in pieces that come in time, and streams refused, end no session",
   t.false(socket.closed);
   t.is(serving.refused.get("slow_request"), undefined);
   socket.destroy();
+});
+
+test("a whole request of a stream that is refused is answered to its end, and nothing is reset", async (t) => {
+  await using serving = await openServing({ limits });
+  const refused = Buffer.concat([
+    Buffer.from([0x83, 0x86]),
+    literal(":path", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
+    literal(":authority", "x"),
+    literal("content-type", "application/connect+json"),
+    literal("connect-timeout-ms", "x"),
+  ]);
+  for (const pauseMs of [0, 5]) {
+    const told: Frame[] = [];
+    const socket = dial(serving, true, told);
+    const answer = (): readonly Frame[] => told.filter(({ stream }) => stream === 1);
+    socket.write(frame(type.headers, endHeaders, 1, refused));
+    await delay(pauseMs);
+    socket.write(frame(type.data, endStream, 1, Buffer.from("\0\0\0\0\x02{}", "latin1")));
+    const last = ({ kind, flags }: Frame): boolean => kind === type.data && (flags & endStream) > 0;
+    while (!answer().some(last)) await delay(5);
+    await delay(100);
+    t.false(answer().some(({ kind }) => kind === type.reset));
+    socket.destroy();
+  }
 });

@@ -302,6 +302,25 @@ test("a request refused before its body was read is no slow one", async (t) => {
   via.close();
 });
 
+test("a stream of requests that is refused is over for good, though its rest never comes", async (t) => {
+  await using serving = await withLimits({});
+  const via = session(serving);
+  const path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+  const refused = async (sent: string): Promise<void> => {
+    const type = "application/connect+json";
+    const asked = { ":method": "POST", ":path": path, "content-type": type };
+    const stream = via.request({ ...asked, "connect-timeout-ms": "x" });
+    if (sent !== "") stream.write(Buffer.from(sent, "latin1"));
+    let text = "";
+    stream.on("data", (chunk: Buffer) => (text += chunk.toString()));
+    await soon("the end of the stream", over(stream));
+    t.is(stream.rstCode, constants.NGHTTP2_NO_ERROR);
+    t.regex(text, /"code":"INVALID_ARGUMENT".*\}$/s);
+  };
+  await Promise.all(["", "\0\0\0", "\0\0\0\0\x02{}", "\0\0\0\0\x02{}\0\0"].map(refused));
+  via.close();
+});
+
 for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
   test(`a stream that is not read is cut, and what makes it stops (${protocol})`, async (t) => {
     let made = 0;
