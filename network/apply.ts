@@ -164,12 +164,13 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     }
   },
 
-  async iptables(change, { iptables, memory }, signal) {
-    const { variant, table, chain } = change;
-    if (change.makesChain) memory.rememberChain(variant, table, chain);
-    await commitTable(iptables, variant, change, signal);
+  async iptables(change, { iptables, ip6tables, memory }, signal) {
+    const { family, variant, table, chain } = change;
+    const chains = memory.chains(family);
+    if (change.makesChain) chains.remember(variant, table, chain);
+    await commitTable(family === 4 ? iptables : ip6tables, variant, change, signal);
     for (const line of change.lines)
-      if (line.startsWith("-X ")) memory.forgetChain(variant, table, line.slice(3));
+      if (line.startsWith("-X ")) chains.forget(variant, table, line.slice(3));
   },
 };
 

@@ -1,4 +1,4 @@
-import type { Ip, IpPrefix, Mac } from "../core/address.ts";
+import type { Family, Ip, IpPrefix, Mac } from "../core/address.ts";
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
 import { mark } from "./desired.ts";
@@ -63,6 +63,7 @@ export type Change =
     }
   | ({
       readonly kind: "iptables";
+      readonly family: Family;
       readonly variant: Variant;
       /** Our chain's name, for what is to be remembered. */
       readonly chain: string;
@@ -104,11 +105,15 @@ export function changeText(change: Change): string[] {
     case "set-sysctl":
       return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
     case "iptables":
-      return change.lines.map((line) => `iptables-${change.variant} ${change.table} ${line}`);
+      return change.lines.map((line) => `${commitName(change)} ${line}`);
     default:
       return assertNever(change);
   }
 }
+
+/** What a commit of rules is about: `iptables-nft filter`. */
+export const commitName = ({ family, variant, table }: ChangeOf<"iptables">): string =>
+  `${family === 4 ? "iptables" : "ip6tables"}-${variant} ${table}`;
 
 export const changesText = (changes: readonly Change[]): string[] => changes.flatMap(changeText);
 

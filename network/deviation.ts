@@ -1,6 +1,6 @@
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
-import { type Change, type LinkSettings, settingsText } from "./change.ts";
+import { type Change, commitName, type LinkSettings, settingsText } from "./change.ts";
 import type { ObservedAddress, ObservedLink } from "./observed.ts";
 
 /** One thing that is not as planned, for people. */
@@ -68,7 +68,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
     case "set-sysctl":
       return [{ subject: `sysctl ${change.key}`, found: change.from, wanted: change.to }];
     case "iptables": {
-      const subject = `iptables-${change.variant} ${change.table}`;
+      const subject = commitName(change);
       return change.lines.map((line) => ruleDeviation(subject, line));
     }
     case "forget-neighbour":

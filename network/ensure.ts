@@ -105,8 +105,7 @@ class OpenHostNetwork implements HostNetwork {
   constructor(options: HostNetworkOptions) {
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
-    const programs = kernel.iptables;
-    const firewall = new IptablesDriver({ configured: iptables, chain, memory, programs });
+    const firewall = new IptablesDriver({ ...kernel, configured: iptables, chain, memory });
     this.#view = { ...kernel, firewall, hostSeed, memory };
   }
 

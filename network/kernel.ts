@@ -2,7 +2,7 @@ import { readlinkSync } from "node:fs";
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
-import { iptables, type IptablesPrograms } from "./iptables/programs.ts";
+import { installedPrograms, type IptablesPrograms } from "./iptables/programs.ts";
 
 /** What of rtnetlink the host's network needs. */
 export type HostNetlink = Pick<
@@ -35,6 +35,7 @@ export interface HostSysctl {
 export interface HostKernel {
   readonly netlink: HostNetlink;
   readonly iptables: IptablesPrograms;
+  readonly ip6tables: IptablesPrograms;
   readonly sysctl: HostSysctl;
   /** Identifies this boot of this network namespace: what is remembered under another is void. */
   readonly identity: string;
@@ -43,7 +44,8 @@ export interface HostKernel {
 /** The kernel itself, in the calling thread's network namespace. */
 export const openHostKernel = (): HostKernel => ({
   netlink: Rtnetlink.open(),
-  iptables,
+  iptables: installedPrograms(4),
+  ip6tables: installedPrograms(6),
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),
 });

@@ -1,3 +1,4 @@
+import type { Family } from "../core/address.ts";
 import type { Setting } from "./change.ts";
 import type { IfName } from "../core/names.ts";
 import type { TableName } from "./iptables/rule.ts";
@@ -16,6 +17,8 @@ export interface Remembered {
   readonly besideForward?: readonly Setting[];
   /** Chains we made, as `nft filter HYPER`. */
   readonly chains: readonly string[];
+  /** The same of ip6tables; absent while it was never used. */
+  readonly chains6?: readonly string[];
   /** Bridges of others that were down until we adopted them. */
   readonly raised: readonly IfName[];
   /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
@@ -63,38 +66,62 @@ export class Memory {
       this.#set({ ...this.#value, pinned: [...(this.#value.pinned ?? []), bridge] });
   }
 
-  madeChain(variant: Variant, table: TableName, chain: string): boolean {
-    return this.#value.chains.includes(`${variant} ${table} ${chain}`);
-  }
-
-  rememberChain(variant: Variant, table: TableName, chain: string): void {
-    const chains = [...new Set([...this.#value.chains, `${variant} ${table} ${chain}`])];
-    this.#set({ ...this.#value, chains });
-  }
-
-  forgetChain(variant: Variant, table: TableName, chain: string): void {
-    const gone = `${variant} ${table} ${chain}`;
-    this.#set({ ...this.#value, chains: this.#value.chains.filter((name) => name !== gone) });
-  }
-
-  /** The variant our chains were made in, when it was only one. */
-  chainVariant(): Variant | undefined {
-    const used = variants.filter((variant) =>
-      this.#value.chains.some((chain) => chain.startsWith(`${variant} `)),
+  /** What is remembered of chains of one family. */
+  chains(family: Family): ChainMemory {
+    const key = family === 4 ? "chains" : "chains6";
+    return new ChainMemory(
+      () => this.#value[key] ?? [],
+      (chains) => this.#set({ ...this.#value, [key]: chains }),
     );
-    return used.length === 1 ? used[0] : undefined;
-  }
-
-  /** Names of all chains we made in a variant. */
-  chainNames(variant: Variant): string[] {
-    return this.#value.chains
-      .filter((chain) => chain.startsWith(`${variant} `))
-      .map((chain) => chain.slice(chain.lastIndexOf(" ") + 1));
   }
 
   #set(value: Remembered): void {
     if (JSON.stringify(value) === JSON.stringify(this.#value)) return;
     this.#store(value);
     this.#value = value;
+  }
+}
+
+/** The chains of iptables, or of ip6tables, that we made. */
+export class ChainMemory {
+  readonly #get: () => readonly string[];
+  readonly #set: (chains: readonly string[]) => void;
+
+  constructor(get: () => readonly string[], set: (chains: readonly string[]) => void) {
+    this.#get = get;
+    this.#set = set;
+  }
+
+  /** Whether there are any, as far as is remembered. */
+  get any(): boolean {
+    return this.#get().length > 0;
+  }
+
+  made(variant: Variant, table: TableName, chain: string): boolean {
+    return this.#get().includes(`${variant} ${table} ${chain}`);
+  }
+
+  remember(variant: Variant, table: TableName, chain: string): void {
+    this.#set([...new Set([...this.#get(), `${variant} ${table} ${chain}`])]);
+  }
+
+  forget(variant: Variant, table: TableName, chain: string): void {
+    const gone = `${variant} ${table} ${chain}`;
+    if (this.made(variant, table, chain)) this.#set(this.#get().filter((name) => name !== gone));
+  }
+
+  /** The variant our chains were made in, when it was only one. */
+  variant(): Variant | undefined {
+    const used = variants.filter((variant) =>
+      this.#get().some((chain) => chain.startsWith(`${variant} `)),
+    );
+    return used.length === 1 ? used[0] : undefined;
+  }
+
+  /** Names of all chains we made in a variant. */
+  names(variant: Variant): string[] {
+    return this.#get()
+      .filter((chain) => chain.startsWith(`${variant} `))
+      .map((chain) => chain.slice(chain.lastIndexOf(" ") + 1));
   }
 }

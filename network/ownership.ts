@@ -14,6 +14,9 @@ export const networkMark = (name: string): string => `${mark.alias}network:${nam
 /** The mark of a pod's port; `index` counts its interfaces from 0. */
 export const podMark = (id: string, index: number): string => `${mark.alias}pod:${id}:${index}`;
 
+/** The mark of a pod's rules. */
+export const podRuleMark = (id: string): string => `${mark.alias}pod:${id}`;
+
 /** The mark of what all networks share in a table: jumps into the chain. */
 export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;
 

@@ -1,44 +1,87 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import type { Change } from "../change.ts";
-import type { NetworkFragment } from "../desired.ts";
+import type { ChangeOf } from "../change.ts";
+import type { NetworkFragment, PodFragment } from "../desired.ts";
+import type { ChainMemory } from "../memory.ts";
+import { chainMark, networkMark, type Owner, parseOwner, podRuleMark } from "../ownership.ts";
 import { diffFirewall, marksIn } from "./diff.ts";
 import type { ObservedFirewall } from "./firewall.ts";
-import { networkRules, sharedRules } from "./network-rules.ts";
-import { tableNames } from "./rule.ts";
+import { hasFamily, networkRules, sharedRules } from "./network-rules.ts";
+import { publishedRules } from "./published-rules.ts";
+import { type Rule, tableNames } from "./rule.ts";
 import { chooseVariant, type Variant, variants } from "./variant.ts";
-import type { Memory } from "../memory.ts";
-import { chainMark, networkMark, type Owner, parseOwner } from "../ownership.ts";
+
+/** A commit of one table. */
+type Commit = ChangeOf<"iptables">;
 
 export interface FirewallContext {
   readonly configured: "auto" | Variant;
-  readonly memory: Pick<Memory, "madeChain" | "chainVariant" | "chainNames">;
+  /** What is remembered of the family that is compared. */
+  readonly memory: Pick<ChainMemory, "made" | "variant" | "names">;
 }
 
 /**
- * The commits a network needs: its rules in the variant to be used, and none in the other, where an earlier
- * configuration may have left them. Pure. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`.
+ * The commits a network needs in one family: its rules in the variant to be used, and none in the other, where an
+ * earlier configuration may have left them. Pure. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`.
  */
 export function diffNetworkFirewall(
   desired: NetworkFragment,
   observed: ObservedFirewall,
   context: FirewallContext,
-): Change[] {
+): Commit[] {
+  const { chain } = desired;
+  const { family } = observed;
+  const own = (owner: Owner): boolean => owner.kind === "network" && owner.key === desired.key;
+  if (!hasFamily(desired, family)) return diffFirewallRemoval(chain, observed, context, own);
+  const rules = [...networkRules(desired, family), ...sharedRules(chain, family)];
+  const marks = [networkMark(desired.key), chainMark(chain)];
+  return diffOwner({ chain, rules, marks, own }, observed, context);
+}
+
+/**
+ * The commits that let what a pod has published be reached, in one family. Pure. Throws as `diffNetworkFirewall`.
+ */
+export function diffPodFirewall(
+  desired: PodFragment,
+  chain: string,
+  observed: ObservedFirewall,
+  context: FirewallContext,
+): Commit[] {
+  const rules = publishedRules(desired, chain, observed.family);
+  const own = (owner: Owner): boolean => owner.kind === "pod" && owner.key === desired.key;
+  if (rules.length === 0) return diffFirewallRemoval(chain, observed, context, own);
+  return diffOwner({ chain, rules, marks: [podRuleMark(desired.key)], own }, observed, context);
+}
+
+interface OwnersWanted {
+  readonly chain: string;
+  readonly rules: readonly Rule[];
+  /** Whose rules they are. */
+  readonly marks: readonly string[];
+  /** Whose are to be found in no other variant. */
+  readonly own: (owner: Owner) => boolean;
+}
+
+function diffOwner(
+  { chain, rules, marks, own }: OwnersWanted,
+  observed: ObservedFirewall,
+  context: FirewallContext,
+): Commit[] {
   const { memory } = context;
+  const { family } = observed;
   const variant = variantToWrite(observed, context);
   refuseIncompatible(variant, observed);
-  const { chain } = desired;
   const edits = diffFirewall({
+    family,
     saved: observed.saved[variant],
     chain,
-    rules: [...networkRules(desired), ...sharedRules(chain)],
-    owners: new Set([networkMark(desired.key), chainMark(chain)]),
-    remembered: (table, name) => memory.madeChain(variant, table, name),
+    rules,
+    owners: new Set(marks),
+    remembered: (table, name) => memory.made(variant, table, name),
   });
   const other: Variant = variant === "nft" ? "legacy" : "nft";
-  const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === desired.key;
   return [
-    ...edits.map((edit): Change => ({ kind: "iptables", variant, chain, ...edit })),
-    ...takeAway(other, chain, observed, context, doomed),
+    ...edits.map((edit): Commit => ({ kind: "iptables", family, variant, chain, ...edit })),
+    ...takeAway(other, chain, observed, context, own),
   ];
 }
 
@@ -51,12 +94,12 @@ export function diffFirewallRemoval(
   observed: ObservedFirewall,
   context: FirewallContext,
   doomed: (owner: Owner) => boolean,
-): Change[] {
+): Commit[] {
   return variants.flatMap((variant) => takeAway(variant, chain, observed, context, doomed));
 }
 
 const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
-  chooseVariant({ ...observed, ...context, remembered: context.memory.chainVariant() });
+  chooseVariant({ ...observed, ...context, remembered: context.memory.variant() });
 
 /** The variant that would be written now, or that it cannot be told. Pure. */
 export function variantInUse(
@@ -77,7 +120,8 @@ function takeAway(
   observed: ObservedFirewall,
   context: FirewallContext,
   doomed: (owner: Owner) => boolean,
-): Change[] {
+): Commit[] {
+  const { family } = observed;
   const saved = observed.saved[variant];
   const owners = [...marksIn(saved)].flatMap((mark) => {
     const owner = parseOwner(mark);
@@ -89,17 +133,18 @@ function takeAway(
     owner.kind === "chain" ? deserted || owner.key !== chain : doomed(owner);
   const oldChains = [
     ...owners.filter((owner) => owner.kind === "chain").map((owner) => owner.key),
-    ...context.memory.chainNames(variant),
+    ...context.memory.names(variant),
   ];
   const edits = diffFirewall({
+    family,
     saved,
     chain,
     oldChains,
     rules: [],
     owners: new Set(owners.filter(goes).map((owner) => owner.mark)),
-    remembered: (table, name) => context.memory.madeChain(variant, table, name),
+    remembered: (table, name) => context.memory.made(variant, table, name),
   });
-  return edits.map((edit) => ({ kind: "iptables", variant, chain, ...edit }));
+  return edits.map((edit) => ({ kind: "iptables", family, variant, chain, ...edit }));
 }
 
 function refuseIncompatible(variant: Variant, observed: ObservedFirewall): void {

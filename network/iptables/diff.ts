@@ -1,3 +1,4 @@
+import type { Family } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseOwner } from "../ownership.ts";
 import { editTable } from "./place.ts";
@@ -13,6 +14,7 @@ export interface TableEdit {
 }
 
 export interface FirewallWanted {
+  readonly family: Family;
   readonly saved: SavedTables;
   readonly chain: string;
   /** Names our chain had under earlier configurations. */
@@ -34,7 +36,8 @@ export function diffFirewall(wanted: FirewallWanted): TableEdit[] {
     const observed = wanted.saved.get(table);
     const rules = wanted.rules.filter((rule) => rule.table === table);
     const { chain, owners } = wanted;
-    if (rules.length > 0 && !ownsChain(wanted, table, chain)) throw chainConflict(table, chain);
+    if (rules.length > 0 && !ownsChain(wanted, table, chain))
+      throw chainConflict(wanted.family, table, chain);
     const removable = [chain, ...(wanted.oldChains ?? [])].filter(
       (name, i, all) => all.indexOf(name) === i && ownsChain(wanted, table, name),
     );
@@ -79,13 +82,14 @@ function ownsChain(wanted: FirewallWanted, table: TableName, chain: string): boo
   return twin || wanted.remembered(table, chain);
 }
 
-function chainConflict(table: TableName, chain: string): PodnetError {
+function chainConflict(family: Family, table: TableName, chain: string): PodnetError {
+  const command = family === 4 ? "iptables" : "ip6tables";
   return new PodnetError(
     "CHAIN_CONFLICT",
     `Chain "${chain}" of table ${table} exists and is not podnet's`,
     {
       field: "iptables_chain",
-      hint: `Set iptables_chain to another name; or, if nothing uses it any more (hyperd?), remove it: iptables -t ${table} -F ${chain}; iptables -t ${table} -X ${chain}`,
+      hint: `Set iptables_chain to another name; or, if nothing uses it any more (hyperd?), remove it: ${command} -t ${table} -F ${chain}; ${command} -t ${table} -X ${chain}`,
       details: { table, chain },
     },
   );

@@ -1,3 +1,4 @@
+import { type Family, familyOf } from "../../core/address.ts";
 import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
@@ -6,13 +7,15 @@ import type { Owner } from "../ownership.ts";
 import {
   diffFirewallRemoval,
   diffNetworkFirewall,
+  diffPodFirewall,
   type FirewallContext,
   variantInUse,
 } from "./diff-owners.ts";
-import { firewallFingerprint, observeFirewall } from "./firewall.ts";
-import { networkRules, sharedRules } from "./network-rules.ts";
+import { firewallFingerprint, observeFirewall, type ObservedFirewall } from "./firewall.ts";
+import { hasFamily, networkRules, sharedRules } from "./network-rules.ts";
 import type { IptablesPrograms } from "./programs.ts";
-import { ruleText } from "./rule.ts";
+import { publishedRules } from "./published-rules.ts";
+import { type Rule, ruleText } from "./rule.ts";
 import type { Variant } from "./variant.ts";
 
 export interface IptablesOptions {
@@ -21,10 +24,13 @@ export interface IptablesOptions {
   /** The ancestors' chain. */
   readonly chain: string;
   readonly memory: Memory;
-  readonly programs: IptablesPrograms;
+  readonly iptables: IptablesPrograms;
+  readonly ip6tables: IptablesPrograms;
 }
 
-/** The ancestors' chains, made with iptables. */
+const families: readonly Family[] = [4, 6];
+
+/** The ancestors' chains, made with iptables; with ip6tables the same for IPv6, once there is any. */
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
 
@@ -33,56 +39,91 @@ export class IptablesDriver implements FirewallDriver {
   }
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
-    const context = this.#context();
-    if (!fragment.firewall || context === undefined) {
+    const { configured } = this.#options;
+    if (!fragment.firewall || configured === "off") {
       const own = ({ kind, key }: Owner): boolean => kind === "network" && key === fragment.key;
       return this.compareRemoval(own, signal);
     }
-    const { programs } = this.#options;
-    const firewall = await observeFirewall(programs, signal, context.configured);
-    return diffNetworkFirewall(fragment, firewall, context);
+    return this.#compare(configured, hasFamily(fragment, 6), signal, (observed, context) =>
+      diffNetworkFirewall(fragment, observed, context),
+    );
   }
 
-  comparePod(_fragment: PodFragment, _signal: AbortSignal): Promise<Change[]> {
-    return Promise.resolve([]);
+  async comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]> {
+    const { configured, chain } = this.#options;
+    if (configured === "off") return [];
+    const has6 = fragment.published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
+    return this.#compare(configured, has6, signal, (observed, context) =>
+      diffPodFirewall(fragment, chain, observed, context),
+    );
   }
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
-    const context = this.#removalContext();
-    if (context === undefined) return [];
-    const { programs, chain } = this.#options;
-    const firewall = await observeFirewall(programs, signal, context.configured);
-    return diffFirewallRemoval(chain, firewall, context, doomed);
+    const { configured, chain, memory } = this.#options;
+    // Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells.
+    if (configured === "off" && !families.some((family) => memory.chains(family).any)) return [];
+    const sought = configured === "off" ? "auto" : configured;
+    return this.#compare(sought, false, signal, (observed, context) =>
+      diffFirewallRemoval(chain, observed, context, doomed),
+    );
   }
 
   async fingerprint(signal: AbortSignal): Promise<string> {
-    const { configured, programs } = this.#options;
-    return configured === "off" ? "" : firewallFingerprint(programs, signal, configured);
+    const { configured } = this.#options;
+    if (configured === "off") return "";
+    const seen = this.#programs(false).map((programs) =>
+      firewallFingerprint(programs, signal, configured),
+    );
+    return (await Promise.all(seen)).join("\n");
   }
 
   async facts(signal: AbortSignal): Promise<FirewallFacts> {
-    const context = this.#context();
-    if (context === undefined) return "off";
-    const { programs } = this.#options;
-    return variantInUse(await observeFirewall(programs, signal, context.configured), context);
+    const { configured, iptables } = this.#options;
+    if (configured === "off") return "off";
+    const observed = await observeFirewall(iptables, signal, configured);
+    return variantInUse(observed, this.#context(configured, 4));
   }
 
   describe(fragment: Fragment): readonly string[] {
-    if (fragment.kind === "pod" || !fragment.firewall || this.#options.configured === "off")
-      return [];
-    const rules = [...networkRules(fragment), ...sharedRules(fragment.chain)];
-    return rules.map((rule) => `iptables ${ruleText(rule)}`);
+    const { configured, chain } = this.#options;
+    if (configured === "off") return [];
+    return families.flatMap((family) => {
+      const rules =
+        fragment.kind === "pod"
+          ? publishedRules(fragment, chain, family)
+          : rulesOf(fragment, family);
+      const command = family === 4 ? "iptables" : "ip6tables";
+      return rules.map((rule) => `${command} ${ruleText(rule)}`);
+    });
   }
 
-  #context(): FirewallContext | undefined {
-    const { configured, memory } = this.#options;
-    return configured === "off" ? undefined : { configured, memory };
+  /** Looks at each family that has to do with it, and gives the changes in one list. */
+  async #compare(
+    configured: "auto" | Variant,
+    wants6: boolean,
+    signal: AbortSignal,
+    diff: (observed: ObservedFirewall, context: FirewallContext) => Change[],
+  ): Promise<Change[]> {
+    const seen = this.#programs(wants6).map((programs) =>
+      observeFirewall(programs, signal, configured),
+    );
+    return (await Promise.all(seen)).flatMap((observed) =>
+      diff(observed, this.#context(configured, observed.family)),
+    );
   }
 
-  /** Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells. */
-  #removalContext(): FirewallContext | undefined {
-    const { memory } = this.#options;
-    const made = memory.value.chains.length > 0;
-    return this.#context() ?? (made ? { configured: "auto", memory } : undefined);
+  /** Those of IPv6 only where there is something to be made, or something was made by what is remembered. */
+  #programs(wants6: boolean): IptablesPrograms[] {
+    const { iptables, ip6tables, memory } = this.#options;
+    return wants6 || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
+  }
+
+  #context(configured: "auto" | Variant, family: Family): FirewallContext {
+    return { configured, memory: this.#options.memory.chains(family) };
   }
 }
+
+const rulesOf = (fragment: NetworkFragment, family: Family): Rule[] =>
+  fragment.firewall && hasFamily(fragment, family)
+    ? [...networkRules(fragment, family), ...sharedRules(fragment.chain, family)]
+    : [];

@@ -1,11 +1,13 @@
+import type { Family } from "../../core/address.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { restoreText, type TableEdit } from "./diff.ts";
-import type { IptablesPrograms } from "./programs.ts";
+import { type IptablesPrograms, variantName } from "./programs.ts";
 import { parseSave, type SavedTables } from "./save-format.ts";
 import type { Variant } from "./variant.ts";
 
-/** What the host's firewall holds now, in both variants. */
+/** What the host's firewall holds now of one family, in both variants. */
 export interface ObservedFirewall {
+  readonly family: Family;
   readonly saved: Readonly<Record<Variant, SavedTables>>;
   readonly systemDefault: Variant;
   /** Tables that iptables-nft cannot show, because a rule made with `nft` has no iptables form. */
@@ -27,6 +29,7 @@ export async function observeFirewall(
   ]);
   const incompatible = [...nft.matchAll(/^# Table [`'](\w+)' is incompatible/gm)];
   return {
+    family: programs.family,
     saved: { nft: parseSave(nft), legacy: parseSave(legacy) },
     systemDefault: programs.systemDefault(),
     incompatible: incompatible.map(([, table]) => table as string),
@@ -61,7 +64,10 @@ export async function commitTable(
   try {
     await programs.restore(variant, restoreText(edit), signal);
   } catch (error) {
-    throw firewallError(error, `Cannot change table "${edit.table}" of iptables-${variant}`);
+    throw firewallError(
+      error,
+      `Cannot change table "${edit.table}" of ${variantName(programs.family, variant)}`,
+    );
   }
 }
 
@@ -76,11 +82,15 @@ async function saveLegacy(
   } catch (cause) {
     // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's (mode 0440).
     if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable) {
-      throw new PodnetError("FIREWALL_FAILED", "What rules iptables-legacy has cannot be seen", {
-        field: "iptables_variant",
-        hint: 'Set iptables_variant = "nft" if nobody uses iptables-legacy here, or run podnetd as root',
-        cause,
-      });
+      throw new PodnetError(
+        "FIREWALL_FAILED",
+        `What rules ${variantName(programs.family, "legacy")} has cannot be seen`,
+        {
+          field: "iptables_variant",
+          hint: 'Set iptables_variant = "nft" if nobody uses iptables-legacy here, or run podnetd as root',
+          cause,
+        },
+      );
     }
   }
   return tables.trim() === "" ? "" : save(programs, "legacy", signal);
@@ -94,7 +104,7 @@ async function save(
   try {
     return await programs.save(variant, signal);
   } catch (error) {
-    throw firewallError(error, `Cannot read the rules of iptables-${variant}`);
+    throw firewallError(error, `Cannot read the rules of ${variantName(programs.family, variant)}`);
   }
 }
 

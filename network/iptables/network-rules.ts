@@ -1,4 +1,4 @@
-import { familyOf } from "../../core/address.ts";
+import { type Family, familyOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkFragment } from "../desired.ts";
 import { chainMark, networkMark } from "../ownership.ts";
@@ -13,8 +13,8 @@ const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark]
  * elsewhere. What comes from the bridge itself is not elsewhere: with bridge-nf-call-iptables=1 the kernel shows
  * frames between two pods to FORWARD, and the pods of one network may talk unless it is isolated.
  */
-export function networkRules(network: NetworkFragment): Rule[] {
-  if (!network.firewall) return [];
+export function networkRules(network: NetworkFragment, family: Family): Rule[] {
+  if (!network.firewall || !hasFamily(network, family)) return [];
   const bridge = safeInterface(network.bridge);
   const { chain } = network;
   const ours = comment(networkMark(network.key));
@@ -27,7 +27,7 @@ export function networkRules(network: NetworkFragment): Rule[] {
     filter("FORWARD", "-i", bridge, ...ours, "-j", "ACCEPT"),
     filter(chain, ...elsewhere, "-o", bridge, ...ours, "-j", "DROP"),
     ...network.masquerade
-      .filter((subnet) => familyOf(subnet) === 4)
+      .filter((subnet) => familyOf(subnet) === family)
       .map((subnet): Rule => {
         const args = ["-s", subnet, "!", "-o", bridge, ...ours, "-j", "MASQUERADE"];
         return { table: "nat", chain: "POSTROUTING", args };
@@ -39,19 +39,26 @@ export function networkRules(network: NetworkFragment): Rule[] {
  * What all networks have in common: the way into the chain for packets to the host's own addresses, where published
  * ports are translated, and a last rule without effect, by which the chain is known as ours while it holds no other.
  */
-export function sharedRules(chain: string): Rule[] {
+export function sharedRules(chain: string, family: Family): Rule[] {
   const ours = comment(chainMark(chain));
   const local = ["-m", "addrtype", "--dst-type", "LOCAL"];
   const nat = (chain: string, ...args: string[]): Rule => ({ table: "nat", chain, args });
   return [
     nat("PREROUTING", ...local, ...ours, "-j", chain),
-    nat("OUTPUT", "!", "-d", "127.0.0.0/8", ...local, ...ours, "-j", chain),
+    nat("OUTPUT", "!", "-d", loopback[family], ...local, ...ours, "-j", chain),
     nat(chain, ...ours, "-j", "RETURN"),
   ];
 }
 
+/** Never translated: what is sent from there could not be answered from elsewhere. */
+const loopback = { 4: "127.0.0.0/8", 6: "::1/128" } as const;
+
+/** Whether the network is to be seen by this family's rules at all. */
+export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
+  network.gateways.some((gateway) => familyOf(gateway) === family);
+
 /** iptables reads a final `+` as "every interface that begins so". */
-function safeInterface(bridge: string): string {
+export function safeInterface(bridge: string): string {
   if (!bridge.endsWith("+")) return bridge;
   throw new PodnetError("CONFIG_INVALID", `Bridge name "${bridge}" ends with a wildcard`, {
     field: "bridge",

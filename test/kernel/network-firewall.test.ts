@@ -8,12 +8,13 @@ import type { NetworkFragment } from "../../network/desired.ts";
 import { diffFirewallRemoval, diffNetworkFirewall } from "../../network/iptables/diff-owners.ts";
 import { commitTable, observeFirewall } from "../../network/iptables/firewall.ts";
 import { type Variant, variants } from "../../network/iptables/variant.ts";
-import { iptables } from "../../network/iptables/programs.ts";
+import { installedPrograms } from "../../network/iptables/programs.ts";
 import { hostIdentity } from "../../network/kernel.ts";
 import { Memory } from "../../network/memory.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const { signal } = new AbortController();
+const iptables = installedPrograms(4);
 
 const network = (key = "default", chain = "HYPER"): NetworkFragment => ({
   kind: "network",
@@ -32,7 +33,8 @@ const memoryOf = (): Memory => new Memory(hostIdentity());
 async function commit(changes: readonly Change[], memory: Memory): Promise<void> {
   for (const change of changes) {
     if (change.kind !== "iptables") continue;
-    if (change.makesChain) memory.rememberChain(change.variant, change.table, change.chain);
+    const { makesChain, variant, table, chain } = change;
+    if (makesChain) memory.chains(4).remember(variant, table, chain);
     await commitTable(iptables, change.variant, change, signal);
   }
 }
@@ -44,7 +46,7 @@ async function ensure(
 ): Promise<readonly Change[]> {
   const changes = diffNetworkFirewall(fragment, await observeFirewall(iptables, signal), {
     configured,
-    memory,
+    memory: memory.chains(4),
   });
   await commit(changes, memory);
   return changes;
@@ -54,7 +56,7 @@ async function takeAway(memory = memoryOf(), key?: string): Promise<void> {
   const observed = await observeFirewall(iptables, signal);
   const doomed = (owner: { readonly kind: string; readonly key: string }): boolean =>
     owner.kind === "network" && (key === undefined || owner.key === key);
-  const context = { configured: "auto", memory } as const;
+  const context = { configured: "auto", memory: memory.chains(4) } as const;
   await commit(diffFirewallRemoval("HYPER", observed, context, doomed), memory);
 }
 

@@ -15,7 +15,6 @@ import {
   type HostNetworkOptions,
   openHostNetwork,
 } from "../../network/ensure.ts";
-import { iptables } from "../../network/iptables/programs.ts";
 import { openHostKernel } from "../../network/kernel.ts";
 import { Memory, type Remembered } from "../../network/memory.ts";
 import { podMark } from "../../network/ownership.ts";
@@ -665,8 +664,8 @@ test.serial("A tap that goes while links are ended holds up none of the others",
   using netlink = new Late();
   const sysctl = { read: readSysctl, write: writeSysctl };
   const kernel = {
+    ...openHostKernel(),
     netlink,
-    iptables,
     sysctl,
     identity: "here",
     memory: new Memory("here"),

@@ -126,7 +126,7 @@ export function networkViolations({ kernel, config, variant }: World): string[] 
   const wanted = [networkMark(fragment.key), fragment.mtu, true, ...fragment.gateways].join();
   if (seen !== wanted) found.push(`bridge is ${seen} instead of ${wanted}`);
   if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
-  const rules = [...networkRules(fragment), ...sharedRules(fragment.chain)];
+  const rules = [...networkRules(fragment, 4), ...sharedRules(fragment.chain, 4)];
   const planned = rules.map(({ table, chain, args }) => `${table} ${chain} ${ruleKey(args)}`);
   for (const each of variants) {
     const ours = rulesOfOurs(kernel.iptables[each].save());

@@ -166,7 +166,7 @@ function faultOf(call: string): PodnetError {
   const message = `${call} fails`;
   if (room === "netlink")
     return new PodnetError("NETLINK_FAILED", message, { details: { errno: "ENOBUFS" } });
-  if (room.startsWith("iptables"))
+  if (/^ip6?tables/.test(room))
     return new PodnetError("COMMAND_FAILED", message, { details: { stderr: "xtables lock" } });
   if (room === "qmp") return new PodnetError("QMP_FAILED", message);
   if (room === "guest") return new PodnetError("AGENT_DISCONNECTED", message);

@@ -30,9 +30,10 @@ const wanted = (
   fragment = network(),
   more: Partial<FirewallWanted> = {},
 ): FirewallWanted => ({
+  family: 4,
   saved,
   chain: "HYPER",
-  rules: [...networkRules(fragment), ...sharedRules("HYPER")],
+  rules: [...networkRules(fragment, 4), ...sharedRules("HYPER", 4)],
   owners: new Set([networkMark(fragment.key), chainMark("HYPER")]),
   remembered: () => false,
   ...more,
@@ -49,7 +50,7 @@ const apply = (text: string, change: FirewallWanted): string =>
   diffFirewall(change).reduce(commitToText, text);
 
 test("The rules of a network, golden", (t) => {
-  t.deepEqual([...networkRules(network()), ...sharedRules("HYPER")].map(ruleText), [
+  t.deepEqual([...networkRules(network(), 4), ...sharedRules("HYPER", 4)].map(ruleText), [
     "filter -A FORWARD -o hyper0 -m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment podnet:network:default -j ACCEPT",
     "filter -A FORWARD -o hyper0 -m comment --comment podnet:network:default -j HYPER",
     "filter -A FORWARD -i hyper0 -m comment --comment podnet:network:default -j ACCEPT",
@@ -59,9 +60,9 @@ test("The rules of a network, golden", (t) => {
     "nat -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -m comment --comment podnet:chain:HYPER -j HYPER",
     "nat -A HYPER -m comment --comment podnet:chain:HYPER -j RETURN",
   ]);
-  t.deepEqual(networkRules(network("default", { firewall: false })), []);
+  t.deepEqual(networkRules(network("default", { firewall: false }), 4), []);
   t.true(
-    networkRules(network("default", { isolated: true }))
+    networkRules(network("default", { isolated: true }), 4)
       .map(ruleText)
       .includes("filter -A HYPER -o hyper0 -m comment --comment podnet:network:default -j DROP"),
   );
@@ -170,10 +171,11 @@ test("A renamed chain's leftovers go", (t) => {
   const old = apply(emptyHost, wanted(parseSave(emptyHost)));
   const renamed = network("default", { chain: "PODNET" });
   const moved = apply(old, {
+    family: 4,
     saved: parseSave(old),
     chain: "PODNET",
     oldChains: ["HYPER"],
-    rules: [...networkRules(renamed), ...sharedRules("PODNET")],
+    rules: [...networkRules(renamed, 4), ...sharedRules("PODNET", 4)],
     owners: new Set([networkMark("default"), chainMark("PODNET"), chainMark("HYPER")]),
     remembered: () => false,
   });
@@ -264,7 +266,7 @@ test("A chain's name cannot be a target's, an option or too long; a bridge's can
       ),
       name,
     );
-  t.throws(() => networkRules(network("default", { bridge: "hyper+" as IfName })), {
+  t.throws(() => networkRules(network("default", { bridge: "hyper+" as IfName }), 4), {
     message: /wildcard/,
   });
 });

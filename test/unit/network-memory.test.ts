@@ -8,17 +8,17 @@ test("What is remembered is stored before it counts, once, and is void on anothe
   const memory = new Memory("here", undefined, (value) => stored.push(value));
   memory.rememberForward("0", []);
   memory.rememberForward("1", [{ key: "net/ipv4/conf/all/accept_redirects", value: "0" }]);
-  memory.rememberChain("nft", "filter", "HYPER");
-  memory.rememberChain("nft", "filter", "HYPER");
+  memory.chains(4).remember("nft", "filter", "HYPER");
+  memory.chains(4).remember("nft", "filter", "HYPER");
   t.is(stored.length, 2);
   t.is(memory.value.ipForward, "0", "the first value is the host's own");
-  t.is(memory.chainVariant(), "nft");
+  t.is(memory.chains(4).variant(), "nft");
   const again = new Memory("here", JSON.parse(JSON.stringify(memory.value)) as Remembered);
-  t.true(again.madeChain("nft", "filter", "HYPER"));
-  t.false(again.madeChain("legacy", "filter", "HYPER"));
-  t.deepEqual(again.chainNames("nft"), ["HYPER"]);
-  again.rememberChain("legacy", "nat", "HYPER");
-  t.is(again.chainVariant(), undefined);
+  t.true(again.chains(4).made("nft", "filter", "HYPER"));
+  t.false(again.chains(4).made("legacy", "filter", "HYPER"));
+  t.deepEqual(again.chains(4).names("nft"), ["HYPER"]);
+  again.chains(4).remember("legacy", "nat", "HYPER");
+  t.is(again.chains(4).variant(), undefined);
   t.deepEqual(new Memory("elsewhere", memory.value).value, {
     host: "elsewhere",
     chains: [],
@@ -30,7 +30,7 @@ test("What is remembered is stored before it counts, once, and is void on anothe
   t.deepEqual(again.value.pinned, [7]);
   t.true(again.hasPinned(7));
   memory.forgetForward();
-  memory.forgetChain("nft", "filter", "HYPER");
+  memory.chains(4).forget("nft", "filter", "HYPER");
   t.deepEqual(memory.value, { host: "here", chains: [], raised: [] });
 });
 

@@ -201,8 +201,11 @@ function rememberedKept(text: string): void {
   const memory = new Memory(value.host, value);
   memory.rememberRaised("br9" as never);
   memory.rememberPinned(9);
-  memory.rememberChain("nft", "filter", "HYPER");
-  for (const name of memory.chainNames("nft")) memory.forgetChain("nft", "filter", name);
+  for (const family of [4, 6] as const) {
+    const chains = memory.chains(family);
+    chains.remember("nft", "filter", "HYPER");
+    for (const name of chains.names("nft")) chains.forget("nft", "filter", name);
+  }
   for (const { key, value: set } of value.besideForward ?? [])
     if (typeof key !== "string" || typeof set !== "string") throw new Error("No setting");
 }

@@ -1,7 +1,8 @@
+import type { Family } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { Tap } from "../../../linux/tun.ts";
-import type { IptablesPrograms } from "../../../network/iptables/programs.ts";
+import { type IptablesPrograms, variantName } from "../../../network/iptables/programs.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "../../../network/kernel.ts";
 import { Errno } from "./errno.ts";
 import { RestoreRefused } from "./iptables.ts";
@@ -26,7 +27,8 @@ export const openDoor: Doorkeeper = {
 /** The fake as podnet's rooms see a kernel, with the errors they would get. */
 export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: string): HostKernel => ({
   netlink: netlinkDoor(fake, keeper),
-  iptables: iptablesDoor(fake, keeper),
+  iptables: iptablesDoor(fake, 4, keeper),
+  ip6tables: iptablesDoor(fake, 6, keeper),
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });
@@ -106,14 +108,16 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
   };
 }
 
-function iptablesDoor(fake: FakeKernel, keeper: Doorkeeper): IptablesPrograms {
+function iptablesDoor(fake: FakeKernel, family: Family, keeper: Doorkeeper): IptablesPrograms {
+  const tables = family === 4 ? fake.iptables : fake.ip6tables;
   return {
+    family,
     save: (variant, signal) =>
-      keeper.later(`iptables-${variant}-save`, () => fake.iptables[variant].save(), signal),
+      keeper.later(`${variantName(family, variant)}-save`, () => tables[variant].save(), signal),
     restore: (variant, input, signal) => {
       const restore = (): void => {
         try {
-          fake.iptables[variant].restore(input);
+          tables[variant].restore(input);
         } catch (thrown) {
           if (!(thrown instanceof RestoreRefused)) throw thrown;
           throw new PodnetError("COMMAND_FAILED", `iptables-restore refuses ${thrown.message}`, {
@@ -121,10 +125,11 @@ function iptablesDoor(fake: FakeKernel, keeper: Doorkeeper): IptablesPrograms {
           });
         }
       };
-      return keeper.later(`iptables-${variant}-restore ${input.split("\n")[0]}`, restore, signal);
+      const call = `${variantName(family, variant)}-restore ${input.split("\n")[0]}`;
+      return keeper.later(call, restore, signal);
     },
     legacyTables: () =>
-      keeper.now("read ip_tables_names", () => fake.iptables.legacy.tableNames.join("\n")),
+      keeper.now("read ip_tables_names", () => tables.legacy.tableNames.join("\n")),
     systemDefault: () => "nft",
   };
 }

@@ -159,7 +159,7 @@ function applyLine(variant: Variant, tableName: string, table: Table, line: stri
   }
 }
 
-const targets = ["ACCEPT", "DROP", "RETURN", "MASQUERADE", "REJECT"];
+const targets = ["ACCEPT", "DROP", "RETURN", "MASQUERADE", "REJECT", "DNAT"];
 
 /** The chain that a rule leads to, if it leads to one. */
 function jumpOf(rule: string): string | undefined {

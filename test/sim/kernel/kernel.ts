@@ -24,6 +24,10 @@ export class FakeKernel {
     nft: new FakeIptables("nft"),
     legacy: new FakeIptables("legacy"),
   };
+  readonly ip6tables: Readonly<Record<Variant, FakeIptables>> = {
+    nft: new FakeIptables("nft"),
+    legacy: new FakeIptables("legacy"),
+  };
   #ipForward = "0";
 
   constructor(randomMac: () => Mac) {

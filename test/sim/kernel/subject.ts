@@ -5,7 +5,7 @@ import { unshareNetns } from "../../../linux/netns.ts";
 import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import { openTap, type Tap } from "../../../linux/tun.ts";
-import { type IptablesPrograms, iptables } from "../../../network/iptables/programs.ts";
+import { installedPrograms, type IptablesPrograms } from "../../../network/iptables/programs.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { HostNetlink, HostSysctl } from "../../../network/kernel.ts";
 import { absent, kernelDoor, openDoor, tapDoor } from "./door.ts";
@@ -42,7 +42,7 @@ export async function realSubject(): Promise<Subject & Disposable> {
   await netlink.changeLink("lo", { up: true });
   return {
     netlink,
-    iptables,
+    iptables: installedPrograms(4),
     sysctl: { read: readSysctl, write: writeSysctl },
     openTap: (name) => openTap(name),
     addVeth: async (name, mac, peer, peerMac) => {

@@ -1,0 +1,59 @@
+import { type Family, familyBits, familyOf, type Ip } from "../../core/address.ts";
+import type { PodFragment, PublishedDesired } from "../desired.ts";
+import { podRuleMark } from "../ownership.ts";
+import { safeInterface } from "./network-rules.ts";
+import { type Rule, ruleText } from "./rule.ts";
+
+const host = (ip: Ip): string => `${ip}/${familyBits(familyOf(ip))}`;
+
+/** Ports as iptables writes them in a match. */
+const ports = (first: number, count: number): string =>
+  count === 1 ? `${first}` : `${first}:${first + count - 1}`;
+
+/**
+ * Where a host's port leads. Ports that are the same on both sides are left alone, so that each keeps its number
+ * whatever else goes on; others are shifted, each by the same amount (`80-82/8000`: 8000 to 80, 8001 to 81).
+ */
+function destination({ podIp, hostPort, podPort, count }: PublishedDesired): string {
+  if (hostPort === podPort) return podIp;
+  const address = familyOf(podIp) === 4 ? podIp : `[${podIp}]`;
+  return count === 1
+    ? `${address}:${podPort}`
+    : `${address}:${podPort}-${podPort + count - 1}/${hostPort}`;
+}
+
+/**
+ * The rules of one family for what a pod has published. Translated in nat; let in by filter only what was translated,
+ * so that nobody gets at the port by a route to the pod's own address; and masqueraded when it comes from the pod's
+ * own network, whose pods would otherwise be answered directly, from an address that they have not asked.
+ */
+export function publishedRules(pod: PodFragment, chain: string, family: Family): Rule[] {
+  const ours = ["-m", "comment", "--comment", podRuleMark(pod.key)];
+  const translated = ["-m", "conntrack", "--ctstate", "DNAT"];
+  const rules = (pod.published ?? [])
+    .filter(({ podIp }) => familyOf(podIp) === family)
+    .flatMap((published): Rule[] => {
+      const { protocol, hostIp, hostPort, podIp, podPort, count, bridge, subnet } = published;
+      const match = (first: number): string[] => {
+        return ["-p", protocol, "-m", protocol, "--dport", ports(first, count)];
+      };
+      const asked = hostIp === undefined ? [] : ["-d", host(hostIp)];
+      const to = ["-j", "DNAT", "--to-destination", destination(published)];
+      const own = ["-s", subnet, "-d", host(podIp), "-o", safeInterface(bridge)];
+      return [
+        { table: "nat", chain, args: [...asked, ...match(hostPort), ...ours, ...to] },
+        {
+          table: "nat",
+          chain: "POSTROUTING",
+          args: [...own, ...translated, ...ours, "-j", "MASQUERADE"],
+        },
+        {
+          table: "filter",
+          chain,
+          args: ["-d", host(podIp), ...match(podPort), ...translated, ...ours, "-j", "ACCEPT"],
+        },
+      ];
+    });
+  // What several host ports have in common is said once.
+  return [...new Map(rules.map((rule) => [ruleText(rule), rule])).values()];
+}
