@@ -13,6 +13,10 @@ import { addStart } from "./commands/start.ts";
 import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/watch.ts";
+import { addPause } from "./commands/pause.ts";
+import { addResume } from "./commands/resume.ts";
+import { addStop } from "./commands/stop.ts";
+import { addUpdate } from "./commands/update.ts";
 import { addCompletion } from "./completion.ts";
 import type { Context } from "./context.ts";
 import { isPodnetError } from "../core/errors.ts";
@@ -63,6 +67,10 @@ export function buildProgram(context: Context): Command {
     addGet,
     addList,
     addStart,
+    addStop,
+    addPause,
+    addResume,
+    addUpdate,
     addDelete,
     addWatch,
     addExec,

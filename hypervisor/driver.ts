@@ -104,10 +104,18 @@ export type VmEvent =
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
   | { readonly kind: "guest-shutdown" }
+  /** The processors stand, or run again, whoever told them to; without `runs` they may: ask `runState`. */
+  | { readonly kind: "run-state"; readonly runs?: boolean }
   /** The hypervisor told of something that means nothing here. */
   | { readonly kind: "unheeded" }
   /** The console's ring was full: so many bytes that nobody can read any more. */
   | { readonly kind: "console-overwritten"; readonly bytes: number };
+
+export interface RunState {
+  readonly runs: boolean;
+  /** `running`, `paused`, `io-error`, `internal-error` … */
+  readonly status: string;
+}
 
 export interface RunningVm {
   readonly record: VmRecord;
@@ -133,6 +141,8 @@ export interface RunningVm {
   nics(signal: AbortSignal): Promise<readonly string[]>;
   pause(signal: AbortSignal): Promise<void>;
   resume(signal: AbortSignal): Promise<void>;
+  /** Whether the processors run, with the hypervisor's word for how it is. */
+  runState(signal: AbortSignal): Promise<RunState>;
   /** Ends the VM: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and start time. */
   stop(options: { readonly graceMs: number }): Promise<void>;
   /** The console's last bytes (bounded ring, 1 MiB) and what follows until the signal aborts. */

@@ -44,6 +44,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
       channelPath: vm.socketPath("channel"),
       ttyPath: vm.socketPath("tty"),
       reattach: false,
+      time: live.time,
       ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
     });
     live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));

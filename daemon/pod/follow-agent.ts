@@ -81,16 +81,20 @@ async function reach(
 ): Promise<Guest> {
   const { host, records } = watch;
   const { vm, plan } = live;
+  // What it is asked while it is paused would lie in its channel, for it to find together with whatever comes later.
+  await live.time.going(signal);
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
     channelPath: vm.socketPath("channel"),
     ttyPath: vm.socketPath("tty"),
     reattach: ask,
+    time: live.time,
   });
   // Whoever wants something of the agent meanwhile waits with us.
   live.guest = guest;
   try {
-    live.identity = await guest.ready(limited(host.timeouts.readyMs, signal));
+    using limit = live.time.limited(host.timeouts.readyMs, signal);
+    live.identity = await guest.ready(limit.signal);
   } catch (thrown) {
     // Who has let go of the pod closes it, and may want to ask the agent for its power-off first.
     if (!signal.aborted) {
@@ -103,8 +107,9 @@ async function reach(
   const { epoch } = live.identity;
   // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
   // given only what it lacks.
-  if (epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch) {
-    const why = "the agent may have started anew meanwhile";
+  const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
+  if (anew || live.stood) {
+    const why = anew ? "the agent may have started anew meanwhile" : resumed;
     guard(live, watch, () => configureAgain(live, watch, why, signal));
   }
   return guest;
@@ -162,21 +167,34 @@ async function configureAgain(
   signal: AbortSignal,
   begun: () => void = () => {},
 ): Promise<void> {
-  const { plan } = live;
-  await watch.locks.run(plan.podId, async () => {
+  await watch.locks.run(live.plan.podId, async () => {
     begun();
-    const { guest } = live;
-    if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
-    try {
-      const message = guestMessage(live, watch.host);
-      live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
-      compareGuest(message, live.observed);
-      watch.records.configured(live, `configured again: ${why}`);
-    } catch (thrown) {
-      if (signal.aborted) return;
-      const error = toPodnetError(thrown, "AGENT_TIMEOUT");
-      watch.records.ailing(plan, "not configured again", error);
-      watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
-    }
+    await configureNow(live, watch, why, signal);
   });
+}
+
+/** What the guest is told after its machine stood still. */
+export const resumed = "its machine was resumed";
+
+/** The same when it is one's turn already. Never throws: what fails ails the pod. */
+export async function configureNow(
+  live: LivePod,
+  watch: Supervision,
+  why: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const { guest, plan } = live;
+  if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
+  try {
+    const message = guestMessage(live, watch.host);
+    live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
+    live.stood = false;
+    compareGuest(message, live.observed);
+    watch.records.configured(live, `configured again: ${why}`);
+  } catch (thrown) {
+    if (signal.aborted) return;
+    const error = toPodnetError(thrown, "AGENT_TIMEOUT");
+    watch.records.ailing(plan, "not configured again", error);
+    watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
+  }
 }

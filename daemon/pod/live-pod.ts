@@ -1,5 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
+import { GuestTime } from "../../guest-init/channel/guest-time.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { RunningVm, VmRecord } from "../../hypervisor/driver.ts";
 import type { Tap } from "../../linux/tun.ts";
@@ -24,6 +25,10 @@ export interface LivePod {
   readonly plugged: Set<number>;
   /** Positions whose NIC the guest has ejected: the machine runs on without. */
   readonly ejected: Set<number>;
+  /** Stands while its machine is paused. */
+  readonly time: GuestTime;
+  /** It has stood since the guest was last configured: its clock is behind. */
+  stood: boolean;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
@@ -82,6 +87,8 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     taps: new Map(),
     plugged: new Set(),
     ejected: new Set(),
+    time: new GuestTime(),
+    stood: false,
     poweringOff: false,
     ended: new AbortController(),
     subscriptions: new Set(),

@@ -14,20 +14,22 @@ import { podIdByName, type PodRow } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
+import { deletePod, type Ending, stopPod } from "./end-pod.ts";
 import { gatherSnapshot } from "./gather.ts";
 import type { Host } from "./host.ts";
 import { keepTrying } from "./keep-trying.ts";
+import { pausePod, resumePod } from "./lifecycle.ts";
 import { portOfPod, portsOfPod } from "./running-ports.ts";
-import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodRecords, RequestKey } from "./records.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
 import { Requests } from "./requests.ts";
-import { attach, type Progress } from "./run-steps.ts";
+import type { Progress } from "./run-steps.ts";
 import { supervise } from "./supervise.ts";
-import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
+import { notHeld, wrongState } from "./wrong-state.ts";
 
 export interface PodsParts {
   readonly db: Database;
@@ -82,7 +84,7 @@ export class Pods implements RunningPorts {
     this.#requests = new Requests(parts.db, parts.host.clock);
   }
 
-  get #supervision(): Supervision {
+  get #supervision(): Ending {
     const { host, records, log } = this.#parts;
     return {
       host,
@@ -93,6 +95,8 @@ export class Pods implements RunningPorts {
       overwritten: (bytes) => this.#parts.metrics.consoleOverwritten(bytes),
       over: this.#over.signal,
       gone: (live) => this.#live.delete(live.plan.podId),
+      held: (id) => this.#live.get(id),
+      writeDown: (plan, write) => this.#writeDown(plan, write),
     };
   }
 
@@ -108,17 +112,18 @@ export class Pods implements RunningPorts {
   running(idOrName: string): LivePod {
     const row = this.find(idOrName);
     const live = this.#live.get(row.id);
-    if (row.state === "running" && live !== undefined) return live;
-    if (row.state === "running") {
-      throw new PodnetError("WRONG_STATE", `Pod "${row.name}" runs, but ${row.reason ?? "alone"}`, {
-        hint: "Wait: podnetd keeps trying; see how it fares: podnet get",
-        details: { state: row.state },
-      });
-    }
-    throw new PodnetError("WRONG_STATE", `Pod "${row.name}" is ${row.state} instead of running`, {
-      hint: whatToDo(row),
-      details: { state: row.state },
-    });
+    if (row.state !== "running") throw wrongState(row, "running");
+    if (live === undefined) throw notHeld(row);
+    return live;
+  }
+
+  /** The same of one that has a machine: it may be paused. */
+  withMachine(idOrName: string): LivePod {
+    const row = this.find(idOrName);
+    const live = this.#live.get(row.id);
+    if (row.state !== "paused") return this.running(row.id);
+    if (live === undefined) throw notHeld(row);
+    return live;
   }
 
   live(id: PodId): LivePod | undefined {
@@ -206,13 +211,7 @@ export class Pods implements RunningPorts {
       const row = this.find(id);
       if (row.state === "running") return row;
       if (row.state !== "stopped" && row.state !== "failed") {
-        throw new PodnetError(
-          "WRONG_STATE",
-          `Pod "${row.name}" is ${row.state} instead of stopped`,
-          {
-            hint: "Only a stopped or failed pod can be started",
-          },
-        );
+        throw wrongState(row, "stopped");
       }
       // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
       const [left] = await undoPod(livePod(row.plan, records.run(id)), host, { graceful: false });
@@ -297,10 +296,7 @@ export class Pods implements RunningPorts {
     throw result.error;
   }
 
-  /**
-   * Writes down how something ended. The host has changed by then: when there is no room for it in the store it is tried
-   * again until there is. Answers what was thrown.
-   */
+  /** See `Ending`. */
   #writeDown({ podId }: PodPlan, write: () => void): unknown {
     try {
       write();
@@ -318,7 +314,7 @@ export class Pods implements RunningPorts {
 
   /** Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone. */
   async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
-    const { records, host, log } = this.#parts;
+    const { records } = this.#parts;
     const asked = records.search(idOrName);
     if (asked === undefined) return { id: "", name: idOrName, existed: false };
     const { id, name } = asked;
@@ -327,40 +323,50 @@ export class Pods implements RunningPorts {
         hint: "Create it again",
       }),
     );
+    return this.#end(id, async () => {
+      const row = records.get(id);
+      // An aborted create has left nothing.
+      if (row !== undefined) await deletePod(row, options.force, this.#supervision);
+      return { id, name, existed: true };
+    });
+  }
+
+  /** Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask the guest. */
+  async stop(idOrName: string, options: { readonly force: boolean }): Promise<PodRow> {
+    const { id } = this.find(idOrName);
+    return this.#end(id, async () => {
+      await stopPod(this.find(id), options.force, this.#supervision);
+      return this.find(id);
+    });
+  }
+
+  #end<T>(id: PodId, end: () => Promise<T>): Promise<T> {
     // What is being told to its guest is of no use any more, and a guest may take its time to answer.
     const followed = this.#live.get(id);
     if (followed !== undefined) unsubscribe(followed);
-    return this.#locks.run(id, async () => {
-      const row = records.get(id);
-      // An aborted create has left nothing.
-      if (row === undefined) return { id, name, existed: true };
-      const live = this.#live.get(id) ?? livePod(row.plan, records.run(id));
-      try {
-        records.state(row.plan, "deleting");
-      } catch (thrown) {
-        // Nothing has begun: what runs runs on, and is followed as before.
-        if (live.vm !== undefined) {
-          adoptVm(live, live.vm);
-          supervise(live, this.#supervision);
-        }
-        throw thrown;
-      }
-      unsubscribe(live);
-      this.#live.delete(id);
-      const failures = await undoPod(live, host, { graceful: !options.force });
-      if (failures.length > 0) {
-        const [first, ...others] = failures;
-        const error = others.length === 0 ? first : attach(first, others);
-        log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
-        if (!options.force) {
-          this.#writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
-          throw error;
-        }
-      }
-      const unwritten = this.#writeDown(row.plan, () => records.forget(row.plan));
-      if (unwritten !== undefined) throw unwritten;
-      log.info({ pod_id: id }, "Pod deleted");
-      return { id, name, existed: true };
+    return this.#locks.run(id, end);
+  }
+
+  /** Stops the processors of a running pod; those of a paused one are. */
+  pause(idOrName: string): Promise<PodRow> {
+    return this.#turn(idOrName, async (row) => {
+      if (row.state !== "paused") await pausePod(this.running(row.id), this.#supervision);
+    });
+  }
+
+  /** Lets the processors of a paused pod run; those of a running one do. */
+  resume(idOrName: string): Promise<PodRow> {
+    return this.#turn(idOrName, async (row) => {
+      if (row.state !== "running") await resumePod(this.withMachine(row.id), this.#supervision);
+    });
+  }
+
+  async #turn(idOrName: string, work: (row: PodRow) => Promise<void>): Promise<PodRow> {
+    const { id } = this.find(idOrName);
+    return await this.#locks.run(id, async () => {
+      this.#refuseClosing();
+      await work(this.find(id));
+      return this.find(id);
     });
   }
 
@@ -415,12 +421,4 @@ export class Pods implements RunningPorts {
       hint: "Try again when it runs again",
     });
   }
-}
-
-/** How a pod that does not run comes to run. */
-function whatToDo({ state, name }: PodRow): string {
-  if (state === "creating") return "Wait until it runs";
-  if (state === "paused") return `Resume it: podnet resume ${name}`;
-  if (state === "deleting") return "It is being deleted: create another";
-  return `Start it: podnet start ${name}`;
 }

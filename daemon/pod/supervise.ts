@@ -2,6 +2,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { followAgent } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { lastWords } from "./last-words.ts";
+import { followRunState } from "./lifecycle.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -11,7 +12,7 @@ const noteEveryMs = 1000;
 /** What a machine may tell in a second that means nothing here. A start takes some ten; no honest one comes near it. */
 const unheededPerS = 100;
 
-/** Follows a running pod: the end of its machine, NICs that leave, its agent. */
+/** Follows a running pod: the end of its machine, its pauses, NICs that leave, its agent. */
 export function supervise(live: LivePod, watch: Supervision): void {
   const { vm } = live;
   const ended = live.ended.signal;
@@ -52,6 +53,7 @@ export function supervise(live: LivePod, watch: Supervision): void {
       }),
     );
   }
+  followRunState(live, watch);
   followAgent(live, watch);
 }
 
@@ -60,7 +62,7 @@ async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boole
   await watch.locks.run(live.plan.podId, async () => {
     // A delete that came first has ended it, and may have deleted the row.
     const row = watch.records.get(live.plan.podId);
-    if (row?.state !== "running") return;
+    if (row?.state !== "running" && row?.state !== "paused") return;
     unsubscribe(live);
     const settled = (): Promise<void> => settle(live, watch, poweredOff);
     await settled().catch((thrown: unknown) => {

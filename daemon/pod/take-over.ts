@@ -4,6 +4,7 @@ import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
+import { clockBehind, noteRunState } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { supervise } from "./supervise.ts";
 import type { Supervision } from "./supervision.ts";
@@ -43,9 +44,11 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
+  live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
     ports = await portsOf(live, vm, signal);
+    noteRunState(live, await vm.runState(signal), row.state, recovery);
   } catch (thrown) {
     unsubscribe(live);
     await vm.detach();
@@ -59,7 +62,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
     await ensure(signal);
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
-    keepTrying(row, portsLacking, thrown, recovery, async () => {
+    keepTrying(records.get(row.id) ?? row, portsLacking, thrown, recovery, async () => {
       await ensure(limited(reattachMs.again, recovery.over));
     });
   }

@@ -17,6 +17,8 @@ type UndoAction<K extends UndoKind> = (
 
 /** Longest a single undo may take before the next is tried, milliseconds. */
 const undoLimitMs = 20_000;
+/** Longest a machine may take to run again for its guest to power off, milliseconds. */
+const resumeMs = 3000;
 
 const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "port.detach": async (_step, live, host) => {
@@ -35,6 +37,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     try {
       // An agent that never said who it is would not hear this either.
       if (graceful && identity !== undefined) {
+        await resumeForItsEnd(live);
         await guest.powerOff(AbortSignal.timeout(host.timeouts.stopMs));
         live.poweringOff = true;
       }
@@ -68,6 +71,13 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));
   },
 };
+
+/** A guest whose machine is paused can power off once it is not. */
+async function resumeForItsEnd({ vm, time }: LivePod): Promise<void> {
+  if (!time.stands) return;
+  await vm?.resume(AbortSignal.timeout(resumeMs));
+  time.go();
+}
 
 /** Waits for all of them, whichever fail, and throws the first failure. */
 async function everyOne(all: readonly Promise<unknown>[]): Promise<void> {

@@ -14,7 +14,7 @@ export async function* streamConsole(
   parts: ServiceParts,
   signal: AbortSignal,
 ): AsyncGenerator<ConsoleResponse> {
-  const { vm } = parts.pods.running(validatePodRef(idOrName));
+  const { vm } = parts.pods.withMachine(validatePodRef(idOrName));
   if (vm === undefined) {
     throw new PodnetError("WRONG_STATE", "The pod has no machine", {
       hint: `Start it: podnet start ${idOrName}`,

@@ -172,7 +172,9 @@ function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
   const told = pods.list().flatMap(({ name, state, reason }) => {
     if (state === "failed") return [`${name} has failed`];
     // A running pod with a reason runs on and lacks something: its agent, say.
-    return state === "running" && reason !== undefined ? [`${name}: ${reason}`] : [];
+    return (state === "running" || state === "paused") && reason !== undefined
+      ? [`${name}: ${reason}`]
+      : [];
   });
   if (told.length === 0) return check("pods", OK, "none has failed");
   return check("pods", WARNING, told.join("; "), "See more: podnet get POD");

@@ -12,6 +12,7 @@ import { callerKey } from "./callers.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
+import { podLifecycle } from "./pod-lifecycle.ts";
 import { PushQueue } from "./queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { planView, spanView } from "./views.ts";
@@ -81,6 +82,8 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       const { podId, ok, checks } = await verifyPod(live, context.signal, parts.fragments);
       return { podId, ok, checks: [...checks] };
     },
+
+    ...podLifecycle(parts),
   };
 }
 

@@ -78,7 +78,7 @@ function interfaceView(
   const plugged = live?.plugged.has(each.position) ?? false;
   // What the guest said of a NIC that it has let go of since is no longer so.
   const observed =
-    plugged && row.state === "running"
+    plugged && (row.state === "running" || row.state === "paused")
       ? row.observed?.interfaces.find(({ mac }) => mac === nic.mac)
       : undefined;
   return create(wire.PodInterfaceSchema, {

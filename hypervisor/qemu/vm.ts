@@ -4,6 +4,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import {
   type NicPlan,
+  type RunState,
   type RunningVm,
   type VmEvent,
   type VmPlan,
@@ -115,6 +116,11 @@ export class QemuVm implements RunningVm {
     await this.#session().execute("cont", {}, { signal });
   }
 
+  async runState(signal: AbortSignal): Promise<RunState> {
+    const { running, status } = await this.#session().execute("query-status", {}, { signal });
+    return { runs: running, status };
+  }
+
   /** Stops the guest and writes the machine's state to a file. It is of no use to its guest afterwards. */
   async save(fd: number, signal: AbortSignal): Promise<void> {
     await this.pause(signal);
@@ -214,6 +220,8 @@ export class QemuVm implements RunningVm {
     for (const number of [0, 1] as const)
       if (port?.id === channelPorts[number])
         return this.#emit({ kind: "channel", port: number, open: port.open });
+    if (eventData(event, "STOP")) return this.#emit({ kind: "run-state", runs: false });
+    if (eventData(event, "RESUME")) return this.#emit({ kind: "run-state", runs: true });
     if (eventData(event, "RESET")?.guest === true) this.#emit({ kind: "guest-reset" });
     else if (eventData(event, "SHUTDOWN")?.guest === true) this.#emit({ kind: "guest-shutdown" });
     else this.#emit({ kind: "unheeded" });
@@ -231,6 +239,8 @@ export class QemuVm implements RunningVm {
       await this.#connectQmp(0, this.#letGo.signal);
       // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a time.
       await this.#nics.observe(this.#letGo.signal).catch(() => this.#qmp?.close());
+      // Nobody has heard what it did meanwhile.
+      this.#emit({ kind: "run-state" });
     });
   }
 

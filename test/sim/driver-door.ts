@@ -83,8 +83,14 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
       return "unplugged";
     },
     nics: (signal) => ask("list nics", () => [...machine.nics.keys()], signal),
-    pause: (signal) => ask("stop", () => {}, signal),
-    resume: (signal) => ask("cont", () => {}, signal),
+    pause: (signal) => ask("stop", () => machines.pause(machine, true), signal),
+    resume: (signal) => ask("cont", () => machines.pause(machine, false), signal),
+    runState: (signal) =>
+      ask(
+        "query-status",
+        () => ({ runs: !machine.paused, status: machine.paused ? "paused" : "running" }),
+        signal,
+      ),
     stop: () => process.later("qmp quit", () => machines.end(machine, "quit")),
     // oxlint-disable-next-line require-yield -- a console that says nothing
     console: async function* () {},

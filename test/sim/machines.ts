@@ -31,6 +31,7 @@ export class Machine {
   /** The agent answers nothing for now. */
   deaf = false;
   poweringOff = false;
+  paused = false;
 
   constructor(plan: VmPlan, record: VmRecord, character: Character) {
     this.plan = plan;
@@ -119,6 +120,13 @@ export class Machines {
   loseChannel(machine: Machine): void {
     const reason = new PodnetError("AGENT_DISCONNECTED", "The channel broke");
     for (const tell of machine.closeListeners) tell(reason);
+  }
+
+  /** Stops the processors, or lets them run: podnetd or somebody else. */
+  pause(machine: Machine, paused: boolean): void {
+    if (machine.paused === paused) return;
+    machine.paused = paused;
+    machine.tell({ kind: "run-state", runs: !paused });
   }
 
   plug(machine: Machine, nic: NicPlan, fd: number): void {

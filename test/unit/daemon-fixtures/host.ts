@@ -3,7 +3,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { Host } from "../../../daemon/pod/host.ts";
 import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
-import type { Driver, RunningVm } from "../../../hypervisor/driver.ts";
+import type { Driver, RunningVm, VmEvent } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
 
 /** A host that does nothing and tells of it. */
@@ -21,6 +21,8 @@ export interface PlayedHost {
   mute: boolean;
   /** The guest says READY once more. */
   readyAgain(): void;
+  /** Somebody stops the machine, or lets it run. */
+  runs(runs: boolean): void;
 }
 
 /**
@@ -29,6 +31,12 @@ export interface PlayedHost {
  */
 export function playHost(...fails: readonly string[]): PlayedHost {
   const listeners = new Set<(identity: GuestIdentity) => void>();
+  const machine = { runs: true, tell: new Set<(event: VmEvent) => void>() };
+  const runs = (now: boolean): void => {
+    if (machine.runs === now) return;
+    machine.runs = now;
+    for (const tell of machine.tell) tell({ kind: "run-state", runs: now });
+  };
   const identity = { api: 4244, extension: 1, agent: "test" };
   const played = {
     calls: [] as string[],
@@ -38,6 +46,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     readyAgain: () => {
       for (const tell of listeners) tell(identity);
     },
+    runs,
   };
   const note = (call: string): void => {
     played.calls.push(call);
@@ -73,7 +82,16 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     stop: () => act("stop"),
     nics: () => Promise.resolve(["nic0"]),
     detach: () => act("vm-detach"),
-    onEvent: off,
+    pause: () => act("pause").then(() => runs(false)),
+    resume: () => act("resume").then(() => runs(true)),
+    runState: async () => {
+      note("run-state");
+      return { runs: machine.runs, status: machine.runs ? "running" : "paused" };
+    },
+    onEvent: (tell: (event: VmEvent) => void) => {
+      machine.tell.add(tell);
+      return () => machine.tell.delete(tell);
+    },
     consoleTail: () => new Uint8Array(),
   } as unknown as RunningVm;
   const host = {

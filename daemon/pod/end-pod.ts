@@ -1,0 +1,79 @@
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { PodId } from "../../core/names.ts";
+import type { PodRow } from "../store/pods.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import type { PodPlan } from "./pod-plan.ts";
+import { attach } from "./run-steps.ts";
+import { supervise } from "./supervise.ts";
+import type { Supervision } from "./supervision.ts";
+import { undoPod } from "./undo.ts";
+import { wrongState } from "./wrong-state.ts";
+
+/** What it takes to end pods. */
+export interface Ending extends Supervision {
+  held(id: PodId): LivePod | undefined;
+  /**
+   * Writes down how something ended. The host has changed by then: when there is no room for it in the store it is tried
+   * again until there is. Answers what was thrown.
+   */
+  writeDown(plan: PodPlan, write: () => void): unknown;
+}
+
+/**
+ * Ends a pod's machine and keeps the pod with all it has been given, to be started again. A guest whose machine is paused
+ * is resumed to power off, cut off from the network. One that does not run is stopped. To be called when it is one's turn.
+ */
+export async function stopPod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
+  if (row.state === "stopped") return;
+  if (row.state === "creating" || row.state === "deleting") throw wrongState(row, "running");
+  const { records, log } = ending;
+  const error = await takeAway(row, { state: "stopping", graceful: !force }, ending);
+  if (error !== undefined) {
+    ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
+    throw error;
+  }
+  const unwritten = ending.writeDown(row.plan, () => records.state(row.plan, "stopped"));
+  if (unwritten !== undefined) throw unwritten;
+  log.info({ pod_id: row.id }, "Pod stopped");
+}
+
+/** Ends a pod, machine and all it has been given. `force` goes on past what cannot be undone. */
+export async function deletePod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
+  const { records, log } = ending;
+  const error = await takeAway(row, { state: "deleting", graceful: !force }, ending);
+  if (error !== undefined && !force) {
+    ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
+    throw error;
+  }
+  const unwritten = ending.writeDown(row.plan, () => records.forget(row.plan));
+  if (unwritten !== undefined) throw unwritten;
+  log.info({ pod_id: row.id }, "Pod deleted");
+}
+
+/** Takes down what there is of a pod; answers what could not be undone. */
+async function takeAway(
+  { id, plan }: PodRow,
+  { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
+  ending: Ending,
+): Promise<PodnetError | undefined> {
+  const { records, host, log } = ending;
+  const live = ending.held(id) ?? livePod(plan, records.run(id));
+  try {
+    records.state(plan, state);
+  } catch (thrown) {
+    // Nothing has begun: what runs runs on, and is followed as before.
+    if (live.vm !== undefined) {
+      unsubscribe(live);
+      adoptVm(live, live.vm);
+      supervise(live, ending);
+    }
+    throw thrown;
+  }
+  unsubscribe(live);
+  ending.gone(live);
+  const [first, ...others] = await undoPod(live, host, { graceful });
+  if (first === undefined) return undefined;
+  const error = others.length === 0 ? toPodnetError(first) : attach(first, others);
+  log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
+  return error;
+}
