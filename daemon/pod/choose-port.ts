@@ -1,7 +1,7 @@
 import { sameAddress } from "../../api/validate-ports.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { HostPorts } from "../store/ports.ts";
-import type { PublishedPlan } from "./pod-plan.ts";
+import type { PublishedPlan } from "./published-plan.ts";
 import type { PortsSnapshot } from "./snapshot.ts";
 
 /**

@@ -1,0 +1,57 @@
+import { sameAddress } from "../../api/validate-ports.ts";
+import { type Ip, parseIp } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { boundSockets, holderOf } from "../../linux/listeners.ts";
+import type { PortAt } from "./held-port.ts";
+
+/** Why a host port cannot be held. */
+export function holdError(port: PortAt, thrown: unknown): PodnetError {
+  const { protocol, hostIp, hostPort } = port;
+  const what = `Host port ${hostPort}/${protocol} at ${hostIp}`;
+  const { code } = thrown as NodeJS.ErrnoException;
+  switch (code) {
+    case "EADDRINUSE": {
+      const holder = programAt(port) ?? "another program";
+      return new PodnetError("PORT_IN_USE", `${what} is taken by ${holder}`, {
+        hint: "End that program or choose another host port, or 0 to have one chosen",
+        details: { holder, port: hostPort },
+        cause: thrown,
+      });
+    }
+    case "EADDRNOTAVAIL":
+    case "EAFNOSUPPORT":
+      return new PodnetError("ADDRESS_INVALID", `This host has no address ${hostIp}`, {
+        hint: "Give it the address, or publish at another",
+        cause: thrown,
+      });
+    case "EACCES":
+      return new PodnetError("PREFLIGHT_FAILED", `${what} is not podnetd's to take`, {
+        hint: "Give podnetd CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start",
+        cause: thrown,
+      });
+    default:
+      return new PodnetError(
+        "SYSCALL_FAILED",
+        `${what} cannot be held: ${code ?? String(thrown)}`,
+        {
+          hint: "See whether podnetd may open more files (LimitNOFILE=)",
+          cause: thrown,
+        },
+      );
+  }
+}
+
+/** Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and do not listen. */
+export function programAt({ protocol, hostIp, hostPort }: PortAt): string | undefined {
+  const there = boundSockets([protocol]).filter(
+    ({ address, port }) => port === hostPort && covers(address, hostIp),
+  );
+  const by = there.find(({ listens }) => listens) ?? there[0];
+  return by === undefined ? undefined : holderOf(by);
+}
+
+/** A socket at `::` may take IPv4 as well, and one at every IPv4 address keeps such a one away. */
+const covers = (address: Ip, hostIp: Ip): boolean =>
+  sameAddress(address, hostIp) ||
+  (address === "::" && sameAddress(parseIp("0.0.0.0"), hostIp)) ||
+  (hostIp === "::" && sameAddress(address, parseIp("0.0.0.0")));

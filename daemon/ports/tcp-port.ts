@@ -1,0 +1,89 @@
+import { connect, createServer, type Server, type Socket } from "node:net";
+import { isLoopback, parseIp } from "../../core/address.ts";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import type { HeldPort, PortAt, Served } from "./held-port.ts";
+
+/** Longest a pod may take to take a connection, milliseconds: one that is there answers in a round trip. */
+const connectMs = 5000;
+/** From the last word of a quiet connection to the first question whether its ends are there still, milliseconds. */
+const quietMs = 60_000;
+
+/**
+ * Holds a TCP port with a listening socket: a socket that is bound alone, without SO_REUSEADDR, could not be bound while
+ * connections of an earlier owner rest in TIME_WAIT, and with it would not keep others away. Forwards what comes by
+ * loopback. Throws what `listen` throws.
+ */
+export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
+  const server = createServer(
+    { allowHalfOpen: true, pauseOnConnect: true, noDelay: true },
+    (client) => {
+      if (isLocal(client)) forward(client, served);
+      else {
+        // No rule has translated it, as one should have: whom it comes from must not get lost on the way.
+        served.flows.refuse();
+        client.resetAndDestroy();
+      }
+    },
+  );
+  await crossAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort));
+  server.on("error", () => served.flows.refuse());
+  return { close: () => cross("socket", "let go of a TCP port", () => server.close()) };
+}
+
+function listening(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ host, port, ipv6Only: true, exclusive: true }, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+/** Whether it was addressed to loopback. One that has ended already says nothing. */
+const isLocal = ({ localAddress }: Socket): boolean =>
+  localAddress !== undefined && isLoopback(parseIp(localAddress));
+
+/** Joins a connection to one of its own to the pod: each end's FIN, RST and slowness is passed on as it is. */
+function forward(client: Socket, { key, lead, flows }: Served): void {
+  const { podIp: host, podPort: port } = lead;
+  const ends = [client];
+  const reset = (): void => {
+    for (const each of ends) each.resetAndDestroy();
+  };
+  const over = flows.begin(key, reset);
+  if (over === undefined) {
+    client.resetAndDestroy();
+    return;
+  }
+  const upstream = cross("socket", "connect to a pod", () =>
+    connect({ host, port, allowHalfOpen: true, noDelay: true }),
+  );
+  ends.push(upstream);
+  const patience = setTimeout(() => {
+    flows.refuse();
+    reset();
+  }, connectMs);
+  patience.unref();
+  upstream.once("connect", () => {
+    clearTimeout(patience);
+    for (const each of ends) each.setKeepAlive(true, quietMs);
+    client.pipe(upstream);
+    upstream.pipe(client);
+  });
+  upstream.once("error", () => {
+    if (upstream.connecting || upstream.bytesRead + upstream.bytesWritten === 0) flows.refuse();
+  });
+  client.once("error", () => {});
+  let open = 2;
+  const closed = (failed: boolean): void => {
+    clearTimeout(patience);
+    if (failed) reset();
+    if (--open > 0) return;
+    flows.passedIn(upstream.bytesWritten);
+    flows.passedOut(upstream.bytesRead);
+    over();
+  };
+  client.once("close", closed);
+  upstream.once("close", closed);
+}

@@ -1,0 +1,124 @@
+import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
+import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import type { HeldPort, PortAt, Served } from "./held-port.ts";
+
+/** A session without a datagram ends after so long, milliseconds: the kernel's own time for a UDP flow that was answered. */
+const quietMs = 120_000;
+/** What may wait in a socket to be sent, bytes; datagrams beyond are lost, as on any network. */
+const mostWaiting = 1 << 20;
+
+/** Datagrams that may wait for a session to begin, which takes no more than a turn of the event loop. */
+const mostFirst = 64;
+
+/** A client's own socket to the pod. */
+interface Session {
+  pass(datagram: Uint8Array): void;
+}
+
+const newSocket = (ip: Ip): Socket =>
+  createSocket({ type: familyOf(ip) === 4 ? "udp4" : "udp6", ipv6Only: familyOf(ip) === 6 });
+
+/** Holds a UDP port, and forwards what comes by loopback: one session a client. Throws what `bind` throws. */
+export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
+  const socket = newSocket(hostIp);
+  const sessions = new Map<string, Session>();
+  await crossAsync("socket", "hold a UDP port", () => bound(socket, hostIp, hostPort));
+  socket.on("error", () => served.flows.refuse());
+  socket.on("message", (datagram, from) => {
+    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is.
+    if (!isLoopback(from.address as Ip)) {
+      served.flows.refuse();
+      return;
+    }
+    const client = `${from.address} ${from.port}`;
+    const forget = (): void => void sessions.delete(client);
+    const session = sessions.get(client) ?? begin(from, socket, served, forget);
+    if (session === undefined) return;
+    sessions.set(client, session);
+    session.pass(datagram);
+  });
+  return { close: () => cross("socket", "let go of a UDP port", () => socket.close()) };
+}
+
+function bound(socket: Socket, address: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const failed = (thrown: Error): void => {
+      socket.close();
+      reject(thrown);
+    };
+    socket.once("error", failed);
+    socket.bind({ address, port, exclusive: true }, () => {
+      socket.off("error", failed);
+      resolve();
+    });
+  });
+}
+
+/** Undefined when the pod has too many sessions already. */
+function begin(
+  client: RemoteInfo,
+  socket: Socket,
+  { key, lead, flows }: Served,
+  forget: () => void,
+): Session | undefined {
+  const pod = newSocket(lead.podIp);
+  let ended = false;
+  const end = (): void => {
+    if (ended) return;
+    ended = true;
+    clearTimeout(quiet);
+    forget();
+    over?.();
+    pod.close();
+  };
+  const over = flows.begin(key, end);
+  const quiet = setTimeout(end, quietMs);
+  quiet.unref();
+  if (over === undefined) {
+    end();
+    return undefined;
+  }
+  // Nothing takes the pod's port: the kernel says so, and to a client of UDP there is no way to.
+  pod.on("error", () => {
+    flows.refuse();
+    end();
+  });
+  pod.on("message", (datagram) => {
+    quiet.refresh();
+    if (socket.getSendQueueSize() > mostWaiting) flows.refuse();
+    else {
+      flows.passedOut(datagram.length);
+      // The port may have been let go of just now.
+      if (!ended) socket.send(datagram, client.port, client.address, () => {});
+    }
+  });
+  let waiting: Uint8Array[] | undefined = [];
+  const send = (datagram: Uint8Array): void => {
+    if (pod.getSendQueueSize() > mostWaiting) {
+      flows.refuse();
+      return;
+    }
+    flows.passedIn(datagram.length);
+    pod.send(datagram, (thrown) => {
+      if (thrown === null) return;
+      flows.refuse();
+      end();
+    });
+  };
+  cross("socket", "begin a UDP session with a pod", () =>
+    pod.connect(lead.podPort, lead.podIp, () => {
+      const first = waiting ?? [];
+      waiting = undefined;
+      for (const datagram of first) if (!ended) send(datagram);
+    }),
+  );
+  return {
+    pass(datagram) {
+      quiet.refresh();
+      if (waiting === undefined) send(datagram);
+      else if (waiting.length < mostFirst) waiting.push(datagram);
+      else flows.refuse();
+    },
+  };
+}
