@@ -34,6 +34,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   STATE_UNWRITABLE: Code.FailedPrecondition,
   BRIDGE_CONFLICT: Code.FailedPrecondition,
   BRIDGE_FULL: Code.ResourceExhausted,
+  TAP_CONFLICT: Code.FailedPrecondition,
   CHAIN_CONFLICT: Code.FailedPrecondition,
   FIREWALL_FAILED: Code.Internal,
   FIREWALL_AMBIGUOUS: Code.FailedPrecondition,

@@ -1,4 +1,4 @@
-import type { Cidr, Ip, IpPrefix, Mac } from "../core/address.ts";
+import { type Cidr, type Ip, ipOf, type IpPrefix, type Mac } from "../core/address.ts";
 import type { IfName, NetworkName, PodName } from "../core/names.ts";
 
 /** A pod as asked for, every field checked: what the planner works from. Plain JSON. */
@@ -43,16 +43,44 @@ export interface BootSpec {
   readonly factory?: "cold" | "template";
 }
 
-export interface InterfaceSpec {
-  readonly network: NetworkName;
-  /** Undefined takes the next free one. A bare address gets its network's length. */
-  readonly address?: Ip | IpPrefix;
+/** An interface, by where it leads. Without a kind it is on a network of podnet's. */
+export type InterfaceSpec = InterfaceChoices &
+  (
+    | { readonly kind?: undefined; readonly network: NetworkName }
+    /** On a bridge that somebody else runs. */
+    | { readonly kind: "bridge"; readonly bridge: IfName }
+    /** By a tap that somebody else made and keeps. */
+    | { readonly kind: "tap"; readonly tap: IfName }
+    /** Addresses on the guest's own `lo`. */
+    | { readonly kind: "loopback" }
+  );
+
+/** What of an interface can be chosen. */
+export interface InterfaceChoices {
+  /**
+   * Undefined takes the next free one of each of the network's pools, an empty list none. A bare address gets its
+   * network's length; where there is no network each has one.
+   */
+  readonly addresses?: readonly (Ip | IpPrefix)[];
   readonly mac?: Mac;
   readonly mtu?: number;
   /** Asks for a default route by this gateway. */
   readonly gateway?: Ip;
+  /** Of the default route; alone it asks for that of the network. */
+  readonly metric?: number;
   /** Undefined is `eth` and the interface's position. */
   readonly guestName?: IfName;
+  /** The host's end; undefined is made of the pod's id. */
+  readonly tap?: IfName;
+  readonly port?: PortChoices;
+}
+
+/** How a tap is a port of its bridge; what is absent is as the network or the bridge has it. */
+export interface PortChoices {
+  /** Untagged member of this VLAN alone. */
+  readonly vlan?: number;
+  readonly isolated?: boolean;
+  readonly learning?: boolean;
 }
 
 export interface DnsSpec {
@@ -67,4 +95,22 @@ export interface RouteSpec {
   readonly gateway?: Ip;
   /** Guest name of the interface; undefined is the one whose network holds the gateway. */
   readonly interface?: string;
+  /** Undefined is the kernel's choice. */
+  readonly metric?: number;
+}
+
+export const hasLength = (address: Ip | IpPrefix): address is IpPrefix => address.includes("/");
+export const bareIp = (address: Ip | IpPrefix): Ip =>
+  hasLength(address) ? ipOf(address) : address;
+
+/** A spec as it was stored; an earlier podnetd's interfaces had one address at most. */
+export function readStoredSpec(spec: PodSpec): PodSpec {
+  return { ...spec, interfaces: spec.interfaces.map(readStoredInterface) };
+}
+
+function readStoredInterface(
+  stored: InterfaceSpec & { readonly address?: Ip | IpPrefix },
+): InterfaceSpec {
+  const { address, ...spec } = stored;
+  return address === undefined ? spec : { ...spec, addresses: [address] };
 }

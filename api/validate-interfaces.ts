@@ -7,7 +7,6 @@ import {
   type IpPrefix,
   ipToBigInt,
   lengthOf,
-  type Mac,
   networkOf,
   parseIp,
   parseIpPrefix,
@@ -17,19 +16,25 @@ import {
 import { PodnetError } from "../core/errors.ts";
 import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "../core/names.ts";
 import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
-import type { InterfaceSpec } from "./pod-spec.ts";
+import {
+  bareIp,
+  hasLength,
+  type InterfaceChoices,
+  type InterfaceSpec,
+  type PortChoices,
+} from "./pod-spec.ts";
 import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
+import { refuseTwice } from "./unique-interfaces.ts";
 
 /** Most interfaces one pod may have. */
-const maxInterfaces = 16;
+export const maxInterfaces = 24;
+const maxAddresses = 16;
 /** RFC 791: every IPv4 host takes 576 bytes. RFC 8200 5: every IPv6 link carries 1280. */
 const minMtu = { 4: 576, 6: 1280 } as const;
 const maxMtu = 65535;
-
-/** The name an interface gets in the guest. */
-export const guestNameOf = (spec: InterfaceSpec, position: number): string =>
-  spec.guestName ?? `eth${position}`;
+/** IEEE 802.1Q: 0 and 4095 are no VLANs. */
+const maxVlan = 4094;
 
 /** Checks the interfaces one by one and against each other; none means one automatic. */
 export function validateInterfaces(
@@ -39,39 +44,150 @@ export function validateInterfaces(
   checkCount(interfaces, maxInterfaces, "interfaces");
   if (interfaces.length === 0) return [{ network }];
   const specs = interfaces.map((one, i) => validateInterface(one, `interfaces[${i}]`, network));
-  refuseTwice(specs, "mac", (spec) => spec.mac, macTwice);
-  refuseTwice(specs, "address", addressKey, addressTwice);
-  refuseTwice(specs, "guest_name", guestNameOf, nameTwice);
-  refuseTwice(specs, "gateway", gatewayFamily, gatewayTwice);
+  refuseTwice(specs);
   return specs;
 }
 
-function validateInterface(
+/** Checks one interface by itself. */
+export function validateInterface(
   one: wire.Interface,
   field: string,
   network: NetworkName,
 ): InterfaceSpec {
-  const address = one.address === "" ? undefined : parseAddress(one.address, `${field}.address`);
+  const whither = validateKind(one, field, network);
+  const choices = validateChoices(one, field);
+  if (whither.kind === "loopback") return validateLoopback(one, choices, field);
+  if (whither.kind !== undefined) checkOwnAddresses(choices.addresses, whither.kind, field);
+  const port = validatePort(one.port, `${field}.port`);
+  if (port !== undefined && whither.kind === "tap")
+    throw invalid(`${field}.port`, "A kept tap stays as it is", "Leave the port's options out");
+  return { ...whither, ...choices, ...(port === undefined ? {} : { port }) };
+}
+
+type Whither =
+  | { readonly network: NetworkName; readonly kind?: undefined }
+  | { readonly kind: "bridge"; readonly bridge: IfName }
+  | { readonly kind: "tap"; readonly tap: IfName }
+  | { readonly kind: "loopback" };
+
+/** Where an interface leads, which is said once. */
+function validateKind(one: wire.Interface, field: string, network: NetworkName): Whither {
+  const said = [
+    one.network === "" ? undefined : "network",
+    one.bridge === "" ? undefined : "bridge",
+    one.tapKept ? "tap_kept" : undefined,
+    one.loopback ? "loopback" : undefined,
+  ].filter((each) => each !== undefined);
+  const [first, second] = said;
+  if (second !== undefined)
+    throw invalid(`${field}.${second}`, `${first} says where it leads`, "Leave one of them out");
+  if (one.bridge !== "")
+    return { kind: "bridge", bridge: parseIfName(one.bridge, `${field}.bridge`) };
+  if (one.loopback) return { kind: "loopback" };
+  if (!one.tapKept)
+    return {
+      network: one.network === "" ? network : parseNetworkName(one.network, `${field}.network`),
+    };
+  if (one.tap === "") throw invalid(`${field}.tap`, "A kept tap has a name", "Name it");
+  return { kind: "tap", tap: parseIfName(one.tap, `${field}.tap`) };
+}
+
+function validateChoices(one: wire.Interface, field: string): InterfaceChoices {
+  const addresses = validateAddresses(one, field);
   const gateway = one.gateway === "" ? undefined : parseIp(one.gateway, `${field}.gateway`);
-  const mac: Mac | undefined =
-    one.mac === "" ? undefined : parseUnicastMac(one.mac, `${field}.mac`);
+  const mac = one.mac === "" ? undefined : parseUnicastMac(one.mac, `${field}.mac`);
   const guestName =
     one.guestName === "" ? undefined : parseGuestName(one.guestName, `${field}.guest_name`);
-  if (gateway !== undefined) checkGateway(gateway, address, `${field}.gateway`);
-  const six = [address, gateway].some((ip) => ip !== undefined && familyOf(ip) === 6);
+  const tap = one.tap === "" ? undefined : parseTapName(one.tap, `${field}.tap`);
+  if (gateway !== undefined) checkGateway(gateway, addresses, `${field}.gateway`);
+  const six = [...(addresses ?? []), gateway].some((ip) => ip !== undefined && familyOf(ip) === 6);
   if (one.mtu !== 0) checkMtu(one.mtu, six ? 6 : 4, `${field}.mtu`);
   return {
-    network: one.network === "" ? network : parseNetworkName(one.network, `${field}.network`),
-    ...(address === undefined ? {} : { address }),
+    ...(addresses === undefined ? {} : { addresses }),
     ...(mac === undefined ? {} : { mac }),
     ...(one.mtu === 0 ? {} : { mtu: one.mtu }),
     ...(gateway === undefined ? {} : { gateway }),
+    ...(one.metric === 0 ? {} : { metric: one.metric }),
     ...(guestName === undefined ? {} : { guestName }),
+    ...(tap === undefined ? {} : { tap }),
   };
 }
 
-const hasLength = (address: Ip | IpPrefix): address is IpPrefix => address.includes("/");
-const bare = (address: Ip | IpPrefix): Ip => (hasLength(address) ? ipOf(address) : address);
+/** A loopback interface has addresses and nothing else. */
+function validateLoopback(
+  one: wire.Interface,
+  { addresses = [], ...others }: InterfaceChoices,
+  field: string,
+): InterfaceSpec {
+  const [more] = [...Object.keys(others), ...(one.port === undefined ? [] : ["port"])];
+  if (more !== undefined) {
+    const name = more === "guestName" ? "guest_name" : more;
+    throw invalid(`${field}.${name}`, "loopback has addresses alone", "Leave it out");
+  }
+  if (addresses.length === 0)
+    throw invalid(`${field}.addresses`, "loopback without an address is nothing", "Give one");
+  checkLengths(addresses, field);
+  return { kind: "loopback", addresses };
+}
+
+/** As in the ancestor: who takes somebody else's bridge has to say which address is his there. */
+function checkOwnAddresses(
+  addresses: InterfaceChoices["addresses"],
+  kind: "bridge" | "tap",
+  field: string,
+): void {
+  if (addresses === undefined)
+    throw invalid(
+      `${field}.address`,
+      `podnet hands out no addresses on a ${kind} of somebody else`,
+      "Give an address with its length, such as 10.1.2.3/24, or none",
+    );
+  checkLengths(addresses, field);
+}
+
+function checkLengths(addresses: readonly (Ip | IpPrefix)[], field: string): void {
+  const bareOne = addresses.find((address) => !hasLength(address));
+  if (bareOne !== undefined)
+    throw invalid(
+      `${field}.address`,
+      `How long the prefix of ${bareOne} is, nobody knows here`,
+      `Write it behind, such as ${bareOne}/${familyOf(bareOne) === 4 ? 24 : 64}`,
+    );
+}
+
+function validatePort(port: wire.BridgePort | undefined, field: string): PortChoices | undefined {
+  if (port === undefined) return undefined;
+  const { vlan, isolated, learning } = port;
+  if (vlan > maxVlan) throw invalid(`${field}.vlan`, `${vlan} is no VLAN`, `Use 1 to ${maxVlan}`);
+  const choices = {
+    ...(vlan === 0 ? {} : { vlan }),
+    ...(isolated === undefined ? {} : { isolated }),
+    ...(learning === undefined ? {} : { learning }),
+  };
+  return Object.keys(choices).length === 0 ? undefined : choices;
+}
+
+/** `address`, or `addresses` when there are several. */
+function validateAddresses(
+  one: Pick<wire.Interface, "address" | "addresses">,
+  field: string,
+): readonly (Ip | IpPrefix)[] | undefined {
+  if (one.address !== "" && one.addresses.length > 0)
+    throw invalid(`${field}.addresses`, "address is given as well", "Give all in addresses");
+  if (one.address === "none") return [];
+  if (one.address !== "") return [parseAddress(one.address, `${field}.address`)];
+  return one.addresses.length === 0 ? undefined : validateAddressList(one.addresses, field);
+}
+
+/** All addresses an interface is to have; `none` alone is none. */
+export function validateAddressList(
+  addresses: readonly string[],
+  field: string,
+): readonly (Ip | IpPrefix)[] {
+  checkCount(addresses, maxAddresses, `${field}.addresses`);
+  if (addresses.length === 1 && addresses[0] === "none") return [];
+  return addresses.map((text, i) => parseAddress(text, `${field}.addresses[${i}]`));
+}
 
 function parseAddress(text: string, field: string): Ip | IpPrefix {
   if (!text.includes("/")) {
@@ -104,21 +220,41 @@ function parseGuestName(text: string, field: string): IfName {
   return name;
 }
 
-function checkGateway(gateway: Ip, address: Ip | IpPrefix | undefined, field: string): void {
+function parseTapName(text: string, field: string): IfName {
+  const name = parseIfName(text, field);
+  // Names podnet makes itself: of a pod's id and a digit.
+  if (
+    /^pn[a-z2-7]{12}[0-9a-z]$/.test(name) ||
+    name === "lo" ||
+    name === "all" ||
+    name === "default"
+  )
+    throw invalid(field, `"${name}" means something else`, "Use a name of your own");
+  return name;
+}
+
+/** Also of a gateway that an interface gets later. */
+export function checkGateway(
+  gateway: Ip,
+  addresses: readonly (Ip | IpPrefix)[] | undefined,
+  field: string,
+): void {
   checkUnicast(gateway, field, { linkLocal: true });
-  if (address === undefined || familyOf(gateway) !== familyOf(address)) return;
-  if (gateway === bare(address)) {
+  const same = addresses?.filter((address) => familyOf(address) === familyOf(gateway)) ?? [];
+  if (same.some((address) => gateway === bareIp(address))) {
     throw new PodnetError("ADDRESS_INVALID", `${gateway} is the pod's own address`, {
       field,
       hint: "Give the address of another machine on the network",
     });
   }
   const linkLocal = familyOf(gateway) === 6 && gateway.startsWith("fe80:");
-  if (hasLength(address) && !linkLocal && !contains(networkOf(address), gateway)) {
+  const networks = same.filter(hasLength).map(networkOf);
+  if (linkLocal || networks.length < same.length || networks.length === 0) return;
+  if (!networks.some((network) => contains(network, gateway))) {
     throw new PodnetError(
       "ADDRESS_OUT_OF_RANGE",
-      `Gateway ${gateway} is not in ${networkOf(address)}`,
-      { field, hint: `Give an address within ${networkOf(address)}` },
+      `Gateway ${gateway} is not in ${networks.join(", ")}`,
+      { field, hint: `Give an address within ${networks.join(", ")}` },
     );
   }
 }
@@ -132,51 +268,3 @@ export function checkMtu(mtu: number, family: 4 | 6, field: string): void {
     details: { mtu, smallest: minMtu[family], largest: maxMtu },
   });
 }
-
-type Key = string | number | undefined;
-type Twice = (field: string, key: string | number, other: number) => PodnetError;
-
-/** Throws when two interfaces have the same key; the later one is at fault. */
-function refuseTwice(
-  specs: readonly InterfaceSpec[],
-  name: string,
-  keyOf: (spec: InterfaceSpec, position: number) => Key,
-  error: Twice,
-): void {
-  const seen = new Map<string | number, number>();
-  specs.forEach((spec, i) => {
-    const key = keyOf(spec, i);
-    if (key === undefined) return;
-    const other = seen.get(key);
-    if (other !== undefined) throw error(`interfaces[${i}].${name}`, key, other);
-    seen.set(key, i);
-  });
-}
-
-const addressKey = (spec: InterfaceSpec): Key =>
-  spec.address === undefined ? undefined : `${bare(spec.address)} of ${spec.network}`;
-const gatewayFamily = (spec: InterfaceSpec): Key =>
-  spec.gateway === undefined ? undefined : familyOf(spec.gateway);
-
-const macTwice: Twice = (field, key, other) =>
-  new PodnetError("MAC_IN_USE", `interfaces[${other}] has ${key} too`, {
-    field,
-    hint: "Give each interface an address of its own, or leave mac out",
-  });
-const addressTwice: Twice = (field, key, other) =>
-  new PodnetError("ADDRESS_IN_USE", `interfaces[${other}] has ${key} too`, {
-    field,
-    hint: "Give each interface an address of its own, or leave address out",
-  });
-const nameTwice: Twice = (field, key, other) =>
-  invalid(
-    field,
-    `interfaces[${other}] is called "${key}" too`,
-    "Give each interface a name of its own; unnamed ones are eth0, eth1 and so on",
-  );
-const gatewayTwice: Twice = (field, key, other) =>
-  new PodnetError(
-    "GATEWAY_CONFLICT",
-    `interfaces[${other}] has the default route for IPv${key} already`,
-    { field, hint: "Leave one of the two gateways out, and write routes for what lies behind it" },
-  );

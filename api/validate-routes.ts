@@ -13,7 +13,7 @@ import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
 import type { InterfaceSpec, RouteSpec } from "./pod-spec.ts";
 import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
-import { guestNameOf } from "./validate-interfaces.ts";
+import { guestNameOf, metricOf } from "./unique-interfaces.ts";
 
 const maxRoutes = 64;
 
@@ -25,14 +25,18 @@ export function validateRoutes(
   checkCount(routes, maxRoutes, "routes");
   const names = interfaces.map(guestNameOf);
   const specs = routes.map((route, i) => validateRoute(route, `routes[${i}]`, names));
-  const seen = new Map<Cidr, string>();
-  interfaces.forEach(({ gateway }, i) => {
-    if (gateway !== undefined) seen.set(defaultOf(gateway), `interfaces[${i}].gateway`);
+  // As the kernel tells routes apart: what goes to the same place differs in its metric.
+  const key = (destination: Cidr, metric: number | undefined): string =>
+    `${destination} ${metricOf(metric, familyOf(destination))}`;
+  const seen = new Map<string, string>();
+  interfaces.forEach(({ gateway, metric }, i) => {
+    if (gateway !== undefined)
+      seen.set(key(defaultOf(gateway), metric), `interfaces[${i}].gateway`);
   });
-  specs.forEach(({ destination }, i) => {
-    const other = seen.get(destination);
+  specs.forEach(({ destination, metric }, i) => {
+    const other = seen.get(key(destination, metric));
     if (other !== undefined) throw routeTwice(destination, `routes[${i}].destination`, other);
-    seen.set(destination, `routes[${i}]`);
+    seen.set(key(destination, metric), `routes[${i}]`);
   });
   return specs;
 }
@@ -44,13 +48,18 @@ function routeTwice(destination: Cidr, field: string, other: string): PodnetErro
     return new PodnetError(
       "GATEWAY_CONFLICT",
       `${other} has the default route for IPv${familyOf(destination)} already`,
-      { field, hint: "Leave one of the two out" },
+      { field, hint: "Leave one of the two out, or give each another metric" },
     );
   }
   return invalid(field, `${other} goes to ${destination} too`, "Leave one of the two out");
 }
 
-function validateRoute(route: wire.Route, field: string, names: readonly string[]): RouteSpec {
+/** Checks one route by itself, of a pod with interfaces of these names. */
+export function validateRoute(
+  route: wire.Route,
+  field: string,
+  names: readonly string[],
+): RouteSpec {
   const gateway = route.gateway === "" ? undefined : parseIp(route.gateway, `${field}.gateway`);
   const destination = parseDestination(route.destination, gateway, `${field}.destination`);
   if (gateway !== undefined) {
@@ -81,6 +90,7 @@ function validateRoute(route: wire.Route, field: string, names: readonly string[
     destination,
     ...(gateway === undefined ? {} : { gateway }),
     ...(route.interface === "" ? {} : { interface: route.interface }),
+    ...(route.metric === 0 ? {} : { metric: route.metric }),
   };
 }
 

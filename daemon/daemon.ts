@@ -7,7 +7,7 @@ import { openGuest } from "../guest-init/channel/session.ts";
 import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
 import { type Confinement, openConfinement } from "../hypervisor/jail/confinement.ts";
 import { bootId } from "../linux/proc.ts";
-import { openTap } from "../linux/tun.ts";
+import { openKeptTap, openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
 import { lockNetns, lockState } from "./lock.ts";
 import { DriftWatch } from "./drift/drift.ts";
@@ -53,7 +53,7 @@ export async function openDaemon(
       confinement,
       clock: systemClock,
       bootId: bootId(),
-      openTap: (name) => openTap(name),
+      openTap: (name, options) => (options?.kept === true ? openKeptTap(name) : openTap(name)),
       openGuest: (options) => openGuest(options),
       randomBytes: (count) => randomBytes(count),
       logOf,

@@ -1,5 +1,6 @@
 import { close, closeSync, openSync } from "node:fs";
 import { cross, crossAsync } from "../core/crossing.ts";
+import { PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { ioctlNumber, ioctlPointer } from "./ffi/libc.ts";
@@ -7,10 +8,12 @@ import { checked, fileError } from "./syscall-error.ts";
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF = 0x400454ca;
+const TUNGETIFF = 0x800454d2;
 const TUNSETOWNER = 0x400454cc;
 const IFF_TAP = 0x0002;
 const IFF_NO_PI = 0x1000;
 const IFF_VNET_HDR = 0x4000;
+const IFF_PERSIST = 0x0800;
 const IFF_TUN_EXCL = 0x8000;
 
 /** An open tap. The device lives as long as some process holds the descriptor or a copy of it. */
@@ -29,26 +32,61 @@ export interface Tap extends AsyncDisposable {
  */
 export function openTap(name: IfName, options: { readonly ownerUid?: number } = {}): Tap {
   const what = `Cannot open tap "${name}"`;
-  const fd = openTunDevice(what);
-  try {
-    // struct ifreq: char ifr_name[16]; short ifr_flags; 40 bytes in all.
-    const request = new Uint8Array(40);
-    request.set(encodeUtf8(name));
-    const flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_TUN_EXCL;
-    new DataView(request.buffer).setUint16(16, flags, true);
-    cross("ioctl", "make tap", () =>
-      checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what),
-    );
+  return openDevice(name, what, (fd) => {
+    attach(fd, name, IFF_TUN_EXCL, what);
     const { ownerUid } = options;
     if (ownerUid !== undefined)
       cross("ioctl", "own tap", () =>
         checked(ioctlNumber(fd, TUNSETOWNER, ownerUid), "TUNSETOWNER", what),
       );
+  });
+}
+
+/**
+ * Opens a persistent tap that somebody else made: it stays when all descriptors are closed, on its bridge or wherever it
+ * is. Its frames come with a virtio header while it is open, and have one queue.
+ *
+ * Throws `TAP_CONFLICT` when there is no such tap, and `SYSCALL_FAILED`; `details.errno` is `EBUSY` when somebody has it
+ * open, `EINVAL` when it is no tap or has several queues.
+ */
+export function openKeptTap(name: IfName): Tap {
+  const what = `Cannot use tap "${name}"`;
+  return openDevice(name, what, (fd) => {
+    const request = attach(fd, name, 0, what);
+    cross("ioctl", "look at tap", () =>
+      checked(ioctlPointer(fd, TUNGETIFF, request), "TUNGETIFF", what),
+    );
+    // The kernel makes one where there is none; it goes with the descriptor.
+    if ((new DataView(request.buffer).getUint16(16, true) & IFF_PERSIST) !== 0) return;
+    throw new PodnetError("TAP_CONFLICT", `There is no persistent tap "${name}"`, {
+      hint: `Make it first: ip tuntap add dev ${name} mode tap`,
+      details: { tap: name },
+    });
+  });
+}
+
+function openDevice(name: IfName, what: string, prepare: (fd: number) => void): Tap {
+  const fd = openTunDevice(what);
+  try {
+    prepare(fd);
   } catch (error) {
     closeSync(fd);
     throw error;
   }
   return new OpenTap(fd, name);
+}
+
+/** Answers the struct ifreq that was sent. */
+function attach(fd: number, name: IfName, more: number, what: string): Uint8Array<ArrayBuffer> {
+  // struct ifreq: char ifr_name[16]; short ifr_flags; 40 bytes in all.
+  const request = new Uint8Array(40);
+  request.set(encodeUtf8(name));
+  const flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more;
+  new DataView(request.buffer).setUint16(16, flags, true);
+  cross("ioctl", "make tap", () =>
+    checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what),
+  );
+  return request;
 }
 
 function openTunDevice(what: string): number {

@@ -1,4 +1,4 @@
-import type { Cidr, Ip, IpPrefix, Mac } from "../core/address.ts";
+import { type Cidr, type Family, familyOf, type Ip, type IpPrefix, type Mac } from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 
 /** Link group, route protocol and comment that mark what is podnet's. What bears no mark is never touched. */
@@ -26,7 +26,7 @@ export interface NetworkFragment {
   readonly firewall: boolean;
   /** The ancestors' chain, `HYPER` unless configured. */
   readonly chain: string;
-  /** Set net.ipv4.ip_forward (and remember that we did). */
+  /** Set forwarding of its families (and remember that we did). */
   readonly forward: boolean;
   /** Pods of this network cannot reach each other, by way of the gateway neither. False unless given. */
   readonly isolated?: boolean;
@@ -38,13 +38,20 @@ export interface NetworkFragment {
   readonly retired?: readonly IpPrefix[];
 }
 
+/** Whether the network has addresses of this family: without, nothing of that family is made for it. */
+export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
+  network.gateways.some((gateway) => familyOf(gateway) === family);
+
 /** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
 export interface PodFragment {
   readonly kind: "pod";
   /** The pod's id. */
   readonly key: string;
   readonly ports: readonly PortDesired[];
-  /** Absent in plans of an earlier podnetd. */
+  /**
+   * Absent when the pod has never published anything (and in plans of an earlier podnetd): then no rules are looked at.
+   * A list is compared, an empty one with whatever is left of what was published before.
+   */
   readonly published?: readonly PublishedDesired[];
 }
 
@@ -72,6 +79,12 @@ export interface PortDesired {
   readonly alias: string;
   readonly isolated: boolean;
   readonly mtu: number;
+  /** Untagged member of this VLAN alone; absent leaves it as the bridge has it. */
+  readonly vlan?: number;
+  /** Whether the bridge learns from its frames; absent is as ports are born: it does. */
+  readonly learning?: boolean;
+  /** The bridge is somebody else's. */
+  readonly foreign?: true;
 }
 
 export type Fragment = NetworkFragment | PodFragment;

@@ -22,8 +22,9 @@ import { IptablesDriver } from "./iptables/driver.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
-import { observeLink, observePorts } from "./observe.ts";
+import { observeLink, observeNamed, observePorts } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
+import type { NamedLink } from "./observed.ts";
 import { SerialQueue } from "./queue.ts";
 import type { Known } from "./sweep.ts";
 
@@ -85,6 +86,8 @@ export interface HostNetwork extends AsyncDisposable {
   down(signal: AbortSignal): Promise<readonly Change[]>;
   /** What of the host shares addresses with a network that is to be made. */
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
+  /** The links of these names, as far as they are there. */
+  observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** Ports the bridge has now, for `checkPortRoom`; 0 when there is no such link. */
   observePortCount(bridge: IfName): Promise<number>;
   /** What matters about the host beside our own, for `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
@@ -171,6 +174,12 @@ class OpenHostNetwork implements HostNetwork {
 
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]> {
     return observeOverlaps(this.#view.netlink, fragment);
+  }
+
+  async observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]> {
+    const { netlink } = this.#view;
+    const found = await Promise.all(names.map((name) => observeNamed(netlink, name)));
+    return found.filter((link) => link !== undefined);
   }
 
   async observePortCount(bridge: IfName): Promise<number> {

@@ -1,11 +1,12 @@
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Link } from "../linux/rtnetlink/link.ts";
-import type { NetworkFragment, PodFragment } from "./desired.ts";
-import { bridgeSettings, ipForwardKey } from "./diff-network.ts";
+import { hasFamily, type NetworkFragment, type PodFragment } from "./desired.ts";
+import { bridgeSettings, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
-import type { ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
+import { parseOwner } from "./ownership.ts";
+import type { NamedLink, ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
 
 const observedLink = (link: Link): ObservedLink => ({
   index: link.index,
@@ -35,6 +36,26 @@ export async function observeLink(
   return link === undefined ? undefined : observedLink(link);
 }
 
+/** A link that somebody names; undefined when there is none. */
+export async function observeNamed(
+  netlink: HostNetlink,
+  name: IfName,
+): Promise<NamedLink | undefined> {
+  const link = await netlink.link(name);
+  if (link === undefined) return undefined;
+  const { kind, tun, bridge, mtu, carrier } = link;
+  return {
+    name,
+    kind: kind === "bridge" ? "bridge" : tun?.type === "tap" ? "tap" : "other",
+    ours: parseOwner(link.alias) !== undefined,
+    mtu,
+    carrier,
+    vlanFiltering: bridge?.vlanFiltering,
+    persistent: tun?.persistent,
+    multiQueue: tun?.multiQueue,
+  };
+}
+
 /** How many ports a bridge has. */
 export async function observePorts(netlink: HostNetlink, bridgeIndex: number): Promise<number> {
   return (await netlink.links({ master: bridgeIndex })).length;
@@ -52,6 +73,7 @@ export async function observeNetwork(
     addresses: addresses.map(({ index, prefix }) => ({ link: index, prefix })),
     linkNames: new Map(links.map((link) => [link.index, link.name])),
     ipForward: sysctl.read(ipForwardKey),
+    ipv6Forward: hasFamily(fragment, 6) ? readOptional(sysctl, ipv6ForwardKey) : undefined,
     settings: new Map(
       bridgeSettings(fragment).map(({ key }) => [
         key,
@@ -84,6 +106,11 @@ export function readOptional(sysctl: HostSysctl, key: string): string | undefine
     if (isPodnetError(error) && error.details["errno"] === "ENOENT") return undefined;
     throw error;
   }
+}
+
+/** Sets what a kernel without IPv6 lacks. */
+export function writeOptional(sysctl: HostSysctl, key: string, value: string): void {
+  if (readOptional(sysctl, key) !== undefined) sysctl.write(key, value);
 }
 
 /** A link that has to be there. Throws `NETLINK_FAILED`. */

@@ -20,6 +20,23 @@ export interface ObservedLink {
   readonly isolated: boolean | undefined;
 }
 
+/** A link that somebody names, as far as a plan depends on it. */
+export interface NamedLink {
+  readonly name: IfName;
+  readonly kind: "bridge" | "tap" | "other";
+  /** It bears podnet's mark. */
+  readonly ours: boolean;
+  readonly mtu: number;
+  /** Of a tap: somebody has it open. */
+  readonly carrier: boolean;
+  /** Of a bridge. */
+  readonly vlanFiltering?: boolean | undefined;
+  /** Of a tap: it outlives its user. */
+  readonly persistent?: boolean | undefined;
+  /** Of a tap. */
+  readonly multiQueue?: boolean | undefined;
+}
+
 export interface ObservedAddress {
   readonly link: number;
   readonly prefix: IpPrefix;
@@ -34,6 +51,8 @@ export interface ObservedNetwork {
   /** Names by index, for messages. */
   readonly linkNames: ReadonlyMap<number, string>;
   readonly ipForward: string;
+  /** Absent for a network without IPv6, and on a kernel without. */
+  readonly ipv6Forward?: string | undefined;
   /** What `bridgeSettings` are now; undefined without bridge or IPv6. */
   readonly settings: ReadonlyMap<string, string | undefined>;
   /** The bridge is another's, and we have made it keep its MAC. */

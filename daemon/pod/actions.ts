@@ -4,9 +4,10 @@ import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import { compareGuest } from "./compare-guest.ts";
+import type { Tap } from "../../linux/tun.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod } from "./live-pod.ts";
-import type { InterfacePlan } from "./pod-plan.ts";
+import { type NicInterface, withNic } from "./pod-plan.ts";
 import type { StepKind, StepOf } from "./steps.ts";
 
 /** Does one step; answers a word about it for people. */
@@ -20,15 +21,14 @@ type Action<K extends StepKind> = (
 /** What each step does. */
 export const actions: { readonly [K in StepKind]: Action<K> } = {
   "tap.open": async (_step, live, host) => {
-    for (const { position, nic } of live.plan.interfaces) {
-      live.taps.set(position, host.openTap(nic.tap));
-    }
-    return live.plan.interfaces.map(({ nic }) => nic.tap).join(" ");
+    const interfaces = withNic(live.plan.interfaces);
+    for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
+    return interfaces.map(({ nic }) => nic.tap).join(" ");
   },
 
   "port.attach": async (_step, live, host, signal) => {
     await host.network.ensure(live.plan.ports, signal);
-    return [...new Set(live.plan.interfaces.map(({ bridge }) => bridge))].join(" ");
+    return [...new Set(live.plan.ports.ports.map(({ bridge }) => bridge))].join(" ");
   },
 
   "vm.start": async (_step, live, host, signal) => {
@@ -57,14 +57,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "nic.plug": async ({ position }, live, _host, signal) => {
-    const { nic } = interfaceAt(live, position);
-    const tap = live.taps.get(position);
-    if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
-    await started(live).plug(nic, tap.fd, signal);
-    live.plugged.add(position);
-    live.taps.delete(position);
-    // QEMU has its own descriptor now: when it ends, however it ends, the kernel removes the tap.
-    await tap.close();
+    const { nic } = await plugNic(interfaceAt(live, position), live, signal);
     return `${nic.mac} in slot ${nic.slot}`;
   },
 
@@ -73,6 +66,28 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     return "";
   },
 };
+
+/** Opens the host's end of a NIC: a tap of podnet's own, or one that somebody else keeps. */
+export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>
+  host.openTap(nic.tap, { kept: tapKept === true });
+
+/** Plugs a NIC whose tap is open. */
+export async function plugNic(
+  each: NicInterface,
+  live: LivePod,
+  signal: AbortSignal,
+): Promise<NicInterface> {
+  const { nic, position } = each;
+  const tap = live.taps.get(position);
+  if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
+  await started(live).plug(nic, tap.fd, signal);
+  live.plugged.add(position);
+  live.ejected.delete(position);
+  live.taps.delete(position);
+  // QEMU has its own descriptor now: when it ends, however it ends, the kernel removes the tap.
+  await tap.close();
+  return each;
+}
 
 /** What a clone is told before it runs: with its twins' randomness it would draw their keys. */
 const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
@@ -100,8 +115,8 @@ export function guestMessage({ plan, ejected }: LivePod, host: Host): GuestConfi
   };
 }
 
-function interfaceAt(live: LivePod, position: number): InterfacePlan {
-  const found = live.plan.interfaces.find((each) => each.position === position);
+function interfaceAt(live: LivePod, position: number): NicInterface {
+  const found = withNic(live.plan.interfaces).find((each) => each.position === position);
   if (found === undefined) throw new RangeError(`The plan has no interface ${position}`);
   return found;
 }

@@ -1,10 +1,10 @@
-import { type Ip, ipOf } from "../../core/address.ts";
+import { type Cidr, contains, type Ip, ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
-import type { NetworkConfig } from "../config/config.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
 import type { Database } from "../store/database.ts";
 import { freeLease, insertLease, type LeaseRow, listLeases, pruneLeases } from "../store/leases.ts";
 import type { PodPlan } from "./pod-plan.ts";
@@ -25,22 +25,38 @@ interface Claim {
 
 const claimsOf = (plan: PodPlan): Claim[] =>
   plan.interfaces.flatMap(({ network, addresses, position }) =>
-    addresses.map((address) => ({
-      network,
-      ip: ipOf(address),
-      owner: ownerOf(plan.podId, position),
-    })),
+    network === undefined
+      ? []
+      : addresses.map((address) => ({
+          network,
+          ip: ipOf(address),
+          owner: ownerOf(plan.podId, position),
+        })),
   );
 
-/** What one plan claims and the other does not. */
-function difference(before: PodPlan, after: PodPlan): { lost: Claim[]; won: Claim[] } {
-  const key = ({ network, ip, owner }: Claim): string => `${network} ${ip} ${owner.id}`;
-  const without = (all: Claim[], others: Claim[]): Claim[] => {
-    const known = new Set(others.map(key));
-    return all.filter((claim) => !known.has(key(claim)));
-  };
-  const [had, has] = [claimsOf(before), claimsOf(after)];
+/** What some plans of a pod claim and others do not. */
+function difference(
+  before: readonly PodPlan[],
+  after: readonly PodPlan[],
+): { readonly lost: readonly Claim[]; readonly won: readonly Claim[] } {
+  const keyed = (plans: readonly PodPlan[]): Map<string, Claim> =>
+    new Map(
+      plans
+        .flatMap(claimsOf)
+        .map((claim) => [`${claim.network} ${claim.ip} ${claim.owner.id}`, claim]),
+    );
+  const [had, has] = [keyed(before), keyed(after)];
+  const without = (all: Map<string, Claim>, others: Map<string, Claim>): Claim[] =>
+    [...all].filter(([key]) => !others.has(key)).map(([, claim]) => claim);
   return { lost: without(had, has), won: without(has, had) };
+}
+
+/** A network's pools, one of each subnet. */
+type Pools = ReadonlyMap<Cidr, AddressPool>;
+
+/** How full the pool of a subnet is. */
+export interface SubnetStats extends PoolStats {
+  readonly cidr: Cidr;
 }
 
 /**
@@ -51,12 +67,12 @@ export class Addresses {
   readonly #db: Database;
   readonly #clock: Clock;
   readonly #quarantineMs: number;
-  readonly #pools = new Map<NetworkName, AddressPool>();
+  readonly #networks = new Map<NetworkName, Pools>();
 
-  /** Builds the pools from configuration and rows. */
+  /** Builds the pools from what networks are and from rows. */
   constructor(
     db: Database,
-    networks: readonly NetworkConfig[],
+    networks: readonly NetworkDefinition[],
     quarantineMs: number,
     clock: Clock,
   ) {
@@ -64,36 +80,103 @@ export class Addresses {
     this.#clock = clock;
     this.#quarantineMs = quarantineMs;
     pruneLeases(db, clock.now() - quarantineMs);
-    for (const network of networks) {
-      this.#pools.set(
-        network.name,
-        buildPool(network, listLeases(db, network.name), quarantineMs, clock),
+    for (const network of networks) this.#buildConfigured(network);
+  }
+
+  #buildConfigured(network: NetworkDefinition): void {
+    try {
+      this.prepare(network)();
+    } catch (cause) {
+      throw new PodnetError(
+        "CONFIG_INVALID",
+        `Setting "network.reserved" covers an address in use`,
+        {
+          field: "network.reserved",
+          hint: "Delete the pod that holds it first, or leave the address out of the range",
+          cause,
+        },
       );
     }
   }
 
-  #pool(network: NetworkName): AddressPool {
-    const pool = this.#pools.get(network);
-    if (pool === undefined)
-      throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${network}"`);
+  /**
+   * Builds the pools of a network as it is to be; what is answered puts them in the place of those it has.
+   * Throws `ADDRESS_IN_USE` when what is to be reserved is held.
+   */
+  prepare(network: NetworkDefinition): () => void {
+    const rows = listLeases(this.#db, network.name);
+    const pools = new Map(
+      network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows)] as const),
+    );
+    return () => void this.#networks.set(network.name, pools);
+  }
+
+  /** Forgets the pools of a network that has gone. */
+  drop(network: NetworkName): void {
+    this.#networks.delete(network);
+  }
+
+  #build(subnet: SubnetDefinition, leases: readonly LeaseRow[]): AddressPool {
+    const pool = new AddressPool({
+      network: subnet.cidr,
+      clock: this.#clock,
+      quarantineMs: this.#quarantineMs,
+      gateway: ipOf(subnet.gateway),
+      ranges: subnet.ranges,
+    });
+    const rows = leases.filter(({ address }) => contains(subnet.cidr, address));
+    for (const row of rows) {
+      if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);
+      else if (pool.lookup(row.address).state === "free") pool.quarantine(row.address, row.freedMs);
+    }
+    // After the leases, so that a range over one of them is noticed.
+    for (const range of subnet.reserved) pool.reserve(range, "reserved by configuration");
+    const latest = rows.reduce<LeaseRow | undefined>(
+      (best, row) => (best === undefined || row.sinceMs >= best.sinceMs ? row : best),
+      undefined,
+    );
+    if (latest !== undefined) pool.seek(latest.address);
     return pool;
   }
 
+  #pools(network: NetworkName): Pools {
+    const pools = this.#networks.get(network);
+    if (pools !== undefined) return pools;
+    throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${network}"`, {
+      hint: "See which there are: podnet network list",
+    });
+  }
+
+  /** The pool an address of a network is in; undefined when it is outside. */
+  #poolOf(network: NetworkName, ip: Ip): AddressPool | undefined {
+    for (const [cidr, pool] of this.#pools(network)) if (contains(cidr, ip)) return pool;
+    return undefined;
+  }
+
+  /** How full each pool of a network is. */
+  subnets(network: NetworkName): SubnetStats[] {
+    return Array.from(this.#pools(network), ([cidr, pool]) => ({ cidr, ...pool.stats() }));
+  }
+
+  /** The same of all its pools together. */
   stats(network: NetworkName): PoolStats {
-    return this.#pool(network).stats();
+    const sum = { size: 0n, free: 0n, used: 0n, reserved: 0n, quarantined: 0n };
+    for (const { cidr: _cidr, ...stats } of this.subnets(network))
+      for (const key of Object.keys(sum) as (keyof PoolStats)[]) sum[key] += stats[key];
+    return sum;
   }
 
-  /** The addresses the next automatic interfaces would get, in order. Takes nothing. */
-  nextFree(network: NetworkName, count: number): readonly Ip[] {
-    return this.#pool(network).peek(count);
+  /** The addresses the next automatic interfaces would get of a subnet, in order. Takes nothing. */
+  nextFree(network: NetworkName, cidr: Cidr, count: number): readonly Ip[] {
+    return this.#pools(network).get(cidr)?.peek(count) ?? [];
   }
 
-  /** What stands in the way of an address; undefined when it is outside the network. */
+  /** What stands in the way of an address of a network. */
   status(network: NetworkName, ip: Ip): AddressStatus {
-    const state = this.#pool(network).lookup(ip);
-    if (state.state === "used")
+    const state = this.#poolOf(network, ip)?.lookup(ip);
+    if (state?.state === "used")
       return { kind: "held", by: `${state.owner.kind} ${state.owner.id}` };
-    if (state.state === "reserved") return { kind: "reserved", why: state.reason };
+    if (state?.state === "reserved") return { kind: "reserved", why: state.reason };
     return { kind: "free" };
   }
 
@@ -111,7 +194,8 @@ export class Addresses {
 
   #take(claims: readonly Claim[]): void {
     for (const { network, ip, owner } of claims) {
-      const pool = this.#pool(network);
+      const pool = this.#poolOf(network, ip);
+      if (pool === undefined) continue;
       const [found] = pool.peek(1);
       pool.acquireAt(ip, owner);
       // The search goes on behind what it had found; an address asked for by name does not move it.
@@ -120,20 +204,20 @@ export class Addresses {
   }
 
   /**
-   * Puts the leases of a plan into quarantine; call inside the transaction that deletes its pod. Forgets those that
+   * Puts the leases of a pod's plans into quarantine; call inside the transaction that deletes its pod. Forgets those that
    * have rested: a large pool's search comes back to an address so late that callers could fill the table.
    */
-  free(plan: PodPlan): void {
+  free(plans: readonly PodPlan[]): void {
     const now = this.#clock.now();
-    for (const { network, ip } of claimsOf(plan)) freeLease(this.#db, network, ip, now);
+    for (const { network, ip } of plans.flatMap(claimsOf)) freeLease(this.#db, network, ip, now);
     pruneLeases(this.#db, now - this.#quarantineMs);
   }
 
   /**
-   * Writes the leases of a plan that takes the place of another: what both have stays as it is. Call inside the
-   * transaction that writes the new one.
+   * Writes the leases of plans that take the place of others; what both have stays as it is. Call inside the transaction
+   * that writes the new ones.
    */
-  exchange(before: PodPlan, after: PodPlan): void {
+  exchange(before: readonly PodPlan[], after: readonly PodPlan[]): void {
     const now = this.#clock.now();
     const { lost, won } = difference(before, after);
     for (const { network, ip } of lost) freeLease(this.#db, network, ip, now);
@@ -142,54 +226,15 @@ export class Addresses {
   }
 
   /** Follows a committed `exchange`. */
-  exchanged(before: PodPlan, after: PodPlan): void {
+  exchanged(before: readonly PodPlan[], after: readonly PodPlan[]): void {
     const { lost, won } = difference(before, after);
-    for (const { network, ip } of lost) this.#pool(network).release(ip);
+    for (const { network, ip } of lost) this.#poolOf(network, ip)?.release(ip);
     this.#take(won);
   }
 
   /** Follows a committed `free`. */
-  freed(plan: PodPlan): void {
-    for (const { network, owner } of claimsOf(plan)) this.#pool(network).releaseOwner(owner);
+  freed(plans: readonly PodPlan[]): void {
+    for (const { network, owner } of plans.flatMap(claimsOf))
+      for (const pool of this.#pools(network).values()) pool.releaseOwner(owner);
   }
-}
-
-function buildPool(
-  network: NetworkConfig,
-  rows: readonly LeaseRow[],
-  quarantineMs: number,
-  clock: Clock,
-): AddressPool {
-  const pool = new AddressPool({
-    network: network.cidr,
-    clock,
-    quarantineMs,
-    gateway: ipOf(network.gateway),
-  });
-  for (const row of rows) {
-    if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);
-    else pool.quarantine(row.address, row.freedMs);
-  }
-  // After the leases, so that a range newly configured over one is noticed.
-  for (const range of network.reserved) {
-    try {
-      pool.reserve(range, "reserved by configuration");
-    } catch (cause) {
-      throw new PodnetError(
-        "CONFIG_INVALID",
-        `Setting "network.reserved" covers an address in use`,
-        {
-          field: "network.reserved",
-          hint: "Delete the pod that holds it first, or leave the address out of the range",
-          cause,
-        },
-      );
-    }
-  }
-  const latest = rows.reduce<LeaseRow | undefined>(
-    (best, row) => (best === undefined || row.sinceMs >= best.sinceMs ? row : best),
-    undefined,
-  );
-  if (latest !== undefined) pool.seek(latest.address);
-  return pool;
 }

@@ -1,45 +1,31 @@
 import { accessSync, constants, realpathSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
-import {
-  contains,
-  type Ip,
-  type IpPrefix,
-  ipOf,
-  type Mac,
-  macFromRandom,
-} from "../../core/address.ts";
-import type { PodId } from "../../core/names.ts";
+import { type Mac, macFromRandom } from "../../core/address.ts";
+import type { IfName, PodId } from "../../core/names.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import { usersLeft } from "../../hypervisor/jail/cgroup.ts";
 import { freeUid } from "../../hypervisor/jail/uids.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
-import { gatherPorts } from "./gather-ports.ts";
 import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
-import type { Config, NetworkConfig } from "../config/config.ts";
-import { readHostDns } from "../host-dns.ts";
+import type { NamedLink } from "../../network/observed.ts";
+import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { countInterfaces, podByMac } from "../store/interfaces.ts";
-import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
-import type { Addresses } from "./addresses.ts";
+import { podByMac, podByTap } from "../store/interfaces.ts";
+import { podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
+import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
+import { gatherPorts } from "./gather-ports.ts";
 import { defaultPodName } from "./plan.ts";
-import type {
-  AddressStatus,
-  FileSnapshot,
-  ImageSnapshot,
-  NetworkSnapshot,
-  Snapshot,
-  SubnetSnapshot,
-} from "./snapshot.ts";
+import type { FileSnapshot, ImageSnapshot, Snapshot } from "./snapshot.ts";
 
-export interface World {
-  readonly db: Database;
+export interface World extends NetworksWorld {
   readonly config: Config;
-  readonly addresses: Addresses;
   readonly driver: Snapshot["driver"];
   readonly confinement?: Confinement | undefined;
   /** Whether the pod is for somebody who may name files of `access.image_paths` alone, and those of the default image. */
   readonly imagesOnly: boolean;
+  /** The links of the host that the spec names, as they were a moment ago. */
+  readonly links: Readonly<Record<IfName, NamedLink>>;
   randomBytes(count: number): Uint8Array;
 }
 
@@ -56,8 +42,10 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     podId,
     ...(nameHolder === undefined ? {} : { nameHolder }),
     podsDir: config.podsDir,
-    networks: [networkSnapshot(config.network, spec, world)],
+    networks: networkSnapshots(spec, world),
     macHolders: macHolders(spec, db),
+    links: world.links,
+    tapHolders: tapHolders(spec, db),
     freshMacs: freshMacs(spec.interfaces.length, world),
     defaultImage,
     factory: config.factory,
@@ -66,48 +54,11 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
       imagesWithin,
     }),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
-    ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
     ...jailSnapshot(world),
-    dns: dnsSnapshot(config.network),
+    dns: dnsSnapshot(spec, world.networks),
+    ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
     driver: world.driver,
   };
-}
-
-function networkSnapshot(
-  network: NetworkConfig,
-  spec: PodSpec,
-  { db, addresses }: World,
-): NetworkSnapshot {
-  const asked: Record<Ip, AddressStatus> = {};
-  for (const { address } of spec.interfaces) {
-    if (address === undefined) continue;
-    const ip = address.includes("/") ? ipOf(address as IpPrefix) : (address as Ip);
-    if (contains(network.cidr, ip)) asked[ip] = named(addresses.status(network.name, ip), db);
-  }
-  const subnet: SubnetSnapshot = {
-    cidr: network.cidr,
-    gateway: network.gateway,
-    // Twice as many as interfaces: each automatic one may have to pass by an address another one asks for.
-    nextFree: addresses.nextFree(network.name, 2 * spec.interfaces.length),
-    asked,
-  };
-  return {
-    name: network.name,
-    bridge: network.bridge,
-    subnets: [subnet],
-    mtu: network.mtu,
-    isolated: false,
-    vlanFiltering: false,
-    ports: countInterfaces(db, network.name),
-  };
-}
-
-/** A holder as people know it: pods by their name. */
-function named(status: AddressStatus, db: Database): AddressStatus {
-  if (status.kind !== "held") return status;
-  const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
-  const pod = podId === undefined ? undefined : getPod(db, podId as PodId);
-  return pod === undefined ? status : { kind: "held", by: `pod "${pod.name}"` };
 }
 
 function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {
@@ -115,6 +66,15 @@ function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {
   for (const { mac } of spec.interfaces) {
     const holder = mac === undefined ? undefined : podByMac(db, mac);
     if (mac !== undefined && holder !== undefined) holders[mac] = holder;
+  }
+  return holders;
+}
+
+function tapHolders(spec: PodSpec, db: Database): Record<IfName, PodId> {
+  const holders: Record<IfName, PodId> = {};
+  for (const { tap } of spec.interfaces) {
+    const holder = tap === undefined ? undefined : podByTap(db, tap);
+    if (tap !== undefined && holder !== undefined) holders[tap] = holder;
   }
   return holders;
 }
@@ -183,11 +143,4 @@ function realPath(path: string): string {
     const parent = dirname(path);
     return parent === path ? path : join(realPath(parent), basename(path));
   }
-}
-
-function dnsSnapshot(network: NetworkConfig): Snapshot["dns"] {
-  if (network.dns.length > 0)
-    return { servers: network.dns, search: network.dnsSearch, options: [] };
-  const host = readHostDns();
-  return { ...host, search: network.dnsSearch.length > 0 ? network.dnsSearch : host.search };
 }

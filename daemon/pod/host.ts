@@ -4,6 +4,7 @@ import type { Driver, VmRecord } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Fragment, FragmentKey } from "../../network/desired.ts";
+import type { NamedLink } from "../../network/observed.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { PodPlan } from "./pod-plan.ts";
 
@@ -15,6 +16,8 @@ export interface PodNetwork {
     target: { readonly pod: string; readonly tap: IfName },
     signal: AbortSignal,
   ): Promise<unknown>;
+  /** The links of these names, as far as they are there. */
+  observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** Absent is success. */
   remove(fragment: Fragment | FragmentKey, signal: AbortSignal): Promise<unknown>;
 }
@@ -26,7 +29,8 @@ export interface Host {
   readonly confinement?: Confinement | undefined;
   readonly network: PodNetwork;
   readonly clock: Clock;
-  openTap(name: IfName): Tap;
+  /** Makes a tap, or opens one that somebody else made and keeps. */
+  openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
   openGuest(options: OpenGuestOptions): Guest;
   randomBytes(count: number): Uint8Array;
   /** Makes a machine's record durable, before anything is built on it. */

@@ -45,7 +45,7 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
     vm.onEvent((event) => {
       const { pid } = vm.record;
       if (event.kind === "nic-removed") {
-        const left = live.plan.interfaces.find(({ nic }) => nic.nicId === event.nicId);
+        const left = live.plan.interfaces.find(({ nic }) => nic?.nicId === event.nicId);
         if (left !== undefined && live.plugged.delete(left.position))
           live.ejected.add(left.position);
       }

@@ -1,5 +1,6 @@
-import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
+import { metricOf } from "../../api/unique-interfaces.ts";
 import {
+  type Cidr,
   contains,
   type Family,
   familyOf,
@@ -9,67 +10,119 @@ import {
   networkOf,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { NetworkSnapshot } from "./snapshot.ts";
+import type { Draft } from "./plan-interfaces.ts";
+import type { GatewayPlan, InterfacePlan } from "./pod-plan.ts";
 
-interface Draft {
-  readonly wanted: InterfaceSpec;
-  readonly position: number;
-  readonly network: NetworkSnapshot;
-  readonly addresses: readonly IpPrefix[];
+/** A route that is asked for, with its field. */
+export interface AskedRoute {
+  readonly destination: Cidr;
+  readonly metric?: number;
+  readonly field: string;
 }
 
 /**
- * The gateway of each interface that carries a default route, by position. A gateway that is asked for wins; else
- * the first automatic interface of a family takes its network's. An interface with an address of its own asks for
- * its route itself. Throws `GATEWAY_CONFLICT`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
+ * The gateways of each interface that carries default routes, by position. One that is asked for wins — a metric alone asks
+ * for the network's —; else the first automatic interface takes those of its network. An interface with addresses of its
+ * own asks for its route itself. Two of one family must differ in their metric.
+ *
+ * Throws `GATEWAY_CONFLICT`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
  */
-export function defaultGateways(spec: PodSpec, drafts: readonly Draft[]): Map<number, Ip> {
-  const chosen = new Map<number, Ip>();
-  const owner = new Map<Family, string>();
-  spec.routes.forEach((route, i) => {
-    if (!route.destination.endsWith("/0")) return;
-    claim(owner, familyOf(route.destination), `routes[${i}]`);
-  });
-  for (const { wanted, position, addresses } of drafts) {
-    if (wanted.gateway === undefined) continue;
-    const field = `interfaces[${position}].gateway`;
-    checkGateway(wanted.gateway, addresses, field);
-    claim(owner, familyOf(wanted.gateway), field);
-    chosen.set(position, wanted.gateway);
+export function planGateways(
+  drafts: readonly Draft[],
+  others: readonly InterfacePlan[],
+  routes: readonly AskedRoute[],
+): Map<number, readonly GatewayPlan[]> {
+  const chosen = new Map<number, readonly GatewayPlan[]>();
+  const claims = new Claims();
+  for (const { guestName, gateways } of others)
+    for (const each of gateways) claims.add(each, `interface ${guestName}`);
+  for (const { destination, metric, field } of routes)
+    if (destination.endsWith("/0")) claims.claim({ family: familyOf(destination), metric, field });
+  for (const draft of drafts) {
+    const asked = askedGateways(draft);
+    if (asked === undefined) continue;
+    const field = `${draft.field}.${draft.wanted.gateway === undefined ? "metric" : "gateway"}`;
+    for (const { gateway, metric } of asked) {
+      checkGateway(gateway, draft.addresses, field);
+      claims.claim({ family: familyOf(gateway), metric, field });
+    }
+    chosen.set(draft.position, asked);
   }
-  for (const { wanted, position, network } of drafts) {
-    const [subnet] = network.subnets;
-    if (subnet === undefined || wanted.address !== undefined || wanted.gateway !== undefined)
-      continue;
-    const family = familyOf(subnet.gateway);
-    if (owner.has(family)) continue;
-    owner.set(family, `interfaces[${position}]`);
-    chosen.set(position, ipOf(subnet.gateway));
+  for (const draft of drafts) {
+    if (draft.was !== undefined || draft.wanted.addresses !== undefined) continue;
+    if (chosen.has(draft.position)) continue;
+    const free = gatewaysOf(draft).filter(({ gateway }) => !claims.has(familyOf(gateway)));
+    for (const each of free) claims.add(each, draft.field);
+    if (free.length > 0) chosen.set(draft.position, free);
   }
   return chosen;
 }
 
-function claim(owner: Map<Family, string>, family: Family, field: string): void {
-  const other = owner.get(family);
-  if (other !== undefined) {
-    throw new PodnetError(
-      "GATEWAY_CONFLICT",
-      `Two default routes are asked for: ${other} and ${field}`,
-      {
-        field,
-        hint: "Only one interface or route of a pod may carry the default route of an address family",
-      },
-    );
+/** The gateways of the network, one of each family that the interface has an address of. */
+const gatewaysOf = ({ place, addresses }: Draft): GatewayPlan[] =>
+  place.kind !== "network"
+    ? []
+    : place.network.subnets
+        .filter(({ cidr }) => addresses.some((address) => contains(cidr, ipOf(address))))
+        .map(({ gateway }) => ({ gateway: ipOf(gateway) }));
+
+/** What is asked for; of an interface that is changed what it has, with the changes. */
+function askedGateways(draft: Draft): readonly GatewayPlan[] | undefined {
+  const { gateway, metric } = draft.wanted;
+  if (draft.was !== undefined) return draft.was.gateways;
+  if (gateway === undefined && metric === undefined) return undefined;
+  const gateways = gateway === undefined ? gatewaysOf(draft) : [{ gateway }];
+  return gateways.map((each) => (metric === undefined ? each : { ...each, metric }));
+}
+
+interface Claim {
+  readonly family: Family;
+  readonly metric: number | undefined;
+  /** Who claims, for the error. */
+  readonly field: string;
+}
+
+/** Default routes that are there so far. */
+class Claims {
+  readonly #owners = new Map<string, string>();
+
+  has(family: Family): boolean {
+    return [...this.#owners.keys()].some((key) => key.startsWith(`${family} `));
   }
-  owner.set(family, field);
+
+  add({ gateway, metric }: GatewayPlan, owner: string): void {
+    const family = familyOf(gateway);
+    this.#owners.set(`${family} ${metricOf(metric, family)}`, owner);
+  }
+
+  claim({ family, metric, field }: Claim): void {
+    const key = `${family} ${metricOf(metric, family)}`;
+    const other = this.#owners.get(key);
+    if (other !== undefined) {
+      throw new PodnetError(
+        "GATEWAY_CONFLICT",
+        `Two default routes are asked for: ${other} and ${field}`,
+        {
+          field,
+          hint: "Default routes of one address family need different metrics: leave one out, or give it another",
+        },
+      );
+    }
+    this.#owners.set(key, field);
+  }
 }
 
 function checkGateway(gateway: Ip, addresses: readonly IpPrefix[], field: string): void {
+  // A router's link-local address is on every link.
+  if (gateway.startsWith("fe80:")) return;
   const address = addresses.find((each) => contains(networkOf(each), gateway));
   if (address === undefined) {
+    const networks = addresses.map(networkOf).join(", ");
     throw new PodnetError(
       "ADDRESS_OUT_OF_RANGE",
-      `Gateway ${gateway} is not in the interface's network ${addresses.map(networkOf).join(", ")}`,
+      networks === ""
+        ? `Gateway ${gateway} is of no use to an interface without addresses`
+        : `Gateway ${gateway} is not in the interface's network ${networks}`,
       {
         field,
         hint: "A gateway must be reachable on the interface's own link",

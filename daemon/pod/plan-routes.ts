@@ -9,28 +9,34 @@ const everything = (gateway: Ip): Cidr => (familyOf(gateway) === 4 ? "0.0.0.0/0"
 
 /** The guest's routes: default routes first, then those asked for. */
 export function planRoutes(spec: PodSpec, interfaces: readonly InterfacePlan[]): GuestRoute[] {
-  const defaults = interfaces.flatMap(({ gateway, guestName }) =>
-    gateway === undefined
-      ? []
-      : [{ destination: everything(gateway), gateway, interface: guestName }],
-  );
   return [
-    ...defaults,
+    ...interfaces.flatMap(defaultRoutes),
     ...spec.routes.map((route, i) => planRoute(route, `routes[${i}]`, interfaces)),
   ];
 }
 
-function planRoute(
+/** The default routes by an interface. */
+export const defaultRoutes = ({ gateways, guestName }: InterfacePlan): GuestRoute[] =>
+  gateways.map(({ gateway, metric }) => ({
+    destination: everything(gateway),
+    gateway,
+    interface: guestName,
+    ...(metric === undefined ? {} : { metric }),
+  }));
+
+/** A route that is asked for, with the interface it goes by. */
+export function planRoute(
   route: RouteSpec,
   field: string,
   interfaces: readonly InterfacePlan[],
 ): GuestRoute {
-  const { destination, gateway } = route;
+  const { destination, gateway, metric } = route;
   const through = routeInterface(route, field, interfaces);
   return {
     destination,
     ...(gateway === undefined ? {} : { gateway }),
     interface: through.guestName,
+    ...(metric === undefined ? {} : { metric }),
   };
 }
 

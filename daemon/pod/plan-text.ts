@@ -1,6 +1,6 @@
 import type { Fragment } from "../../network/desired.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
-import type { InterfacePlan, PodPlan } from "./pod-plan.ts";
+import { type InterfacePlan, type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
 
 /** A part of a plan for people: each line is exactly what would be made, run or sent. */
 export interface PlanSection {
@@ -38,7 +38,7 @@ export function describePlan(
     {
       step: "tap.open",
       title: "Taps, which end with their machine",
-      lines: plan.interfaces.map(tapLine),
+      lines: withNic(plan.interfaces).map(tapLine),
     },
     { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
     machine(plan, describe),
@@ -50,7 +50,7 @@ export function describePlan(
     {
       step: "nic.plug",
       title: "NICs plugged while the guest waits for them (QMP)",
-      lines: plan.interfaces.flatMap(({ nic }) => describe.plug(nic)),
+      lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic)),
     },
   ];
 }
@@ -73,19 +73,30 @@ function claimLines(plan: PodPlan): string[] {
   ];
 }
 
-function interfaceLine({
-  network,
-  addresses,
-  nic,
-  mtu,
-  guestName,
-  gateway,
-}: InterfacePlan): string {
-  const route = gateway === undefined ? "" : ` default route by ${gateway}`;
-  return `interface ${guestName} on ${network}: ${addresses.join(" ")} mac ${nic.mac} mtu ${mtu}${route}`;
+/** Where an interface leads, for people. */
+export function whitherText({ network, bridge, nic, tapKept }: InterfacePlan): string {
+  if (nic === undefined) return "the guest's own lo";
+  if (tapKept === true) return `tap ${nic.tap}, which is somebody else's`;
+  return network ?? `bridge ${bridge ?? ""}, which is somebody else's`;
 }
 
-const tapLine = ({ nic }: InterfacePlan): string => `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
+/** An interface in one line. */
+export function interfaceLine(each: InterfacePlan): string {
+  const { addresses, nic, mtu, guestName, gateways } = each;
+  const routes = gateways.map(
+    ({ gateway, metric }) =>
+      ` default route by ${gateway}${metric === undefined ? "" : ` metric ${metric}`}`,
+  );
+  const hardware = nic === undefined ? "" : ` mac ${nic.mac} mtu ${mtu}`;
+  const held = addresses.length === 0 ? "no address" : addresses.join(" ");
+  return `interface ${guestName} on ${whitherText(each)}: ${held}${hardware}${routes.join("")}`;
+}
+
+/** The host's end of a NIC in one line. */
+export const tapLine = ({ nic, tapKept }: NicInterface): string =>
+  tapKept === true
+    ? `tap ${nic.tap} as it is, and left there`
+    : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
 
 /** An argument as a POSIX shell takes it, so that the line can be run by hand. */
 export function shellWord(word: string): string {

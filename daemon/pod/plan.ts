@@ -5,11 +5,14 @@ import { type PodName, parsePodName } from "../../core/names.ts";
 import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
-import { podMark } from "../../network/ownership.ts";
 import { planVm } from "./plan-boot.ts";
+import { portsOf } from "./plan-bridge-ports.ts";
+import { guestInterfaces } from "./plan-guest.ts";
 import { planInterfaces } from "./plan-interfaces.ts";
+import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
 import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
+import type { PublishedPlan } from "./published-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** How long the guest waits for a NIC that is being plugged. Hot-plug takes some 30 ms, a loaded host seconds. */
@@ -24,7 +27,7 @@ export const defaultPodName = (podId: string): PodName => parsePodName(`pod-${po
  *
  * Throws the first thing wrong with what was asked: `NAME_IN_USE`, `ADDRESS_*`, `MAC_IN_USE`, `GATEWAY_CONFLICT`,
  * `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `NIC_SLOTS_FULL`, `IMAGE_*`, `MEMORY_TOO_SMALL`, `NETWORK_NOT_FOUND`,
- * `POOL_EXHAUSTED`, `INVALID_ARGUMENT`.
+ * `POOL_EXHAUSTED`, `PORT_IN_USE`, `PORTS_EXHAUSTED`, `UNSUPPORTED`, `INVALID_ARGUMENT`.
  */
 export function planPod(
   spec: PodSpec,
@@ -45,6 +48,12 @@ export function planPod(
   }
   const vm = planVm(spec, snapshot);
   const interfaces = planInterfaces(spec, snapshot);
+  const guest = guestOf(spec, name, interfaces, snapshot);
+  const published = planPublished(
+    spec.ports ?? [],
+    { interfaces, routes: guest.routes },
+    snapshot.hostPorts,
+  );
   return {
     version: planVersion,
     podId: snapshot.podId,
@@ -52,29 +61,24 @@ export function planPod(
     vm,
     argv: describe(vm),
     interfaces,
-    ports: portsOf(interfaces, snapshot),
-    guest: guestOf(spec, name, interfaces, snapshot),
+    ports: {
+      kind: "pod",
+      key: snapshot.podId,
+      ports: portsOf(spec, interfaces, snapshot),
+      ...publishedPart(published, interfaces),
+    },
+    ...(published.length === 0 ? {} : { published }),
+    guest,
   };
 }
 
-function portsOf(interfaces: readonly InterfacePlan[], snapshot: Snapshot): PodFragment {
-  return {
-    kind: "pod",
-    key: snapshot.podId,
-    ports: interfaces.map((each) => {
-      const network = snapshot.networks.find(({ name }) => name === each.network);
-      return {
-        tap: each.nic.tap,
-        bridge: each.bridge,
-        guestMac: each.nic.mac,
-        guestAddresses: each.addresses,
-        alias: podMark(snapshot.podId, each.position),
-        isolated: network?.isolated ?? false,
-        // The network's, not the interface's: a port below the bridge's MTU would make it drop what other pods may send.
-        mtu: network?.mtu ?? each.mtu,
-      };
-    }),
-  };
+/** A pod's fragment names published ports only where there are any: most have none, and so had all of an earlier podnetd. */
+export function publishedPart(
+  published: readonly PublishedPlan[],
+  interfaces: readonly InterfacePlan[],
+): Pick<PodFragment, "published"> {
+  const desired = publishedDesired(published, interfaces);
+  return desired.length === 0 ? {} : { published: desired };
 }
 
 function guestOf(
@@ -87,12 +91,7 @@ function guestOf(
     requestId: snapshot.podId,
     hostname: spec.hostname ?? name,
     dns: dnsOf(spec, snapshot),
-    interfaces: interfaces.map((each) => ({
-      mac: each.nic.mac,
-      name: each.guestName,
-      mtu: each.mtu,
-      addresses: each.addresses,
-    })),
+    ...guestInterfaces(interfaces),
     routes: planRoutes(spec, interfaces),
     neighbours: [],
     waitMs: nicWaitMs,

@@ -1,4 +1,3 @@
-import type { PortSpec } from "../../api/pod-spec.ts";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
@@ -6,6 +5,7 @@ import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { damaged, parseJson } from "../store/rows.ts";
+import type { PublishedPlan } from "./published-plan.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
 export const planVersion = 1;
@@ -32,15 +32,39 @@ export interface PodPlan {
 
 export interface InterfacePlan {
   readonly position: number;
-  readonly network: NetworkName;
-  readonly bridge: IfName;
+  /** Absent on a bridge or tap of somebody else, and on loopback. */
+  readonly network?: NetworkName;
+  /** Absent where the tap is another's, and on loopback. */
+  readonly bridge?: IfName;
   readonly addresses: readonly IpPrefix[];
-  /** Gateway of the default route by this interface. */
-  readonly gateway?: Ip;
+  /** Gateways of the default routes by this interface. */
+  readonly gateways: readonly GatewayPlan[];
   readonly mtu: number;
   readonly guestName: IfName;
-  readonly nic: NicPlan;
+  /** Absent on loopback: its addresses are on the guest's own `lo`. */
+  readonly nic?: NicPlan;
+  /** The tap is somebody else's: used where it is, and left there. */
+  readonly tapKept?: true;
+  /** It has been removed; the guest may not have let go of its NIC yet. */
+  readonly leaving?: true;
 }
+
+/** A default route. */
+export interface GatewayPlan {
+  readonly gateway: Ip;
+  /** Absent leaves it to the kernel. */
+  readonly metric?: number;
+}
+
+export type NicInterface = InterfacePlan & { readonly nic: NicPlan };
+
+/** The interfaces that have a NIC, also those that are being removed. */
+export const withNic = (interfaces: readonly InterfacePlan[]): NicInterface[] =>
+  interfaces.filter((each): each is NicInterface => each.nic !== undefined);
+
+/** The interfaces the pod is to have: those that are being removed are none of them. */
+export const staying = (interfaces: readonly InterfacePlan[]): InterfacePlan[] =>
+  interfaces.filter(({ leaving }) => leaving !== true);
 
 /** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
 export function parseStoredPlan(text: string): PodPlan {
@@ -56,5 +80,16 @@ export function parseStoredPlan(text: string): PodPlan {
       },
     );
   }
-  return plan;
+  return { ...plan, interfaces: plan.interfaces.map(readStored) };
+}
+
+/** An interface as it was stored: an earlier podnetd's had one gateway at most. */
+function readStored(
+  stored: Omit<InterfacePlan, "gateways"> & {
+    readonly gateways?: readonly GatewayPlan[];
+    readonly gateway?: Ip;
+  },
+): InterfacePlan {
+  const { gateway, ...plan } = stored;
+  return { ...plan, gateways: plan.gateways ?? (gateway === undefined ? [] : [{ gateway }]) };
 }

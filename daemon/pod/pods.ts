@@ -15,7 +15,8 @@ import type { Addresses } from "./addresses.ts";
 import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
-import { gatherSnapshot } from "./gather.ts";
+import { gatherSnapshot, type World } from "./gather.ts";
+import { namedLinks } from "./named-links.ts";
 import type { Host } from "./host.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { pausePod, resumePod } from "./lifecycle.ts";
@@ -140,19 +141,33 @@ export class Pods implements RunningPorts {
   }
 
   /** What a create would do. Takes nothing. */
-  plan(asked: CreateSpec, { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {}): PodPlan {
+  async plan(
+    asked: CreateSpec,
+    { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
+  ): Promise<PodPlan> {
+    return this.#plan(asked, imagesOnly, await namedLinks(asked.spec, this.#parts.host));
+  }
+
+  #plan(asked: CreateSpec, imagesOnly: boolean, links: World["links"]): PodPlan {
+    const { driver } = this.#parts.host;
+    const snapshot = gatherSnapshot(asked.spec, this.#freshId(), this.#world(imagesOnly, links));
+    return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
+  }
+
+  /** What the planner's view of the world is gathered from. */
+  #world(imagesOnly: boolean, links: World["links"]): World {
     const { config, db, addresses, host } = this.#parts;
     const { driver } = host;
-    const snapshot = gatherSnapshot(asked.spec, this.#freshId(), {
+    return {
       config,
       db,
       addresses,
       driver: driver.capabilities(),
       confinement: host.confinement,
       imagesOnly,
+      links,
       randomBytes: (count) => host.randomBytes(count),
-    });
-    return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
+    };
   }
 
   /** An id that no pod has, nor the name that would be made of it. */
@@ -191,8 +206,9 @@ export class Pods implements RunningPorts {
     using _place = admit?.();
     const started = this.#parts.host.clock.monotonic();
     this.#refuseClosing();
+    const links = await namedLinks(asked.spec, this.#parts.host);
     // Nothing is awaited between planning and the commit, so what was free is still free.
-    const plan = this.plan(asked, imagesOnly === undefined ? {} : { imagesOnly });
+    const plan = this.#plan(asked, imagesOnly ?? false, links);
     this.#parts.records.claim(plan, asked.spec, request);
     return await this.#locks.run(plan.podId, () =>
       this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),

@@ -8,7 +8,6 @@ import type { Database } from "../store/database.ts";
 import { deleteInterfaces, insertInterface } from "../store/interfaces.ts";
 import { deletePorts, insertPorts } from "../store/ports.ts";
 import {
-  clearPodBefore,
   deletePod,
   findPods,
   getPod,
@@ -28,7 +27,7 @@ import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
 import { recordError } from "./error-record.ts";
 import type { LivePod } from "./live-pod.ts";
-import type { PodPlan } from "./pod-plan.ts";
+import { type PodPlan, staying } from "./pod-plan.ts";
 import type { Span } from "./span.ts";
 
 /** A create that may be asked for again. */
@@ -111,8 +110,8 @@ export class PodRecords {
         position,
         network,
         guestName,
-        tap: nic.tap,
-        mac: nic.mac,
+        tap: nic?.tap,
+        mac: nic?.mac,
       });
   }
 
@@ -121,37 +120,52 @@ export class PodRecords {
    * yet. With `reverting` the next start goes back to what was, should podnetd end before `settled`.
    */
   replan(live: LivePod, next: Replan): void {
-    const { plan: before } = live;
-    const { podId, name } = before;
+    const { podId, name } = live.plan;
+    const row = this.get(podId);
+    if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
+    const back = next.reverting === true ? (row.before ?? row) : undefined;
+    let exchanged = (): void => {};
     this.#journal.transact("replan", (emit) => {
-      const row = this.get(podId);
-      if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
-      const back = next.reverting === true ? (row.before ?? row) : undefined;
-      setPodContents(
-        this.#db,
-        podId,
-        { spec: next.spec, plan: next.plan },
-        back === undefined ? undefined : { spec: back.spec, plan: back.plan },
-      );
-      deleteInterfaces(this.#db, podId);
-      this.#insertInterfaces(next.plan);
-      deletePorts(this.#db, podId);
-      insertPorts(this.#db, next.plan);
-      this.#addresses.exchange(before, next.plan);
+      exchanged = this.#exchange(row, next, back);
       emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
     });
-    this.#addresses.exchanged(before, next.plan);
+    exchanged();
     live.plan = next.plan;
+  }
+
+  /**
+   * Writes what a pod consists of, and what it may go back to, in the place of what stands in its row; call inside a
+   * transaction, and what is answered once it is committed. Addresses of both are held.
+   */
+  #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {
+    const plans = (now: PodContents, before: PodContents | undefined): PodPlan[] =>
+      before === undefined ? [now.plan] : [now.plan, before.plan];
+    const [held, toHold] = [plans(row, row.before), plans(next, back)];
+    setPodContents(
+      this.#db,
+      row.id,
+      { spec: next.spec, plan: next.plan },
+      back === undefined ? undefined : { spec: back.spec, plan: back.plan },
+    );
+    deleteInterfaces(this.#db, row.id);
+    this.#insertInterfaces(next.plan);
+    deletePorts(this.#db, row.id);
+    insertPorts(this.#db, next.plan);
+    this.#addresses.exchange(held, toHold);
+    return () => this.#addresses.exchanged(held, toHold);
   }
 
   /** What `replan` said has taken effect: it is not gone back from any more. */
   settled(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
+    const row = this.get(podId);
+    let exchanged = (): void => {};
     this.#journal.transact("settled", (emit) => {
-      clearPodBefore(this.#db, podId);
+      if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
       if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
+    exchanged();
   }
 
   /** Before anything is built on the machine, so that it is found again. */
@@ -225,7 +239,14 @@ export class PodRecords {
     const failure = why.error === undefined ? undefined : recordError(why.error);
     const reason = why.reason ?? failure?.message;
     const { podId, name } = plan;
+    const row = this.get(podId);
+    const over = state === "failed" || state === "stopped";
+    let exchanged = (): void => {};
     this.#journal.transact(state, (emit) => {
+      if (over && row !== undefined) {
+        const rest = withoutMachine(row);
+        if (rest !== undefined) exchanged = this.#exchange(row, rest, undefined);
+      }
       setPodState(
         this.#db,
         podId,
@@ -236,7 +257,7 @@ export class PodRecords {
         },
         this.#clock.now(),
       );
-      if (state === "failed" || state === "stopped") deleteRun(this.#db, podId);
+      if (over) deleteRun(this.#db, podId);
       if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
       const text = reason === undefined ? state : `${state}: ${reason}`;
       emit({
@@ -246,6 +267,7 @@ export class PodRecords {
         data: { text, ...(failure === undefined ? {} : { error: failure }) },
       });
     });
+    exchanged();
   }
 
   /**
@@ -255,8 +277,10 @@ export class PodRecords {
   forget(plan: PodPlan, thrown?: unknown, interrupted = false): void {
     const error = thrown === undefined ? undefined : recordError(thrown);
     const { podId, name } = plan;
+    const before = this.get(podId)?.before;
+    const plans = before === undefined ? [plan] : [plan, before.plan];
     this.#journal.transact("forget", (emit) => {
-      this.#addresses.free(plan);
+      this.#addresses.free(plans);
       deletePod(this.#db, podId);
       if (interrupted) dropRequestsOf(this.#db, podId);
       else
@@ -269,6 +293,17 @@ export class PodRecords {
         data: { text, ...(error === undefined ? {} : { error }) },
       });
     });
-    this.#addresses.freed(plan);
+    this.#addresses.freed(plans);
   }
+}
+
+/**
+ * What is left of a pod when it has no machine: changes that were under way are over, and so is the leaving of NICs.
+ * Undefined when nothing was.
+ */
+function withoutMachine(row: PodRow): PodContents | undefined {
+  const { spec, plan } = row.before ?? row;
+  const interfaces = staying(plan.interfaces);
+  if (row.before === undefined && interfaces.length === plan.interfaces.length) return undefined;
+  return { spec, plan: { ...plan, interfaces } };
 }

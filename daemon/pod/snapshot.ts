@@ -1,6 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId } from "../../core/names.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
+import type { NamedLink } from "../../network/observed.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { PortRange } from "../../linux/port-range.ts";
 import type { HostPorts, TakenPorts } from "../store/ports.ts";
@@ -16,6 +17,10 @@ export interface Snapshot {
   readonly networks: readonly NetworkSnapshot[];
   /** Who has a MAC that is asked for. */
   readonly macHolders: Readonly<Record<Mac, PodId>>;
+  /** The links that are named, as far as they are there: bridges and taps of others, names of taps. */
+  readonly links?: Readonly<Record<IfName, NamedLink>>;
+  /** Who has a tap name that is asked for. */
+  readonly tapHolders?: Readonly<Record<IfName, PodId>>;
   /** MACs nobody has, one per interface. */
   readonly freshMacs: readonly Mac[];
   readonly defaultImage: ImageSnapshot;
@@ -33,12 +38,12 @@ export interface Snapshot {
     readonly search: readonly string[];
     readonly options: readonly string[];
   };
+  /** The host's ports; absent where none are to be published. */
+  readonly hostPorts?: PortsSnapshot;
   /** What the driver can do. */
   readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
 }
 
-  /** The host's ports; absent where none are to be published. */
-  readonly hostPorts?: PortsSnapshot;
 export interface NetworkSnapshot {
   readonly name: NetworkName;
   readonly bridge: IfName;
@@ -79,12 +84,6 @@ export type FileSnapshot =
   | { readonly kind: "missing" }
   | { readonly kind: "unreadable"; readonly why: string };
 
-export interface ImageSnapshot {
-  readonly kernel: string;
-  readonly initrd: string;
-  /** Memory below which this image does not boot. */
-  readonly minMemoryMib: number;
-}
 /** What the planner may know of the host's ports. */
 export interface PortsSnapshot {
   /** Those of pods that may be in the way. */
@@ -101,3 +100,9 @@ export interface PortsSnapshot {
   readonly firewall: boolean;
 }
 
+export interface ImageSnapshot {
+  readonly kernel: string;
+  readonly initrd: string;
+  /** Memory below which this image does not boot. */
+  readonly minMemoryMib: number;
+}

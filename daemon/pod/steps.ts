@@ -1,4 +1,4 @@
-import type { PodPlan } from "./pod-plan.ts";
+import { type PodPlan, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
@@ -29,12 +29,13 @@ const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows
 export function createSteps(plan: PodPlan): Flow {
   const host = sequence({ kind: "tap.open" }, { kind: "port.attach" });
   const machine = sequence({ kind: "vm.start" }, { kind: "guest.ready" });
+  const nics = withNic(plan.interfaces);
   return sequence(
     // Without interfaces of ours — the driver brings the network — the host has no part.
-    plan.interfaces.length === 0 ? machine : together(host, machine),
+    nics.length === 0 ? machine : together(host, machine),
     together(
       { kind: "guest.configure" },
-      sequence(...plan.interfaces.map(({ position }): Step => ({ kind: "nic.plug", position }))),
+      sequence(...nics.map(({ position }): Step => ({ kind: "nic.plug", position }))),
     ),
     { kind: "guest.verify" },
   );

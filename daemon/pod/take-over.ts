@@ -6,6 +6,7 @@ import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunState } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { withNic } from "./pod-plan.ts";
 import { supervise } from "./supervise.ts";
 import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -83,8 +84,9 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
 async function portsOf(live: LivePod, vm: RunningVm, signal: AbortSignal): Promise<PodFragment> {
   const { interfaces, ports } = live.plan;
   const there = await vm.nics(signal);
-  const plugged = interfaces.filter(({ nic }) => there.includes(nic.nicId));
-  for (const each of interfaces)
+  const nics = withNic(interfaces);
+  const plugged = nics.filter(({ nic }) => there.includes(nic.nicId));
+  for (const each of nics)
     (plugged.includes(each) ? live.plugged : live.ejected).add(each.position);
   return {
     ...ports,

@@ -39,7 +39,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
   return {
     async create(request, context) {
       const asked = validated(request);
-      if (asked.planOnly) return { plan: plan(asked, parts, context) };
+      if (asked.planOnly) return { plan: await plan(asked, parts, context) };
       note(parts, context, `create ${asked.spec.name ?? ""}`);
       const row = await pods.create(asked, work(context, silent));
       return { pod: viewPod(row, parts) };
@@ -79,7 +79,11 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
 
     async verify({ idOrName }, context) {
       const live = pods.running(validatePodRef(idOrName));
-      const { podId, ok, checks } = await verifyPod(live, context.signal, parts.fragments);
+      const { podId, ok, checks } = await verifyPod(
+        live,
+        context.signal,
+        parts.networks.fragments(),
+      );
       return { podId, ok, checks: [...checks] };
     },
 
@@ -87,16 +91,16 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
   };
 }
 
-function plan(
+async function plan(
   asked: CreateSpec,
-  { pods, network, fragments, host }: ServiceParts,
+  { pods, network, networks, host }: ServiceParts,
   { values }: HandlerContext,
 ) {
-  const planned = pods.plan(asked, { imagesOnly: imagesOnly(values) });
-  const used = new Set(planned.interfaces.map((each) => each.network as string));
+  const planned = await pods.plan(asked, { imagesOnly: imagesOnly(values) });
+  const used = new Set(planned.interfaces.map((each) => each.network as string | undefined));
   const sections = describePlan(
     planned,
-    fragments.filter(({ key }) => used.has(key)),
+    networks.fragments().filter(({ key }) => used.has(key)),
     {
       fragment: (fragment) => network.describe(fragment),
       plug: (nic) => host.driver.describePlug(nic),
@@ -113,7 +117,7 @@ async function* createStream(
 ): AsyncGenerator<wire.CreatePodProgress> {
   if (asked.planOnly) {
     yield create(wire.CreatePodProgressSchema, {
-      event: { case: "plan", value: plan(asked, parts, context) },
+      event: { case: "plan", value: await plan(asked, parts, context) },
     });
     return;
   }

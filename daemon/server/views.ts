@@ -1,9 +1,13 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { PodSpec } from "../../api/pod-spec.ts";
+import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
-import { PodSpecSchema, type PodSpec as WireSpec } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import {
+  type InterfaceSchema,
+  PodSpecSchema,
+  type PodSpec as WireSpec,
+} from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
@@ -76,30 +80,68 @@ function interfaceView(
 ): wire.PodInterface {
   const { nic } = each;
   const plugged = live?.plugged.has(each.position) ?? false;
-  // What the guest said of a NIC that it has let go of since is no longer so.
   const observed =
-    plugged && (row.state === "running" || row.state === "paused")
-      ? row.observed?.interfaces.find(({ mac }) => mac === nic.mac)
-      : undefined;
+    row.state === "running" || row.state === "paused" ? observedOf(each, row, plugged) : undefined;
   return create(wire.PodInterfaceSchema, {
-    network: each.network,
+    network: each.network ?? "",
     guestName: each.guestName,
-    mac: nic.mac,
+    mac: nic?.mac ?? "",
     mtu: each.mtu,
     addresses: [...each.addresses],
-    gateway: each.gateway ?? "",
-    tap: nic.tap,
-    bridge: each.bridge,
-    slot: nic.slot,
-    state:
-      observed !== undefined
-        ? wire.InterfaceState.CONFIGURED
-        : plugged
-          ? wire.InterfaceState.PLUGGED
-          : wire.InterfaceState.PLANNED,
+    gateway: each.gateways.map(({ gateway }) => gateway).join(" "),
+    tap: nic?.tap ?? "",
+    bridge: each.bridge ?? "",
+    slot: nic?.slot ?? 0,
+    state: interfaceState(each, observed !== undefined, plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
     observedMtu: observed?.mtu ?? 0,
   });
+}
+
+/** What the guest said of it; of a NIC that it has let go of since, that is no longer so. */
+function observedOf(
+  { nic, addresses, mtu }: InterfacePlan,
+  { observed }: PodRow,
+  plugged: boolean,
+): { readonly addresses: readonly string[]; readonly mtu: number } | undefined {
+  if (nic !== undefined)
+    return plugged ? observed?.interfaces.find(({ mac }) => mac === nic.mac) : undefined;
+  const there = observed?.loopback;
+  return addresses.every((address) => there?.includes(address))
+    ? { addresses: there ?? [], mtu }
+    : undefined;
+}
+
+function interfaceState(
+  { leaving }: InterfacePlan,
+  isObserved: boolean,
+  isPlugged: boolean,
+): wire.InterfaceState {
+  if (leaving === true) return wire.InterfaceState.UNPLUG_PENDING;
+  if (isObserved) return wire.InterfaceState.CONFIGURED;
+  return isPlugged ? wire.InterfaceState.PLUGGED : wire.InterfaceState.PLANNED;
+}
+
+const oneOf = (addresses: readonly string[]): string =>
+  addresses.length === 1 ? (addresses[0] ?? "") : "";
+
+function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof InterfaceSchema> {
+  const { addresses = [], port } = each;
+  return {
+    network: each.kind === undefined ? each.network : "",
+    bridge: each.kind === "bridge" ? each.bridge : "",
+    tapKept: each.kind === "tap",
+    loopback: each.kind === "loopback",
+    address: each.addresses?.length === 0 ? "none" : oneOf(addresses),
+    addresses: addresses.length > 1 ? [...addresses] : [],
+    mac: each.mac ?? "",
+    mtu: each.mtu ?? 0,
+    gateway: each.gateway ?? "",
+    metric: each.metric ?? 0,
+    guestName: each.guestName ?? "",
+    tap: each.tap ?? "",
+    ...(port === undefined ? {} : { port: { ...port } }),
+  };
 }
 
 function specView(spec: PodSpec): WireSpec {
@@ -115,14 +157,7 @@ function specView(spec: PodSpec): WireSpec {
       disks: boot.disks.map((disk) => ({ ...disk })),
       factory: boot.factory ?? "",
     },
-    interfaces: spec.interfaces.map((each) => ({
-      network: each.network,
-      address: each.address ?? "",
-      mac: each.mac ?? "",
-      mtu: each.mtu ?? 0,
-      gateway: each.gateway ?? "",
-      guestName: each.guestName ?? "",
-    })),
+    interfaces: spec.interfaces.map(interfaceSpecView),
     hostname: spec.hostname ?? "",
     ...(dns === undefined
       ? {}
@@ -131,6 +166,7 @@ function specView(spec: PodSpec): WireSpec {
       destination: route.destination,
       gateway: route.gateway ?? "",
       interface: route.interface ?? "",
+      metric: route.metric ?? 0,
     })),
   });
 }

@@ -36,6 +36,11 @@ export function podByMac(db: Database, mac: Mac): PodId | undefined {
   return row === undefined ? undefined : text<PodId>(row, "pod_id");
 }
 
+export function podByTap(db: Database, tap: IfName): PodId | undefined {
+  const row = db.get("SELECT pod_id FROM interfaces WHERE tap = ?", tap);
+  return row === undefined ? undefined : text<PodId>(row, "pod_id");
+}
+
 /** Interfaces, and so ports, on a network. */
 export function countInterfaces(db: Database, network: NetworkName): number {
   const row = db.get("SELECT count(*) AS n FROM interfaces WHERE network = ?", network);

@@ -1,4 +1,4 @@
-import type { PodSpec } from "../../api/pod-spec.ts";
+import { type PodSpec, readStoredSpec } from "../../api/pod-spec.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
@@ -54,7 +54,7 @@ function fromRow(row: Row): PodRow {
     state: text<PodState>(row, "state"),
     reason: optionalText(row, "reason"),
     failure: optionalJson<ErrorRecord>(row, "failure"),
-    spec: json<PodSpec>(row, "spec"),
+    spec: readStoredSpec(json<PodSpec>(row, "spec")),
     plan: parseStoredPlan(text(row, "plan")),
     before: contentsBefore(optionalText(row, "before")),
     guest: optionalJson<GuestIdentity>(row, "guest"),
@@ -129,11 +129,6 @@ export function setPodContents(
     before === undefined ? null : JSON.stringify(before),
     id,
   );
-}
-
-/** What was under way has taken effect: nothing goes back from here on. */
-export function clearPodBefore(db: Database, id: PodId): void {
-  db.run("UPDATE pods SET before = NULL WHERE id = ?", id);
 }
 
 /** Says what is wrong with a pod whose state does not change; nothing takes the former reason away. */

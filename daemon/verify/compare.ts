@@ -47,15 +47,15 @@ export function comparePod(
   host: HostTestimony,
   vm: VmTestimony,
 ): Check[] {
-  const bridges = new Map(expected.map((each) => [each.bridge, each]));
+  const bridges = new Set(expected.flatMap(({ bridge }) => bridge ?? []));
   return [
-    ...[...bridges.values()].flatMap((each) => compareBridge(each, host)),
+    ...[...bridges].flatMap((bridge) => compareBridge(bridge, host)),
     ...expected.flatMap((each) => [...comparePort(each, host), ...compareReach(each, host)]),
     ...compareVm(expected, vm),
   ];
 }
 
-function compareBridge({ bridge }: ExpectedInterface, host: HostTestimony): Check[] {
+function compareBridge(bridge: string, host: HostTestimony): Check[] {
   const check = checker("netlink");
   const link = host.links.find(({ name }) => name === bridge);
   return [
@@ -69,6 +69,11 @@ function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
   const link = host.links.find(({ name }) => name === each.tap);
   // One line says enough about a link that is not there.
   if (link === undefined) return [check(`link ${each.tap} kind`, "tun", absent)];
+  if (each.tapKept === true)
+    return [
+      check(`link ${each.tap} kind`, "tun", link.kind),
+      check(`link ${each.tap} podnet's mark`, false, link.alias?.startsWith(mark.alias) ?? false),
+    ];
   return [
     check(`link ${each.tap} kind`, "tun", link.kind),
     check(`link ${each.tap} master`, each.bridge, link.master),
@@ -85,15 +90,16 @@ function compareReach(each: ExpectedInterface, host: HostTestimony): Check[] {
   const check = checker("netlink");
   const holds = (link: string, prefix: string): boolean =>
     host.addresses.some((a) => a.link === link && `${a.address}/${a.length}` === prefix);
+  const { bridge = "" } = each;
   return [
     ...each.gateways.map((prefix) =>
-      check(`address ${prefix} on ${each.bridge}`, true, holds(each.bridge, prefix)),
+      check(`address ${prefix} on ${bridge}`, true, holds(bridge, prefix)),
     ),
     ...each.routes.map((destination) => {
       const route = host.routes.find(
         (r) => r.destination === destination && r.table === mainTable && r.gateway === undefined,
       );
-      return check(`route ${destination} by`, each.bridge, route?.link);
+      return check(`route ${destination} by`, bridge, route?.link);
     }),
     ...each.addresses.map((prefix) => {
       const holder = host.addresses.find(({ address }) => address === ipOf(prefix));

@@ -8,12 +8,15 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
-import type { PodPlan } from "../pod/pod-plan.ts";
+import { type PodPlan, staying, withNic } from "../pod/pod-plan.ts";
 
-/** What witnesses should find of one interface of a running pod. */
+/** What witnesses should find of one NIC of a running pod. */
 export interface ExpectedInterface {
   readonly tap: IfName;
-  readonly bridge: IfName;
+  /** The tap is somebody else's: that it is there and bears no mark is all that is expected of it. */
+  readonly tapKept?: true;
+  /** Absent where the tap is another's. */
+  readonly bridge?: IfName;
   readonly alias: string;
   readonly isolated: boolean;
   readonly mtu: number;
@@ -34,22 +37,26 @@ export function expectedInterfaces(
   plan: PodPlan,
   networks: readonly NetworkFragment[],
 ): ExpectedInterface[] {
-  return plan.interfaces.map((each) => {
+  return withNic(staying(plan.interfaces)).map((each) => {
     const port = plan.ports.ports.find(({ tap }) => tap === each.nic.tap);
     const network = networks.find(({ key }) => key === each.network);
     const gateways = (network?.gateways ?? []).filter((gateway) =>
       each.addresses.some((address) => contains(networkOf(gateway), ipOf(address))),
     );
     const { nicId, netdevId, mac, slot, tap } = each.nic;
+    // How the host reaches what is behind a bridge of somebody else is not podnet's to know.
+    const reached =
+      each.network === undefined ? [] : gateways.length > 0 ? gateways : each.addresses;
     return {
       tap,
-      bridge: each.bridge,
+      ...(each.tapKept === true ? { tapKept: true as const } : {}),
+      ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,
       mtu: port?.mtu ?? each.mtu,
       addresses: each.addresses,
       gateways,
-      routes: [...new Set((gateways.length > 0 ? gateways : each.addresses).map(networkOf))],
+      routes: [...new Set(reached.map(networkOf))],
       nicId,
       netdevId,
       mac,

@@ -59,7 +59,7 @@ export async function verifyPod(
 }
 
 const linkNames = (expected: readonly ExpectedInterface[]): string[] => [
-  ...new Set(expected.flatMap(({ tap, bridge }) => [tap, bridge])),
+  ...new Set(expected.flatMap(({ tap, bridge }) => (bridge === undefined ? [tap] : [tap, bridge]))),
 ];
 
 /** Links, routes and addresses of this process's network namespace, as npm's `netlink` reads them. */

@@ -7,9 +7,9 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as const;
 /**
  * What an agent can do beyond the version it agreed on; one of an earlier podnet names none. `awake`: it is the guest's
- * first process and obeys AWAKE, so that the guest can be cloned.
+ * first process and obeys AWAKE, so that the guest can be cloned. `loopback`: it takes addresses for `lo`.
  */
-export const agentFeatures = { awake: "awake" } as const;
+export const agentFeatures = { awake: "awake", loopback: "loopback" } as const;
 /** Version of the extension spoken here; a hello offers a list, the agent picks the highest it knows. */
 export const extensionVersion = 1;
 
@@ -79,6 +79,11 @@ export interface GuestConfig {
   readonly hostname?: string;
   readonly dns?: GuestDns;
   readonly interfaces: readonly GuestInterface[];
+  /**
+   * Exactly these addresses are on `lo` afterwards, beside those of the machine itself; absent leaves it alone. An agent
+   * without the feature `loopback` knows no such key.
+   */
+  readonly loopback?: readonly IpPrefix[];
   readonly routes: readonly GuestRoute[];
   readonly neighbours: readonly GuestNeighbour[];
   /** How long to wait for an interface's MAC to appear, milliseconds. */
@@ -95,6 +100,8 @@ export interface ObservedGuest {
   readonly hostname: string;
   readonly dns: GuestDns;
   readonly interfaces: readonly ObservedInterface[];
+  /** Absent unless the configuration names some. */
+  readonly loopback?: readonly IpPrefix[];
   readonly routes: readonly GuestRoute[];
   readonly clockMs: number;
   /** Resident memory of the agent. */

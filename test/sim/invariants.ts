@@ -4,6 +4,7 @@ import { networkFragment } from "../../daemon/network-fragment.ts";
 import type { Node } from "../../daemon/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
+import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
 import { mark } from "../../network/desired.ts";
 import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
@@ -92,7 +93,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
   if (machine.record.pid !== node.records.run(row.id)?.pid)
     found.push(`pod ${row.id} is recorded with another pid`);
   const { ejected } = machine;
-  const kept = row.plan.interfaces.filter(({ nic }) => !ejected.has(nic.nicId));
+  const kept = withNic(row.plan.interfaces).filter(({ nic }) => !ejected.has(nic.nicId));
   for (const port of row.plan.ports.ports) {
     if (!kept.some(({ nic }) => nic.tap === port.tap)) continue;
     const link = kernel.links.find(port.tap);

@@ -48,7 +48,58 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
   ],
   [{ boot: { factory: "warm" } }, "INVALID_ARGUMENT", "boot.factory"],
   [{ boot: { factory: "template", disks: [{ path: "/d" }] } }, "UNSUPPORTED", "boot.factory"],
-  [{ interfaces: times(17, {}) }, "INVALID_ARGUMENT", "interfaces"],
+  [{ interfaces: times(25, {}) }, "INVALID_ARGUMENT", "interfaces"],
+  [one({ bridge: "br1" }), "INVALID_ARGUMENT", "interfaces[0].address"],
+  [one({ bridge: "br1", address: "10.0.0.2" }), "INVALID_ARGUMENT", "interfaces[0].address"],
+  [one({ bridge: "b r", address: "none" }), "INVALID_ARGUMENT", "interfaces[0].bridge"],
+  [one({ bridge: "br1", network: "a" }), "INVALID_ARGUMENT", "interfaces[0].bridge"],
+  [one({ bridge: "br1", loopback: true }), "INVALID_ARGUMENT", "interfaces[0].loopback"],
+  [one({ tapKept: true, address: "none" }), "INVALID_ARGUMENT", "interfaces[0].tap"],
+  [one({ tapKept: true, tap: "t0" }), "INVALID_ARGUMENT", "interfaces[0].address"],
+  [
+    one({ tapKept: true, tap: "t0", address: "none", port: { vlan: 5 } }),
+    "INVALID_ARGUMENT",
+    "interfaces[0].port",
+  ],
+  [one({ tapKept: true, tap: "t0", network: "a" }), "INVALID_ARGUMENT", "interfaces[0].tap_kept"],
+  [one({ tap: "pnabcdefghijkl0" }), "INVALID_ARGUMENT", "interfaces[0].tap"],
+  [one({ tap: "lo" }), "INVALID_ARGUMENT", "interfaces[0].tap"],
+  [{ interfaces: [{ tap: "t0" }, { tap: "t0" }] }, "NAME_IN_USE", "interfaces[1].tap"],
+  [one({ loopback: true }), "INVALID_ARGUMENT", "interfaces[0].addresses"],
+  [one({ loopback: true, address: "10.0.0.1" }), "INVALID_ARGUMENT", "interfaces[0].address"],
+  [
+    one({ loopback: true, address: "10.0.0.1/32", mtu: 1400 }),
+    "INVALID_ARGUMENT",
+    "interfaces[0].mtu",
+  ],
+  [
+    one({ loopback: true, address: "10.0.0.1/32", guestName: "lo1" }),
+    "INVALID_ARGUMENT",
+    "interfaces[0].guest_name",
+  ],
+  [
+    { interfaces: times(2, { loopback: true, address: "10.0.0.1/32" }) },
+    "ADDRESS_IN_USE",
+    "interfaces[1].address",
+  ],
+  [one({ port: { vlan: 4095 } }), "INVALID_ARGUMENT", "interfaces[0].port.vlan"],
+  [
+    one({ address: "10.0.0.2", addresses: ["10.0.0.3"] }),
+    "INVALID_ARGUMENT",
+    "interfaces[0].addresses",
+  ],
+  [one({ addresses: times(17, "10.0.0.2") }), "INVALID_ARGUMENT", "interfaces[0].addresses"],
+  [one({ addresses: ["10.0.0.2", "x"] }), "ADDRESS_INVALID", "interfaces[0].addresses[1]"],
+  [
+    {
+      interfaces: [
+        { gateway: "10.0.0.1", metric: 7 },
+        { network: "b", gateway: "10.1.0.1", metric: 7 },
+      ],
+    },
+    "GATEWAY_CONFLICT",
+    "interfaces[1].gateway",
+  ],
   [one({ network: "No" }), "INVALID_ARGUMENT", "interfaces[0].network"],
   [one({ address: "192.168.123" }), "ADDRESS_INVALID", "interfaces[0].address"],
   [one({ address: "192.168.123.2/33" }), "ADDRESS_INVALID", "interfaces[0].address"],
@@ -235,12 +286,18 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
     interfaces: [
       {
         network: "default",
-        address: "192.168.123.9",
+        addresses: ["192.168.123.9"],
         mac: "52:54:00:ab:cd:ef",
         mtu: 1400,
         gateway: "192.168.123.1",
       },
-      { network: "lan", address: "fd00::2/64", mtu: 1280, gateway: "fe80::1", guestName: "lan0" },
+      {
+        network: "lan",
+        addresses: ["fd00::2/64"],
+        mtu: 1280,
+        gateway: "fe80::1",
+        guestName: "lan0",
+      },
     ],
     hostname: "web.example",
     dns: { servers: ["192.0.2.53"], search: ["example.org"], options: ["ndots:2", "rotate"] },
@@ -302,4 +359,51 @@ test("one default route per family is fine, and a /31 has no reserved addresses"
       ?.destination as string,
     "::/0",
   );
+});
+
+test("an interface leads to a network, to a bridge or tap of somebody else, or to the guest's own lo", (t) => {
+  const { interfaces } = specOf({
+    interfaces: [
+      { addresses: ["10.0.0.2", "fd00::2"], gateway: "10.0.0.1", metric: 10, tap: "web0" },
+      { bridge: "br1", address: "10.1.0.2/16", port: { vlan: 7, isolated: true, learning: false } },
+      { bridge: "br1", address: "none", gateway: "" },
+      { tap: "vpn0", tapKept: true, address: "10.2.0.2/24", gateway: "10.2.0.1", metric: 20 },
+      { loopback: true, addresses: ["10.3.0.1/32", "fd01::1/128"] },
+    ],
+  });
+  t.deepEqual(JSON.parse(JSON.stringify(interfaces)), [
+    {
+      network: "default",
+      addresses: ["10.0.0.2", "fd00::2"],
+      gateway: "10.0.0.1",
+      metric: 10,
+      tap: "web0",
+    },
+    {
+      kind: "bridge",
+      bridge: "br1",
+      addresses: ["10.1.0.2/16"],
+      port: { vlan: 7, isolated: true, learning: false },
+    },
+    { kind: "bridge", bridge: "br1", addresses: [] },
+    {
+      kind: "tap",
+      tap: "vpn0",
+      addresses: ["10.2.0.2/24"],
+      gateway: "10.2.0.1",
+      metric: 20,
+    },
+    { kind: "loopback", addresses: ["10.3.0.1/32", "fd01::1/128"] },
+  ]);
+});
+
+test("routes to the same place are told apart by their metric, as the kernel does", (t) => {
+  const routes = [
+    { destination: "10.9.0.0/16", interface: "eth0" },
+    { destination: "10.9.0.0/16", interface: "eth0", metric: 5 },
+  ];
+  t.is(specOf({ routes }).routes[1]?.metric, 5);
+  t.throws(() => specOf({ routes: [routes[1] ?? {}, routes[1] ?? {}] }), {
+    code: "INVALID_ARGUMENT",
+  });
 });

@@ -56,11 +56,11 @@ test("a port is looked after from when its pod runs until its end begins: podnet
   await node.pods.close(0);
 });
 
-test("a plan is made without a call to the host or a row", (t) => {
+test("a plan is made without a call to the host or a row", async (t) => {
   using node = openNode(configuration({}));
   const { network } = configuration({});
   const asked = validateCreate(create(CreatePodRequestSchema), { network: network.name });
-  t.is(node.pods.plan(asked).interfaces.length, 1);
+  t.is((await node.pods.plan(asked)).interfaces.length, 1);
   t.deepEqual(node.calls, []);
   for (const table of ["pods", "leases", "interfaces", "events"])
     t.deepEqual(node.stored(`SELECT * FROM ${table}`), [], table);

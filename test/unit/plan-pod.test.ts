@@ -12,7 +12,7 @@ import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
 import { planPod } from "../../daemon/pod/plan.ts";
 import { createSteps, undoSteps } from "../../daemon/pod/steps.ts";
 import { describePlan } from "../../daemon/pod/plan-text.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import { type PodPlan, withNic } from "../../daemon/pod/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pod/snapshot.ts";
 
 const subnet: SubnetSnapshot = {
@@ -134,7 +134,7 @@ test("the same spec and snapshot give the same plan, and it is plain JSON", (t) 
 });
 
 const defaults = (wire: object): (string | undefined)[] =>
-  plan(wire).interfaces.map(({ gateway }) => gateway);
+  plan(wire).interfaces.map(({ gateways: [first] }) => first?.gateway);
 
 test("the first automatic interface gets the default route", (t) => {
   t.deepEqual(defaults({ interfaces: [{}, {}] }), ["192.168.123.1", undefined]);
@@ -307,15 +307,15 @@ test("whatever interfaces are asked for, no two get the same of anything", (t) =
       }
       for (const of of [
         made.interfaces.flatMap(({ addresses }) => addresses),
-        made.interfaces.map(({ nic }) => nic.mac),
-        made.interfaces.map(({ nic }) => nic.tap),
-        made.interfaces.map(({ nic }) => `${nic.slot}`),
+        withNic(made.interfaces).map(({ nic }) => nic.mac),
+        withNic(made.interfaces).map(({ nic }) => nic.tap),
+        withNic(made.interfaces).map(({ nic }) => `${nic.slot}`),
         made.interfaces.map(({ guestName }) => guestName),
       ]) {
         t.is(new Set<string>(of).size, interfaces.length);
       }
-      t.true(made.interfaces.every(({ nic }) => nic.tap.length <= 15));
-      t.true(made.interfaces.filter(({ gateway }) => gateway !== undefined).length <= 1);
+      t.true(withNic(made.interfaces).every(({ nic }) => nic.tap.length <= 15));
+      t.true(made.interfaces.flatMap(({ gateways }) => gateways).length <= 1);
     }),
   );
 });
