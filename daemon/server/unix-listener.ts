@@ -73,9 +73,19 @@ async function removeDead(path: string): Promise<void> {
     using _alive = await connectUnix(path);
   } catch (thrown) {
     const errno = thrown instanceof PodnetError ? thrown.details["errno"] : undefined;
+    if (errno === "ENOENT") return;
+    if (errno !== "ECONNREFUSED") {
+      throw new PodnetError(
+        "PREFLIGHT_FAILED",
+        `Cannot see whether somebody listens on "${path}"`,
+        {
+          hint: "Check the socket and its directory, or set another socket",
+          cause: thrown,
+        },
+      );
+    }
     // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
-    if (errno === "ECONNREFUSED" && lstatSync(path).isSocket())
-      cross("file", "remove dead API socket", () => unlinkSync(path));
+    if (lstatSync(path).isSocket()) cross("file", "remove dead API socket", () => unlinkSync(path));
     return;
   }
   throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {
