@@ -1,13 +1,14 @@
 import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import type { Change, ChangeKind, ChangeOf, Setting } from "./change.ts";
+import type { Change, ChangeKind, ChangeOf } from "./change.ts";
 import { mark } from "./desired.ts";
-import { ipForwardKey } from "./diff-network.ts";
+import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
+import { setForwarding } from "./forward.ts";
 import { commitTable } from "./iptables/firewall.ts";
-import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
+import type { HostKernel, HostNetlink } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
-import { observePorts, readOptional, requireLink } from "./observe.ts";
+import { observePorts, requireLink, writeOptional } from "./observe.ts";
 import { parseOwner } from "./ownership.ts";
 import { bridgeFull } from "./port-limit.ts";
 
@@ -150,18 +151,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
 
   async "set-sysctl"({ key, from, to }, { sysctl, memory, netlink }) {
-    const forward = key === ipForwardKey;
-    if (forward && to === "1") {
-      const names = (await netlink.links()).map(({ name }) => name);
-      memory.rememberForward(from, besideForward(sysctl, names));
-    }
-    sysctl.write(key, to);
-    // Restoring is setting it back to what is remembered.
-    if (forward && to !== "1") {
-      for (const each of memory.value.besideForward ?? [])
-        writeOptional(sysctl, each.key, each.value);
-      memory.forgetForward();
-    }
+    if (key === ipForwardKey || key === ipv6ForwardKey)
+      await setForwarding({ key, from, to }, { sysctl, memory, netlink });
+    else sysctl.write(key, to);
   },
 
   async iptables(change, { iptables, ip6tables, memory }, signal) {
@@ -173,11 +165,6 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
       if (line.startsWith("-X ")) chains.forget(variant, table, line.slice(3));
   },
 };
-
-/** Sets what a kernel without IPv6 lacks. */
-function writeOptional(sysctl: HostSysctl, key: string, value: string): void {
-  if (readOptional(sysctl, key) !== undefined) sysctl.write(key, value);
-}
 
 /**
  * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group costs little more than
@@ -207,16 +194,3 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
   parseOwner(link.alias) !== undefined ||
   (link.alias === undefined && link.group === mark.linkGroup);
-
-/**
- * What is lost when ip_forward is set to 1 and back to 0: the kernel sets every link's forwarding along, and turns
- * conf.all.accept_redirects the other way (inet_forward_change, Linux 6.1).
- */
-function besideForward(sysctl: HostSysctl, links: readonly string[]): Setting[] {
-  const kept = (key: string, value: string): Setting[] =>
-    readOptional(sysctl, key) === value ? [{ key, value }] : [];
-  return [
-    ...["default", ...links].flatMap((name) => kept(`net/ipv4/conf/${name}/forwarding`, "1")),
-    ...kept("net/ipv4/conf/all/accept_redirects", "0"),
-  ];
-}

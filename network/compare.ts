@@ -1,8 +1,14 @@
 import type { IfName } from "../core/names.ts";
 import type { Kernel } from "./apply.ts";
 import type { Change } from "./change.ts";
-import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
-import { bridgeSettings, diffNetwork, ipForwardKey } from "./diff-network.ts";
+import {
+  hasFamily,
+  type Fragment,
+  type FragmentKey,
+  type NetworkFragment,
+  type PodFragment,
+} from "./desired.ts";
+import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
 import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
@@ -44,6 +50,7 @@ export async function fingerprint(
   signal: AbortSignal,
 ): Promise<string> {
   const keys = fragments.flatMap((fragment) => bridgeSettings(fragment).map(({ key }) => key));
+  if (fragments.some((fragment) => hasFamily(fragment, 6))) keys.push(ipv6ForwardKey);
   const settings = keys.map((key) => readOptional(sysctl, key) ?? "");
   const rules = await firewall.fingerprint(signal);
   return [sysctl.read(ipForwardKey), ...settings, rules].join("\n");
@@ -114,11 +121,19 @@ export function compareKnown(view: View, known: Known): Comparison[] {
 /** All that is ours, and what we changed of others'. */
 export function compareDown(view: View): Comparison[] {
   const restorations: Comparison = async () => {
-    const { ipForward, raised } = view.memory.value;
-    const lowered = raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
-    if (ipForward === undefined) return lowered;
-    const from = view.sysctl.read(ipForwardKey);
-    return [...lowered, { kind: "set-sysctl", key: ipForwardKey, from, to: ipForward }];
+    const { memory, sysctl } = view;
+    const lowered = memory.value.raised.map(
+      (name): Change => ({ kind: "set-adopted", name, up: false }),
+    );
+    const keys = [
+      [4, ipForwardKey],
+      [6, ipv6ForwardKey],
+    ] as const;
+    const restored = keys.flatMap(([family, key]): Change[] => {
+      const to = memory.forward(family);
+      return to === undefined ? [] : [{ kind: "set-sysctl", key, from: sysctl.read(key), to }];
+    });
+    return [...lowered, ...restored];
   };
   return [...compareKnown(view, nothingKnown), restorations];
 }

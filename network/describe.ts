@@ -1,6 +1,12 @@
 import { settingsText } from "./change.ts";
-import { type Fragment, mark, type NetworkFragment, type PortDesired } from "./desired.ts";
-import { bridgeMac, ipForwardKey } from "./diff-network.ts";
+import {
+  type Fragment,
+  hasFamily,
+  mark,
+  type NetworkFragment,
+  type PortDesired,
+} from "./desired.ts";
+import { bridgeMac, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { networkMark } from "./ownership.ts";
 
 /** What the host is to look like for a fragment, but for the rules: a line for each link, address and setting. Pure. */
@@ -22,7 +28,8 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
   return [
     `link ${network.bridge} bridge ${settings}`,
     ...network.gateways.map((prefix) => `address ${prefix} on ${network.bridge}`),
-    ...(network.forward ? [`sysctl ${ipForwardKey} = 1`] : []),
+    ...(network.forward && hasFamily(network, 4) ? [`sysctl ${ipForwardKey} = 1`] : []),
+    ...(network.forward && hasFamily(network, 6) ? [`sysctl ${ipv6ForwardKey} = 1`] : []),
   ];
 }
 

@@ -1,4 +1,11 @@
-import { type Cidr, type Family, familyOf, type Ip, type IpPrefix, type Mac } from "../core/address.ts";
+import {
+  type Cidr,
+  type Family,
+  familyOf,
+  type Ip,
+  type IpPrefix,
+  type Mac,
+} from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 
 /** Link group, route protocol and comment that mark what is podnet's. What bears no mark is never touched. */

@@ -3,11 +3,12 @@ import { familyOf, ipOf, type Mac, macFromRandom, networkOf, overlaps } from "..
 import { PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, Setting } from "./change.ts";
-import { mark, type NetworkFragment } from "./desired.ts";
+import { hasFamily, mark, type NetworkFragment } from "./desired.ts";
 import type { ObservedLink, ObservedNetwork } from "./observed.ts";
 import { networkMark, parseOwner } from "./ownership.ts";
 
 export const ipForwardKey = "net.ipv4.ip_forward";
+export const ipv6ForwardKey = "net.ipv6.conf.all.forwarding";
 
 /** Settings of a bridge we made, by their keys. (With slashes: an interface's name may hold dots.) */
 export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly Setting[] {
@@ -59,10 +60,20 @@ export function diffNetwork(
       changes.push({ kind: "pin-mac", name: bridge.name, mac: bridge.mac });
     if (!bridge.up) changes.push({ kind: "set-adopted", name: bridge.name, up: true });
   }
-  if (desired.forward && observed.ipForward !== "1") {
-    changes.push({ kind: "set-sysctl", key: ipForwardKey, from: observed.ipForward, to: "1" });
-  }
-  return changes;
+  return [...changes, ...missingForwarding(desired, observed)];
+}
+
+function missingForwarding(desired: NetworkFragment, observed: ObservedNetwork): Change[] {
+  if (!desired.forward) return [];
+  const keys = [
+    [4, ipForwardKey, observed.ipForward],
+    [6, ipv6ForwardKey, observed.ipv6Forward],
+  ] as const;
+  return keys.flatMap(([family, key, from]) =>
+    hasFamily(desired, family) && from !== undefined && from !== "1"
+      ? [{ kind: "set-sysctl", key, from, to: "1" } as const]
+      : [],
+  );
 }
 
 /**

@@ -15,6 +15,9 @@ export interface Remembered {
   readonly ipForward?: string;
   /** Settings that the kernel changes along with it, and would not put back as they were. */
   readonly besideForward?: readonly Setting[];
+  /** The same of net.ipv6.conf.all.forwarding. */
+  readonly ipv6Forward?: string;
+  readonly besideIpv6Forward?: readonly Setting[];
   /** Chains we made, as `nft filter HYPER`. */
   readonly chains: readonly string[];
   /** The same of ip6tables; absent while it was never used. */
@@ -24,6 +27,11 @@ export interface Remembered {
   /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
   readonly pinned?: readonly number[];
 }
+
+const forwardKeys = {
+  4: { was: "ipForward", beside: "besideForward" },
+  6: { was: "ipv6Forward", beside: "besideIpv6Forward" },
+} as const;
 
 /** Holds what is to be remembered and hands every change of it to the daemon's store. */
 export class Memory {
@@ -39,14 +47,25 @@ export class Memory {
     return this.#value;
   }
 
-  rememberForward(was: string, besideForward: readonly Setting[]): void {
-    if (this.#value.ipForward === undefined)
-      this.#set({ ...this.#value, ipForward: was, besideForward });
+  /** What forwarding of a family was before podnet set it; undefined when it did not. */
+  forward(family: Family): string | undefined {
+    return this.#value[forwardKeys[family].was];
   }
 
-  forgetForward(): void {
-    const { ipForward, besideForward: _besideForward, ...rest } = this.#value;
-    if (ipForward !== undefined) this.#set(rest);
+  besideForward(family: Family): readonly Setting[] {
+    return this.#value[forwardKeys[family].beside] ?? [];
+  }
+
+  rememberForward(family: Family, was: string, settings: readonly Setting[]): void {
+    const { was: key, beside } = forwardKeys[family];
+    if (this.forward(family) === undefined)
+      this.#set({ ...this.#value, [key]: was, [beside]: settings });
+  }
+
+  forgetForward(family: Family): void {
+    const { was, beside } = forwardKeys[family];
+    const { [was]: known, [beside]: _beside, ...rest } = this.#value;
+    if (known !== undefined) this.#set(rest);
   }
 
   rememberRaised(bridge: IfName): void {

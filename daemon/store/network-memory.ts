@@ -15,7 +15,10 @@ function isRemembered(value: unknown): value is Remembered {
     isText(it.host) &&
     (it.ipForward === undefined || isText(it.ipForward)) &&
     (it.besideForward === undefined || isListOf(it.besideForward, isSetting)) &&
+    (it.ipv6Forward === undefined || isText(it.ipv6Forward)) &&
+    (it.besideIpv6Forward === undefined || isListOf(it.besideIpv6Forward, isSetting)) &&
     isListOf(it.chains, isText) &&
+    (it.chains6 === undefined || isListOf(it.chains6, isText)) &&
     isListOf(it.raised, isText) &&
     (it.pinned === undefined || isListOf(it.pinned, Number.isSafeInteger))
   );

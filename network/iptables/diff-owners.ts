@@ -1,11 +1,11 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { ChangeOf } from "../change.ts";
-import type { NetworkFragment, PodFragment } from "../desired.ts";
+import { hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
 import type { ChainMemory } from "../memory.ts";
 import { chainMark, networkMark, type Owner, parseOwner, podRuleMark } from "../ownership.ts";
 import { diffFirewall, marksIn } from "./diff.ts";
 import type { ObservedFirewall } from "./firewall.ts";
-import { hasFamily, networkRules, sharedRules } from "./network-rules.ts";
+import { networkRules, sharedRules } from "./network-rules.ts";
 import { publishedRules } from "./published-rules.ts";
 import { type Rule, tableNames } from "./rule.ts";
 import { chooseVariant, type Variant, variants } from "./variant.ts";

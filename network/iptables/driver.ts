@@ -1,6 +1,6 @@
 import { type Family, familyOf } from "../../core/address.ts";
 import type { Change } from "../change.ts";
-import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
+import { type Fragment, hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import type { Owner } from "../ownership.ts";
@@ -12,7 +12,7 @@ import {
   variantInUse,
 } from "./diff-owners.ts";
 import { firewallFingerprint, observeFirewall, type ObservedFirewall } from "./firewall.ts";
-import { hasFamily, networkRules, sharedRules } from "./network-rules.ts";
+import { networkRules, sharedRules } from "./network-rules.ts";
 import type { IptablesPrograms } from "./programs.ts";
 import { publishedRules } from "./published-rules.ts";
 import { type Rule, ruleText } from "./rule.ts";

@@ -1,6 +1,6 @@
 import { type Family, familyOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { NetworkFragment } from "../desired.ts";
+import { hasFamily, type NetworkFragment } from "../desired.ts";
 import { chainMark, networkMark } from "../ownership.ts";
 import type { Rule } from "./rule.ts";
 
@@ -52,10 +52,6 @@ export function sharedRules(chain: string, family: Family): Rule[] {
 
 /** Never translated: what is sent from there could not be answered from elsewhere. */
 const loopback = { 4: "127.0.0.0/8", 6: "::1/128" } as const;
-
-/** Whether the network is to be seen by this family's rules at all. */
-export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
-  network.gateways.some((gateway) => familyOf(gateway) === family);
 
 /** iptables reads a final `+` as "every interface that begins so". */
 export function safeInterface(bridge: string): string {

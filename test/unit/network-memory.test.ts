@@ -6,8 +6,8 @@ import { SerialQueue } from "../../network/queue.ts";
 test("What is remembered is stored before it counts, once, and is void on another host", (t) => {
   const stored: Remembered[] = [];
   const memory = new Memory("here", undefined, (value) => stored.push(value));
-  memory.rememberForward("0", []);
-  memory.rememberForward("1", [{ key: "net/ipv4/conf/all/accept_redirects", value: "0" }]);
+  memory.rememberForward(4, "0", []);
+  memory.rememberForward(4, "1", [{ key: "net/ipv4/conf/all/accept_redirects", value: "0" }]);
   memory.chains(4).remember("nft", "filter", "HYPER");
   memory.chains(4).remember("nft", "filter", "HYPER");
   t.is(stored.length, 2);
@@ -29,7 +29,7 @@ test("What is remembered is stored before it counts, once, and is void on anothe
   again.rememberPinned(7);
   t.deepEqual(again.value.pinned, [7]);
   t.true(again.hasPinned(7));
-  memory.forgetForward();
+  memory.forgetForward(4);
   memory.chains(4).forget("nft", "filter", "HYPER");
   t.deepEqual(memory.value, { host: "here", chains: [], raised: [] });
 });
@@ -38,7 +38,7 @@ test("A store that fails leaves the memory as it was", (t) => {
   const memory = new Memory("here", undefined, () => {
     throw new Error("disk full");
   });
-  t.throws(() => memory.rememberForward("0", []), { message: "disk full" });
+  t.throws(() => memory.rememberForward(4, "0", []), { message: "disk full" });
   t.is(memory.value.ipForward, undefined);
 });
 

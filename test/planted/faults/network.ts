@@ -28,9 +28,9 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "forwarding is switched on before what it was is stored",
-    file: "network/apply.ts",
-    find: 'if (forward && to === "1") {',
-    put: 'if (forward && to === "1") sysctl.write(key, to);\n    if (forward && to === "1") {',
+    file: "network/forward.ts",
+    find: "const links = await netlink.links();",
+    put: "sysctl.write(key, to);\n  const links = await netlink.links();",
     noticedBy: { file: host, title: "A store that cannot remember prevents the change" },
   },
   {
@@ -47,17 +47,17 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the way down leaves forwarding on",
-    file: "network/apply.ts",
-    find: "sysctl.write(key, to);\n    // Restoring",
-    put: 'if (to === "1" || !forward) sysctl.write(key, to);\n    // Restoring',
+    file: "network/forward.ts",
+    find: 'if (to !== "1") {\n    sysctl.write(key, to);',
+    put: 'if (to !== "1") {',
     noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
   },
   {
     kind: "undo",
     name: "what the kernel changes along with forwarding stays changed",
-    file: "network/apply.ts",
-    find: "memory.rememberForward(from, besideForward(sysctl, names));",
-    put: "void [besideForward, names];\n      memory.rememberForward(from, []);",
+    file: "network/forward.ts",
+    find: "memory.rememberForward(family, from, beside);",
+    put: "void beside;\n  memory.rememberForward(family, from, []);",
     noticedBy: {
       file: "test/kernel/network-foreign.test.ts",
       title: "what the kernel changes along with ip_forward is put back with it",

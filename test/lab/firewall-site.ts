@@ -1,0 +1,257 @@
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import { run } from "../../linux/command.ts";
+import { writeSysctl } from "../../linux/sysctl.ts";
+import type { NetworkFragment, PodFragment, PublishedDesired } from "../../network/desired.ts";
+import {
+  type HostNetwork,
+  type HostNetworkOptions,
+  openHostNetwork,
+} from "../../network/ensure.ts";
+import { podMark } from "../../network/ownership.ts";
+import { ownNetns } from "./netns.ts";
+import { networkFragment, podIdOf } from "./network.ts";
+import type { Order } from "./traffic-end.ts";
+
+const { signal } = new AbortController();
+
+/** Addresses of the host: towards the outside, and as the gateway of `hyper0`. */
+export const hostAddresses = {
+  4: { outer: "192.0.2.1", second: "192.0.2.2", gateway: "192.168.123.1" },
+  6: { outer: "2001:db8:2::1", second: "2001:db8:2::2", gateway: "fd00:123::1" },
+} as const;
+/** A machine outside, for which the host is the router. */
+export const outsideAddress = { 4: "192.0.2.20", 6: "2001:db8:2::20" } as const;
+export const podAddress = (n: number, family: 4 | 6): string =>
+  family === 4 ? `192.168.123.${n}` : `fd00:123::${n}`;
+
+/** The default network with both families. */
+export const dualNetwork = (more: Partial<NetworkFragment> = {}): NetworkFragment =>
+  networkFragment({
+    gateways: ["192.168.123.1/24" as IpPrefix, "fd00:123::1/64" as IpPrefix],
+    masquerade: ["192.168.123.0/24" as Cidr, "fd00:123::/64" as Cidr],
+    ...more,
+  });
+
+export const blueNetwork = (): NetworkFragment =>
+  dualNetwork({
+    key: "blue",
+    bridge: "blue0" as IfName,
+    gateways: ["10.88.0.1/16" as IpPrefix, "fd00:88::1/64" as IpPrefix],
+    masquerade: ["10.88.0.0/16" as Cidr, "fd00:88::/64" as Cidr],
+  });
+
+/** A port of the default network's pod number `n`, published. */
+export const published = (
+  n: number,
+  family: 4 | 6,
+  more: Partial<PublishedDesired> & Pick<PublishedDesired, "hostPort" | "podPort">,
+): PublishedDesired => ({
+  protocol: "tcp",
+  podIp: podAddress(n, family) as Ip,
+  count: 1,
+  bridge: "hyper0" as IfName,
+  subnet: (family === 4 ? "192.168.123.0/24" : "fd00:123::/64") as Cidr,
+  ...more,
+});
+
+/** A pod of the default network with one port, `tapN`, and addresses of both families. */
+export function dualPod(
+  n: number,
+  ports?: readonly PublishedDesired[],
+  more: { readonly isolated?: boolean } = {},
+): PodFragment {
+  const key = podIdOf(n);
+  const port = {
+    tap: `tap${n}` as IfName,
+    bridge: "hyper0" as IfName,
+    guestMac: "52:54:00:00:00:01" as Mac,
+    guestAddresses: [`${podAddress(n, 4)}/24` as IpPrefix, `${podAddress(n, 6)}/64` as IpPrefix],
+    alias: podMark(key, 0),
+    isolated: more.isolated === true,
+    mtu: 1500,
+  };
+  return { kind: "pod", key, ports: [port], ...(ports === undefined ? {} : { published: ports }) };
+}
+
+const batch = async (commands: readonly string[], namespace?: string): Promise<void> => {
+  const inside = namespace === undefined ? [] : ["-n", namespace];
+  await run(["ip", ...inside, "-batch", "-"], { stdin: `${commands.join("\n")}\n` });
+};
+
+/** Somebody in a namespace, who serves and asks. */
+class End {
+  readonly #child: ChildProcessWithoutNullStreams;
+  readonly #waiting = new Map<number, (said: string) => void>();
+  #last = 0;
+
+  constructor(namespace: string | undefined) {
+    const program = [process.execPath, `${import.meta.dirname}/traffic-end.ts`];
+    const argv = namespace === undefined ? program : ["ip", "netns", "exec", namespace, ...program];
+    this.#child = spawn(argv[0] as string, argv.slice(1));
+    this.#child.stderr.pipe(process.stderr);
+    createInterface({ input: this.#child.stdout }).on("line", (line) => {
+      const { id, said } = JSON.parse(line) as { readonly id: number; readonly said: string };
+      this.#waiting.get(id)?.(said);
+    });
+  }
+
+  order(order: Order): Promise<string> {
+    const id = ++this.#last;
+    return new Promise((resolve) => {
+      this.#waiting.set(id, resolve);
+      this.#child.stdin.write(`${JSON.stringify({ id, ...order })}\n`);
+    });
+  }
+
+  end(): void {
+    this.#child.kill("SIGKILL");
+  }
+}
+
+/**
+ * A host — the namespace of this process — with a network of pods, and a machine outside that has a route through it to
+ * everything. Pods are namespaces with their link on the bridge.
+ */
+export class FirewallSite implements AsyncDisposable {
+  readonly host: HostNetwork;
+  static #count = 0;
+  readonly #prefix = `fw${process.pid}-${FirewallSite.#count++}`;
+  readonly #ends = new Map<string, End>();
+
+  private constructor(options: HostNetworkOptions) {
+    this.host = openHostNetwork(options);
+  }
+
+  static async open(
+    options: Pick<HostNetworkOptions, "iptables">,
+    prepare?: () => Promise<unknown>,
+  ): Promise<FirewallSite> {
+    await ownNetns();
+    const site = new FirewallSite({ chain: "HYPER", hostSeed: "test", ...options });
+    await site.#machine("outside", "out0", [`192.0.2.20/24`, "2001:db8:2::20/64"]);
+    for (const family of [4, 6] as const)
+      for (const address of [hostAddresses[family].outer, hostAddresses[family].second])
+        await run([
+          "ip",
+          "address",
+          "add",
+          ...nodad(`${address}/${family === 4 ? 24 : 64}`),
+          "dev",
+          "out0",
+        ]);
+    await batch(["link set dev out0 up"]);
+    await batch(
+      ["route add default via 192.0.2.1", "route add ::/0 via 2001:db8:2::1"],
+      site.#namespace("outside"),
+    );
+    await prepare?.();
+    return site;
+  }
+
+  /** Makes a pod's namespace, whose link `ensure` makes a port. */
+  async pod(n: number): Promise<void> {
+    const name = `pod${n}`;
+    await this.#machine(name, `tap${n}`, [`${podAddress(n, 4)}/24`, `${podAddress(n, 6)}/64`]);
+    await batch(
+      ["route add default via 192.168.123.1", "route add ::/0 via fd00:123::1"],
+      this.#namespace(name),
+    );
+  }
+
+  /** A pod of another network, `blue0`. */
+  async bluePod(): Promise<void> {
+    await this.#machine("blue", "tapblue", ["10.88.0.2/16", "fd00:88::2/64"]);
+    await batch(["link set dev tapblue master blue0", "link set dev tapblue up"]);
+    await batch(
+      ["route add default via 10.88.0.1", "route add ::/0 via fd00:88::1"],
+      this.#namespace("blue"),
+    );
+  }
+
+  async serve(machine: string, protocol: "tcp" | "udp", ...ports: number[]): Promise<void> {
+    for (const port of ports) {
+      const said = await this.#end(machine).order({ do: "serve", protocol, port });
+      if (said !== "up") throw new Error(`${machine} cannot serve ${port}: ${said}`);
+    }
+  }
+
+  /** What is answered: the address one is seen with and the port reached; `refused`, `silence`. */
+  async ask(
+    machine: string,
+    protocol: "tcp" | "udp",
+    address: string,
+    port: number,
+    waitMs = 700,
+  ): Promise<string> {
+    return this.#end(machine).order({ do: "ask", protocol, address, port, waitMs });
+  }
+
+  async ensure(...fragments: readonly (NetworkFragment | PodFragment)[]): Promise<void> {
+    for (const fragment of fragments) await this.host.ensure(fragment, signal);
+  }
+
+  /** Runs a command in a machine's namespace. */
+  async inside(machine: string, ...argv: readonly string[]): Promise<string> {
+    const enter = machine === "host" ? [] : ["ip", "netns", "exec", this.#namespace(machine)];
+    return (await run([...enter, ...argv] as unknown as [string, ...string[]])).stdout;
+  }
+
+  #namespace(machine: string): string {
+    return `${this.#prefix}-${machine}`;
+  }
+
+  #end(machine: string): End {
+    const end =
+      this.#ends.get(machine) ?? new End(machine === "host" ? undefined : this.#namespace(machine));
+    this.#ends.set(machine, end);
+    return end;
+  }
+
+  async #machine(machine: string, link: string, addresses: readonly string[]): Promise<void> {
+    const name = this.#namespace(machine);
+    await run(["ip", "netns", "add", name]);
+    this.#made.push(name);
+    await run([
+      "ip",
+      "link",
+      "add",
+      "name",
+      link,
+      "type",
+      "veth",
+      "peer",
+      "name",
+      "eth0",
+      "netns",
+      name,
+    ]);
+    await batch(
+      [
+        ...addresses.map((address) => `address add ${nodad(address).join(" ")} dev eth0`),
+        "link set dev eth0 up",
+        "link set dev lo up",
+      ],
+      name,
+    );
+  }
+
+  readonly #made: string[] = [];
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const end of this.#ends.values()) end.end();
+    await this.host[Symbol.asyncDispose]();
+    for (const name of this.#made) await run(["ip", "netns", "delete", name]);
+  }
+}
+
+const nodad = (address: string): string[] =>
+  address.includes(":") ? [address, "nodad"] : [address];
+
+/** Whether frames between pods pass the rules, too: br_netfilter's settings for both families. */
+export function bridgeNf(value: "0" | "1"): void {
+  for (const family of ["iptables", "ip6tables"])
+    writeSysctl(`net.bridge.bridge-nf-call-${family}`, value);
+}

@@ -1,0 +1,87 @@
+// A program that stands in a network namespace and opens, serves and asks as it is told, a line of JSON each way.
+import { createSocket } from "node:dgram";
+import { connect, createServer, type Socket } from "node:net";
+import { createInterface } from "node:readline";
+
+/** What an end is told. */
+export type Order =
+  | { readonly do: "serve"; readonly protocol: "tcp" | "udp"; readonly port: number }
+  | {
+      readonly do: "ask";
+      readonly protocol: "tcp" | "udp";
+      readonly address: string;
+      readonly port: number;
+      readonly waitMs: number;
+    };
+
+/** Without the prefix that IPv4 has on a socket of both families. */
+const plain = (address: string | undefined): string => (address ?? "?").replace(/^::ffff:/, "");
+
+/** Answers everybody with the address they come from and the port they have reached. */
+function serve(protocol: "tcp" | "udp", port: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    if (protocol === "tcp") {
+      const server = createServer((socket: Socket) => {
+        socket.on("error", () => {});
+        socket.end(`${plain(socket.remoteAddress)} ${port}`);
+      });
+      server.on("error", reject);
+      server.listen(port, "::", () => resolve("up"));
+    } else {
+      const socket = createSocket("udp6");
+      socket.on("error", reject);
+      socket.on("message", (_bytes, from) =>
+        socket.send(`${plain(from.address)} ${port}`, from.port, from.address),
+      );
+      socket.bind(port, "::", () => resolve("up"));
+    }
+  });
+}
+
+/** What the other side said; `refused`, or `silence`. */
+function ask(order: Order & { readonly do: "ask" }): Promise<string> {
+  const { protocol, address, port, waitMs } = order;
+  return new Promise((resolve) => {
+    if (protocol === "tcp") {
+      let said = "";
+      const socket = connect(port, address);
+      const end = (what: string): void => {
+        resolve(what);
+        socket.destroy();
+      };
+      socket.setTimeout(waitMs, () => end("silence"));
+      socket.on("data", (bytes: Buffer) => (said += bytes.toString()));
+      socket.on("end", () => end(said));
+      socket.on("error", (error: NodeJS.ErrnoException) =>
+        end(error.code === "ECONNREFUSED" ? "refused" : String(error.code)),
+      );
+    } else {
+      const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
+      const end = (what: string): void => {
+        clearTimeout(timer);
+        resolve(what);
+        socket.close();
+      };
+      const timer = setTimeout(() => end("silence"), waitMs);
+      socket.on("message", (bytes) => end(bytes.toString()));
+      socket.on("error", (error: NodeJS.ErrnoException) =>
+        end(error.code === "ECONNREFUSED" ? "refused" : String(error.code)),
+      );
+      // Connected, so that a refusal is heard of, and an answer from elsewhere is none.
+      socket.connect(port, address, () => socket.send("hello"));
+    }
+  });
+}
+
+const obey = (order: Order): Promise<string> =>
+  order.do === "serve" ? serve(order.protocol, order.port) : ask(order);
+
+if (process.argv[1] === import.meta.filename) {
+  createInterface({ input: process.stdin }).on("line", (line) => {
+    const { id, ...order } = JSON.parse(line) as Order & { readonly id: number };
+    void obey(order as Order)
+      .catch((error: unknown) => `failed: ${String(error)}`)
+      .then((said) => process.stdout.write(`${JSON.stringify({ id, said })}\n`));
+  });
+  process.stdin.on("close", () => process.exit(0));
+}
