@@ -1,4 +1,4 @@
-import { isLoopback, parseIp } from "../core/address.ts";
+import { type Ip, isLoopback, parseIp } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
@@ -15,11 +15,25 @@ const option = /^[a-z0-9-]{1,24}(?::[0-9]{1,4})?$/;
 
 /** Checks what goes into a guest's resolv.conf. */
 export function validateDns(dns: wire.Dns): DnsSpec {
-  checkCount(dns.servers, most.servers, "dns.servers");
-  checkCount(dns.search, most.search, "dns.search");
+  const servers = validateServers(dns.servers, "dns.servers");
+  const search = validateSearch(dns.search, "dns.search");
   checkCount(dns.options, most.options, "dns.options");
-  const servers = dns.servers.map((text, i) => {
-    const field = `dns.servers[${i}]`;
+  dns.options.forEach((text, i) => {
+    if (option.test(text)) return;
+    throw invalid(
+      `dns.options[${i}]`,
+      `"${printable(text)}" is not an option of resolv.conf`,
+      "Write one such as ndots:2, see resolv.conf(5)",
+    );
+  });
+  return { servers, search, options: [...dns.options] };
+}
+
+/** Checks name servers that guests are to ask. */
+export function validateServers(texts: readonly string[], list: string): Ip[] {
+  checkCount(texts, most.servers, list);
+  return texts.map((text, i) => {
+    const field = `${list}[${i}]`;
     const ip = parseIp(text, field);
     if (isLoopback(ip)) {
       throw new PodnetError("ADDRESS_INVALID", `${ip} is the guest itself, where no server runs`, {
@@ -30,28 +44,25 @@ export function validateDns(dns: wire.Dns): DnsSpec {
     checkUnicast(ip, field);
     return ip;
   });
-  dns.search.forEach((text, i) => {
+}
+
+/** Checks search domains. */
+export function validateSearch(domains: readonly string[], list: string): string[] {
+  checkCount(domains, most.search, list);
+  domains.forEach((text, i) => {
     if (text.length <= 253 && domain.test(text)) return;
     throw invalid(
-      `dns.search[${i}]`,
+      `${list}[${i}]`,
       `"${printable(text)}" is not a domain`,
       "Write a domain such as example.org",
     );
   });
-  if (dns.search.join(" ").length > most.searchLength) {
+  if (domains.join(" ").length > most.searchLength) {
     throw invalid(
-      "dns.search",
+      list,
       "The search list is too long",
       `Use at most ${most.searchLength} characters in all`,
     );
   }
-  dns.options.forEach((text, i) => {
-    if (option.test(text)) return;
-    throw invalid(
-      `dns.options[${i}]`,
-      `"${printable(text)}" is not an option of resolv.conf`,
-      "Write one such as ndots:2, see resolv.conf(5)",
-    );
-  });
-  return { servers, search: [...dns.search], options: [...dns.options] };
+  return [...domains];
 }

@@ -28,6 +28,8 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   DAEMON_UNREACHABLE: exitCodes.unreachable,
   POD_NOT_FOUND: exitCodes.notFound,
   NETWORK_NOT_FOUND: exitCodes.notFound,
+  NETWORK_IN_USE: exitCodes.conflict,
+  NETWORK_OVERLAP: exitCodes.conflict,
   ADDRESS_IN_USE: exitCodes.conflict,
   ADDRESS_RESERVED: exitCodes.conflict,
   NAME_IN_USE: exitCodes.conflict,

@@ -25,6 +25,8 @@ export const errorCodes = [
   "REQUEST_CONFLICT",
   "POD_NOT_FOUND",
   "NETWORK_NOT_FOUND",
+  "NETWORK_IN_USE",
+  "NETWORK_OVERLAP",
   "WRONG_STATE",
   "UNSUPPORTED",
   // The host is not as podnet needs it.

@@ -1,13 +1,12 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { NetworkName } from "../core/names.ts";
-import type { PoolStats } from "../ipallocator/pool.ts";
+import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
 import type { PodRow } from "./store/pods.ts";
 
 export interface MetricsSources {
   pods(): readonly PodRow[];
-  readonly networks: readonly NetworkName[];
-  poolStats(network: NetworkName): PoolStats;
+  pools(): readonly (SubnetStats & { readonly network: NetworkName })[];
 }
 
 /** What the daemon counts, in Prometheus' terms. */
@@ -137,17 +136,19 @@ function podsGauge(sources: MetricsSources): Gauge<"state"> {
   });
 }
 
-function addressesGauge(sources: MetricsSources): Gauge<"network" | "state"> {
+function addressesGauge(sources: MetricsSources): Gauge<"network" | "subnet" | "state"> {
   return new Gauge({
     name: "podnet_addresses",
-    help: "Addresses of a network's pool by state",
-    labelNames: ["network", "state"],
+    help: "Addresses of the pool of a network's subnet by state",
+    labelNames: ["network", "subnet", "state"],
     registers: [],
     collect() {
-      for (const network of sources.networks) {
-        const { free, used, reserved, quarantined } = sources.poolStats(network);
+      // Networks come and go.
+      this.reset();
+      for (const { network, cidr, ...counts } of sources.pools()) {
+        const { free, used, reserved, quarantined } = counts;
         for (const [state, count] of Object.entries({ free, used, reserved, quarantined })) {
-          this.set({ network, state }, Number(count));
+          this.set({ network, subnet: cidr, state }, Number(count));
         }
       }
     },

@@ -1,23 +1,21 @@
 import type { Clock } from "../core/clock.ts";
-import { PodnetError } from "../core/errors.ts";
 import type { Driver } from "../hypervisor/driver.ts";
 import type { Log } from "../linux/log.ts";
-import type { NetworkFragment } from "../network/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import type { HostKernel } from "../network/kernel.ts";
 import type { Config } from "./config/config.ts";
 import { Journal } from "./journal.ts";
 import { Metrics } from "./metrics.ts";
-import { networkFragment, networkGap } from "./network-fragment.ts";
+import { Networks } from "./networks/networks.ts";
+import { settleNetworks } from "./networks/settle.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
 import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
-import { listLeases } from "./store/leases.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
-import { deleteNetwork, listNetworks, putNetwork } from "./store/networks.ts";
+import { listNetworks } from "./store/networks.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
 export interface NodeParts
@@ -41,7 +39,7 @@ export interface Node extends AsyncDisposable {
   readonly journal: Journal;
   readonly host: Host;
   readonly network: HostNetwork;
-  readonly fragments: readonly NetworkFragment[];
+  readonly networks: Networks;
   readonly metrics: Metrics;
 }
 
@@ -51,26 +49,53 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await using opened = new AsyncDisposableStack();
   const network = opened.use(openNetwork(parts));
   const { bringsOwnNetwork } = driver.capabilities();
-  const fragments = bringsOwnNetwork ? [] : [await ensureNetwork(parts, network)];
-  for (const fragment of fragments) {
-    const gap = networkGap(fragment);
-    if (gap !== undefined) logOf("network").warn({ network: fragment.key }, gap);
-  }
+  const settled = bringsOwnNetwork
+    ? [config.network]
+    : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
   const journal = new Journal(db, clock);
-  const addresses = new Addresses(db, [config.network], config.quarantineMs, clock);
+  const addresses = new Addresses(db, settled, config.quarantineMs, clock);
+  const networks: Networks = new Networks(
+    {
+      db,
+      config,
+      host: network,
+      addresses,
+      clock,
+      log: logOf("network"),
+      configured: config.network.name,
+      onHost: !bringsOwnNetwork,
+      refit: (name) => pods.refit(name),
+      refitPlan: (definition) => pods.refitPlan(definition),
+    },
+    settled,
+  );
   const records = new PodRecords({ db, journal, addresses, clock });
   const host = openHost(parts, network, records);
   const metrics = new Metrics({
     pods: () => records.list(),
-    networks: [config.network.name],
-    poolStats: (name) => addresses.stats(name),
+    pools: () =>
+      networks
+        .list()
+        .flatMap(({ name }) =>
+          addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
+        ),
   });
   const log = logOf("pod");
-  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
+  const pods: Pods = new Pods({
+    db,
+    config,
+    host,
+    records,
+    addresses,
+    networks,
+    journal,
+    log,
+    metrics,
+  });
   // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
   opened.defer(() => pods.close(0));
   await pods.recover(bootId);
-  await sweep(network, records, config);
+  await sweep(network, records, db);
   setMeta(db, "boot_id", bootId);
   const held = opened.move();
   return {
@@ -80,7 +105,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     journal,
     host,
     network,
-    fragments,
+    networks,
     metrics,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
@@ -97,44 +122,13 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
   });
 }
 
-/**
- * Makes the configured network the recorded one. What an earlier configuration made goes first, host before row, so that
- * a crash in between is made up for; a network whose addresses pods hold is not taken from under them.
- */
-async function ensureNetwork(
-  { db, config, clock }: NodeParts,
-  host: HostNetwork,
-): Promise<NetworkFragment> {
-  const { network } = config;
-  const { name, bridge, gateway, mtu } = network;
-  for (const old of listNetworks(db)) {
-    if (old.name === name && old.bridge === bridge && old.gateway === gateway) continue;
-    if (listLeases(db, old.name).some(({ freedMs }) => freedMs === undefined)) {
-      throw new PodnetError(
-        "CONFIG_INVALID",
-        `Pods hold addresses of network "${old.name}" on ${old.bridge} (${old.gateway})`,
-        {
-          field: "network",
-          hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${old.gateway}"`,
-        },
-      );
-    }
-    await host.remove({ kind: "network", key: old.name }, AbortSignal.timeout(60_000));
-    deleteNetwork(db, old.name);
-  }
-  putNetwork(db, { name, bridge, gateway, mtu, createdMs: clock.now() });
-  const fragment = networkFragment(config);
-  await host.ensure(fragment, AbortSignal.timeout(60_000));
-  return fragment;
-}
-
 function openHost(parts: NodeParts, network: HostNetwork, records: PodRecords): Host {
   return {
     driver: parts.driver,
     confinement: parts.confinement,
     network,
     clock: parts.clock,
-    openTap: (name) => parts.openTap(name),
+    openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),
     randomBytes: (count) => parts.randomBytes(count),
     recordRun: (plan, record) => records.started(plan.podId, record),
@@ -143,10 +137,10 @@ function openHost(parts: NodeParts, network: HostNetwork, records: PodRecords): 
 }
 
 /** Takes away what bears our mark and belongs to no row. */
-async function sweep(network: HostNetwork, records: PodRecords, config: Config): Promise<void> {
+async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
   const known = {
     pods: new Set<string>(records.list().map(({ id }) => id)),
-    networks: new Set<string>([config.network.name]),
+    networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
   };
   await network.sweep(known, AbortSignal.timeout(60_000));
 }

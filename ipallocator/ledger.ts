@@ -29,11 +29,14 @@ export class Ledger {
   readonly #taken: Occupancy;
   readonly #reserved: Ranges;
   readonly #records = new RecordTable();
+  /** Where the search looks, in order and apart from each other: the whole space unless told. */
+  readonly #searched: readonly Span[];
   /** The offset handed out last. */
   cursor: Offset | undefined;
 
-  constructor(space: Space) {
+  constructor(space: Space, searched: readonly Span[] = []) {
     this.#space = space;
+    this.#searched = searched.length === 0 ? [space] : joined(searched, space);
     this.#taken = space.emptySet();
     this.#reserved = new Ranges(space);
   }
@@ -68,8 +71,24 @@ export class Ledger {
   nextFree(behind: Offset | undefined = this.cursor): Offset | undefined {
     const { first } = this.#space;
     const from = behind === undefined ? first : this.#space.after(behind);
-    const ahead = from === undefined ? undefined : this.#taken.nextFree(from);
-    return ahead ?? this.#taken.nextFree(first);
+    const ahead = from === undefined ? undefined : this.#freeFrom(from);
+    return ahead ?? this.#freeFrom(first);
+  }
+
+  /** The first free offset from here on where the search looks. */
+  #freeFrom(from: Offset): Offset | undefined {
+    for (const { first, last } of this.#searched) {
+      if (last < from) continue;
+      const found = this.#taken.nextFree(first < from ? from : first);
+      if (found === undefined) return undefined;
+      if (found <= last) return found;
+    }
+    return undefined;
+  }
+
+  /** Whether the search looks there. */
+  #isSearched(offset: Offset): boolean {
+    return this.#searched.some(({ first, last }) => offset >= first && offset <= last);
   }
 
   /** Leases a free offset. */
@@ -95,9 +114,11 @@ export class Ledger {
     this.#records.quarantine(offset, since);
   }
 
-  /** The record that has rested longest. */
+  /** The record that has rested longest where the search looks. */
   oldest(): number | undefined {
-    return this.#records.oldest();
+    for (const record of this.#records.quarantineChain())
+      if (this.#isSearched(this.#records.offsetOf(record))) return record;
+    return undefined;
   }
 
   /** Frees a resting offset. */
@@ -134,6 +155,11 @@ export class Ledger {
   *resting(): Generator<{ offset: Offset; since: number }> {
     for (const record of this.#records.quarantineChain())
       yield { offset: this.#records.offsetOf(record), since: this.#records.sinceOf(record) };
+  }
+
+  /** The same where the search looks. */
+  *restingSearched(): Generator<Offset> {
+    for (const { offset } of this.resting()) if (this.#isSearched(offset)) yield offset;
   }
 
   reserved(): readonly ReservedSpan[] {
@@ -179,4 +205,16 @@ export class Ledger {
     }
     return found;
   }
+}
+
+/** Spans in order, those that touch or overlap made one. */
+function joined(spans: readonly Span[], space: Space): Span[] {
+  const made: Span[] = [];
+  for (const { first, last } of spans.toSorted((a, b) => (a.first < b.first ? -1 : 1))) {
+    const before = made.at(-1);
+    const next = before === undefined ? undefined : space.after(before.last);
+    if (before === undefined || (next !== undefined && first > next)) made.push({ first, last });
+    else if (last > before.last) made[made.length - 1] = { first: before.first, last };
+  }
+  return made;
 }

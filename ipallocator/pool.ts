@@ -25,6 +25,8 @@ export interface PoolOptions {
   readonly quarantineMs?: number;
   /** Reserved from the start, with the reason `gateway`. */
   readonly gateway?: Ip;
+  /** Where `acquire` and `peek` look; the whole network unless given. `acquireAt` takes others too. */
+  readonly ranges?: readonly IpRange[];
   /**
    * Leased and quarantined addresses the pool keeps at most, so that a very large network cannot fill the
    * memory. Default 2^24: more than a full IPv4 /8 needs.
@@ -78,7 +80,10 @@ export class AddressPool {
     this.quarantineMs = failures.wholeNumber(options.quarantineMs ?? 60_000, "quarantineMs");
     this.maxLeases = failures.wholeNumber(options.maxLeases ?? 2 ** 24, "maxLeases");
     this.#clock = options.clock;
-    this.#ledger = new Ledger(this.#space);
+    this.#ledger = new Ledger(
+      this.#space,
+      options.ranges?.map((range) => this.#spanOf(range)),
+    );
     const { first, last } = this.#space;
     // In IPv6 the first address is the subnet-router anycast address (RFC 4291 2.6.1); there is no broadcast.
     this.#ledger.reserve({ first, last: first, reason: "network", fixed: true });
@@ -203,7 +208,7 @@ export class AddressPool {
       found.push(next);
       next = this.#ledger.nextFree(next);
     }
-    for (const { offset } of this.#ledger.resting()) {
+    for (const offset of this.#ledger.restingSearched()) {
       if (found.length >= count) break;
       found.push(offset);
     }

@@ -1,24 +1,8 @@
 import IPCIDR from "ip-cidr";
-import {
-  type Cidr,
-  contains,
-  familyOf,
-  type Ip,
-  ipFromBigInt,
-  type IpPrefix,
-  ipToBigInt,
-  networkOf,
-  parseIp,
-  parseIpPrefix,
-  rangeOf,
-} from "../../core/address.ts";
+import { type Cidr, contains, type IpPrefix, networkOf, rangeOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { type IpRange, ipRangeText } from "../../core/ip-range.ts";
 import { planAddresses } from "../../network/address-plan.ts";
-
-export interface IpRange {
-  readonly first: Ip;
-  readonly last: Ip;
-}
 
 export interface SubnetConfig {
   readonly cidr: Cidr;
@@ -57,30 +41,20 @@ export function parseSubnet(text: string): SubnetConfig {
   return { cidr: network, gateway };
 }
 
-/** A range inside a network: an address, a network, or `FIRST-LAST`. Throws `ADDRESS_INVALID`. */
-export function parseRange(text: string, within: Cidr): IpRange {
-  const range = readRange(text);
-  for (const end of [range.first, range.last]) {
-    if (!contains(within, end)) {
-      throw refuse(`"${text}" is not inside ${within}`, `Reserve addresses of ${within} only`);
+/** Ranges by the subnet they are in. Throws `ADDRESS_INVALID` for one that is in none. */
+export function divideRanges(
+  ranges: readonly IpRange[],
+  cidrs: readonly Cidr[],
+): ReadonlyMap<Cidr, readonly IpRange[]> {
+  const divided = new Map<Cidr, IpRange[]>(cidrs.map((cidr) => [cidr, []]));
+  for (const range of ranges) {
+    const { first, last } = range;
+    const cidr = cidrs.find((each) => contains(each, first) && contains(each, last));
+    if (cidr === undefined) {
+      const all = cidrs.join(" or ");
+      throw refuse(`"${ipRangeText(range)}" is not inside ${all}`, `Name addresses of ${all} only`);
     }
+    divided.get(cidr)?.push(range);
   }
-  if (ipToBigInt(range.first) > ipToBigInt(range.last)) {
-    throw refuse(`"${text}" ends before it starts`, "Write the lower address first");
-  }
-  return range;
-}
-
-function readRange(text: string): IpRange {
-  if (text.includes("/")) {
-    const prefix = parseIpPrefix(text);
-    const { first, last } = bounds(prefix);
-    return {
-      first: ipFromBigInt(familyOf(prefix), first),
-      last: ipFromBigInt(familyOf(prefix), last),
-    };
-  }
-  const dash = text.indexOf("-");
-  if (dash < 0) return { first: parseIp(text), last: parseIp(text) };
-  return { first: parseIp(text.slice(0, dash).trim()), last: parseIp(text.slice(dash + 1).trim()) };
+  return divided;
 }

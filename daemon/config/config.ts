@@ -2,26 +2,18 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
-import { type Ip, parseIp } from "../../core/address.ts";
+import { parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
-import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "../../core/names.ts";
+import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
-import { type IpRange, parseRange, parseSubnet, type SubnetConfig } from "./cidr.ts";
+import type { NetworkDefinition } from "../networks/definition.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
+import { networkConfig, type NetworkValues } from "./network.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
-
-export interface NetworkConfig extends SubnetConfig {
-  readonly name: NetworkName;
-  readonly bridge: IfName;
-  readonly mtu: number;
-  readonly reserved: readonly IpRange[];
-  readonly dns: readonly Ip[];
-  readonly dnsSearch: readonly string[];
-}
 
 export interface TcpConfig {
   readonly host: string;
@@ -53,15 +45,16 @@ export interface Config {
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
   readonly tcp: TcpConfig | undefined;
   readonly access: AccessConfig;
-  /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
-  readonly publishPorts: PortRange | undefined;
   /** Where files lie that callers below admin may name. */
   readonly imagePaths: readonly string[];
   readonly limits: ApiLimits;
-  readonly network: NetworkConfig;
+  /** The default network: pods that name none join it. */
+  readonly network: NetworkDefinition;
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   readonly disableIptables: boolean;
+  /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
+  readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
   readonly image: { readonly kernel: string; readonly initrd: string };
   readonly factory: "cold" | "template";
@@ -118,9 +111,13 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.bridge": "hyper0",
     "network.cidr": "192.168.123.0/24",
     "network.mtu": 1500,
+    "network.ranges": [],
     "network.reserved": [],
     "network.dns": [],
     "network.dns_search": [],
+    "network.masquerade": true,
+    "network.isolated": false,
+    "network.vlan_filtering": false,
     iptables_chain: "HYPER",
     iptables_variant: "auto",
     disable_iptables: false,
@@ -193,10 +190,10 @@ function usualImagePaths(merged: Layer): readonly string[] {
 type Values = Omit<
   z.infer<typeof configSchema>,
   "socket_group" | "publish_ports" | "tcp" | "qemu" | "network"
-  readonly publish_ports?: string;
 > & {
   readonly network: NetworkValues;
   readonly socket_group?: string;
+  readonly publish_ports?: string;
   readonly tcp?: Partial<z.infer<typeof configSchema>["tcp"]>;
   readonly qemu: Partial<Pick<z.infer<typeof configSchema>["qemu"], "path">> &
     Omit<z.infer<typeof configSchema>["qemu"], "path">;
@@ -214,7 +211,7 @@ function nested(merged: Layer): Values {
 }
 
 /** Runs a parser over a value; what it throws becomes an error about the key. */
-type Reader = <In, Out>(key: string, value: In, parse: (value: In) => Out) => Out;
+export type Reader = <In, Out>(key: string, value: In, parse: (value: In) => Out) => Out;
 
 function build(merged: Layer): Config {
   const values = nested(merged);
@@ -239,14 +236,14 @@ function build(merged: Layer): Config {
     access: accessConfig(values, read),
     imagePaths: values.access.image_paths,
     limits: limitsConfig(values.limits),
-    network: networkConfig(values, read),
+    network: networkConfig(values.network, read),
+    iptablesChain: values.iptables_chain,
+    iptablesVariant: values.iptables_variant,
+    disableIptables: values.disable_iptables,
     publishPorts:
       values.publish_ports === undefined
         ? undefined
         : read("publish_ports", values.publish_ports, parsePortRange),
-    iptablesChain: values.iptables_chain,
-    iptablesVariant: values.iptables_variant,
-    disableIptables: values.disable_iptables,
     qemu: qemuConfig(values, read),
     image: values.image,
     factory: values.factory,
@@ -275,21 +272,6 @@ const qemuConfig = ({ qemu }: Values, read: Reader): QemuConfig => ({
   pids: qemu.pids,
   cgroup: qemu.cgroup,
 });
-
-function networkConfig({ network }: Values, read: Reader): NetworkConfig {
-  const subnet = read("network.cidr", network.cidr, parseSubnet);
-  return {
-    ...subnet,
-    name: read("network.name", network.name, parseNetworkName),
-    bridge: read("network.bridge", network.bridge, parseIfName),
-    mtu: network.mtu,
-    reserved: read("network.reserved", network.reserved, (list) =>
-      list.map((text) => parseRange(text, subnet.cidr)),
-    ),
-    dns: read("network.dns", network.dns, (list) => list.map((text) => parseIp(text))),
-    dnsSearch: network.dns_search,
-  };
-}
 
 /** TCP is served only with all four of its settings: never without client certificates. */
 function tcpConfig({ tcp }: Values, merged: Layer, read: Reader): TcpConfig | undefined {

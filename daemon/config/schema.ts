@@ -53,12 +53,21 @@ export const configSchema = z.strictObject({
     cidr: z
       .string()
       .describe("Its addresses; with host bits set, that address is the gateway, else the first"),
+    cidr6: z.string().describe("Its IPv6 addresses beside those of cidr; none unless given"),
     mtu: z.int().min(576).max(65521).describe("MTU of the bridge and its ports"),
+    ranges: z
+      .array(z.string())
+      .describe("Automatic addresses come from these alone; from all of the network when empty"),
     reserved: z
       .array(z.string())
       .describe("Never handed out: addresses, networks or FIRST-LAST ranges"),
     dns: z.array(z.string()).describe("Nameservers for guests; the host's own when empty"),
     dns_search: z.array(z.string()).describe("Search domains for guests"),
+    masquerade: z.boolean().describe("What leaves the host gets the host's address (NAT)"),
+    isolated: z.boolean().describe("Pods reach the gateway but not each other"),
+    vlan_filtering: z
+      .boolean()
+      .describe("The bridge filters VLANs, so that interfaces can be members of one"),
   }),
   iptables_chain: z
     .string()
@@ -67,6 +76,11 @@ export const configSchema = z.strictObject({
   iptables_variant: z
     .enum(["auto", "nft", "legacy"])
     .describe("Which iptables; auto takes the one that holds rules"),
+  publish_ports: z
+    .string()
+    .describe(
+      "Host ports podnet chooses from, FIRST-LAST; the kernel's own range for outgoing connections when not given",
+    ),
   disable_iptables: z.boolean().describe("Make no firewall rule at all: no NAT, no filtering"),
   qemu: z.strictObject({
     path: path.describe("The QEMU program; found in PATH when not given"),
@@ -76,11 +90,6 @@ export const configSchema = z.strictObject({
       .describe("Shut each QEMU in: a user, namespaces and a root of its own, and limits"),
     uids: z.string().describe("Users machines run as, each as another one: FIRST-LAST"),
     memory_overhead_mib: count(32, 1024 * 1024).describe(
-  publish_ports: z
-    .string()
-    .describe(
-      "Host ports podnet chooses from, FIRST-LAST; the kernel's own range for outgoing connections when not given",
-    ),
       "Memory QEMU may use beside its guest's, MiB",
     ),
     pids: count(8, 100_000).describe("Threads QEMU may have beside one for each vCPU"),

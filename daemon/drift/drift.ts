@@ -4,11 +4,11 @@ import type { Clock } from "../../core/clock.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { Deviation } from "../../network/deviation.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import type { PodRecords } from "../pod/records.ts";
 import {
+  type LiveNetworks,
   type Part,
   type PortPart,
   networkParts,
@@ -30,7 +30,7 @@ const cut = "its network is cut";
 
 export interface DriftParts extends Reporting {
   readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
-  readonly fragments: readonly NetworkFragment[];
+  readonly networks: LiveNetworks;
   readonly pods: RunningPorts;
   readonly records: PodRecords;
   readonly clock: Clock;
@@ -59,7 +59,6 @@ const nobody = (): Suspects => ({ links: new Set(), networks: false, ports: fals
  */
 export class DriftWatch implements AsyncDisposable {
   readonly #parts: DriftParts;
-  readonly #networks: readonly Part[];
   readonly #patience = new Map<string, Patience>();
   /** What could not be healed, with what was last told of it; looked at again every time. */
   readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
@@ -76,7 +75,6 @@ export class DriftWatch implements AsyncDisposable {
 
   private constructor(parts: DriftParts) {
     this.#parts = parts;
-    this.#networks = networkParts(parts.fragments);
     const { everyMs, watch = watchRtnetlink } = parts;
     this.#opened.use(
       watch(
@@ -142,7 +140,7 @@ export class DriftWatch implements AsyncDisposable {
     try {
       const rules = suspects.rules && (await this.#rulesChanged(signal));
       let networksWell = true;
-      for (const part of this.#networks) {
+      for (const part of networkParts(this.#parts.networks)) {
         const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
         const sick = suspects.rules && this.#sick.has(part.key);
         if (!rules && !sick && !suspects.networks && !named) continue;
@@ -170,7 +168,7 @@ export class DriftWatch implements AsyncDisposable {
 
   async #lookAtPorts(suspects: Suspects, signal: AbortSignal): Promise<void> {
     const ports = portParts(this.#parts.pods);
-    this.#forgetAllBut([...this.#networks, ...ports]);
+    this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
     for (const part of ports) {
       const sick = suspects.rules && this.#sick.has(part.key);
       const known = this.#known.has(part.key);
@@ -188,8 +186,8 @@ export class DriftWatch implements AsyncDisposable {
 
   /** Whether rules or settings are others than when all was well; cheap. */
   async #rulesChanged(signal: AbortSignal): Promise<boolean> {
-    const { network, fragments } = this.#parts;
-    const now = await network.fingerprint(fragments, signal);
+    const { network, networks } = this.#parts;
+    const now = await network.fingerprint(networks.fragments(), signal);
     if (now === this.#clean) return false;
     // As it was before the look that follows: what changes meanwhile is seen next time.
     this.#clean = now;
@@ -197,11 +195,11 @@ export class DriftWatch implements AsyncDisposable {
   }
 
   async #inspect(part: Part, linksOnly: boolean, signal: AbortSignal): Promise<Inspection> {
-    const { clock, network, pods } = this.#parts;
+    const { clock, network, networks, pods } = this.#parts;
     const patience = this.#patience.get(part.key) ?? new Patience();
     const heal = (seen: readonly Deviation[]): boolean => patience.allows(seen, clock.monotonic());
     const options = { heal, linksOnly };
-    const inspection = await network.inspect(() => partNow(part, pods), options, signal);
+    const inspection = await network.inspect(() => partNow(part, pods, networks), options, signal);
     const { found, healed, error } = inspection;
     if (error !== undefined) this.#failed(part, found, error);
     // Left alone for now, and looked at again when its time has come.

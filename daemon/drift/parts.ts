@@ -30,18 +30,29 @@ export interface RunningPorts {
   portNow(port: RunningPort): PodFragment | undefined;
 }
 
-export const networkParts = (fragments: readonly NetworkFragment[]): NetworkPart[] =>
-  fragments.map((fragment) => ({ kind: "network", key: `network ${fragment.key}`, fragment }));
+/** The networks, as far as drift is concerned: they come and go. */
+export interface LiveNetworks {
+  /** What the host is to have of them now. */
+  fragments(): readonly NetworkFragment[];
+  /** The same of one; undefined when it is no more. */
+  fragment(name: string): NetworkFragment | undefined;
+}
+
+export const networkParts = (networks: LiveNetworks): NetworkPart[] =>
+  networks
+    .fragments()
+    .map((fragment) => ({ kind: "network", key: `network ${fragment.key}`, fragment }));
 
 export const portParts = (pods: RunningPorts): PortPart[] =>
   pods.runningPorts().map((port) => ({ ...port, kind: "port", key: `port ${port.tap}` }));
 
 /**
  * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
- * then has no ports any more, whatever it had when the look was asked for. So what podnet does itself is no drift.
+ * then has no ports any more, and a network that is being taken away is none, whatever it had when the look was asked for. So what podnet does itself is no drift.
  */
 export const partNow = (
   part: Part,
   pods: RunningPorts,
+  networks: LiveNetworks,
 ): NetworkFragment | PodFragment | undefined =>
-  part.kind === "network" ? part.fragment : pods.portNow(part);
+  part.kind === "network" ? networks.fragment(part.fragment.key) : pods.portNow(part);

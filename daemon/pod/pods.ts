@@ -1,6 +1,6 @@
 import type { CreateSpec } from "../../api/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { type PodId, podIdFromBytes } from "../../core/names.ts";
+import { type NetworkName, type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
 import type { RunningPort, RunningPorts } from "../drift/parts.ts";
@@ -8,6 +8,7 @@ import { KeyedLock } from "../keyed-lock.ts";
 import type { Log } from "../../linux/log.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { Metrics } from "../metrics.ts";
+import type { NetworkDefinition } from "../networks/definition.ts";
 import { Tally } from "../tally.ts";
 import type { Database } from "../store/database.ts";
 import { podIdByName, type PodRow } from "../store/pods.ts";
@@ -16,6 +17,7 @@ import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
+import type { KnownNetworks } from "./gather-networks.ts";
 import { namedLinks } from "./named-links.ts";
 import type { Host } from "./host.ts";
 import { keepTrying } from "./keep-trying.ts";
@@ -26,6 +28,7 @@ import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodRecords, RequestKey } from "./records.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
+import { refitPlan, refitPods, refitRow } from "./refit.ts";
 import { Requests } from "./requests.ts";
 import type { Progress } from "./run-steps.ts";
 import { supervise } from "./supervise.ts";
@@ -38,6 +41,7 @@ export interface PodsParts {
   readonly host: Host;
   readonly records: PodRecords;
   readonly addresses: Addresses;
+  readonly networks: KnownNetworks;
   readonly journal: Journal;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -156,12 +160,13 @@ export class Pods implements RunningPorts {
 
   /** What the planner's view of the world is gathered from. */
   #world(imagesOnly: boolean, links: World["links"]): World {
-    const { config, db, addresses, host } = this.#parts;
+    const { config, db, addresses, networks, host } = this.#parts;
     const { driver } = host;
     return {
       config,
       db,
       addresses,
+      networks,
       driver: driver.capabilities(),
       confinement: host.confinement,
       imagesOnly,
@@ -386,8 +391,20 @@ export class Pods implements RunningPorts {
     });
   }
 
+  /** Brings the ports of a network's pods up to what it is now: in their rows, and on the host where they run. */
+  refit(name: NetworkName): Promise<void> {
+    return refitPods(name, { ...this.#supervision, networks: this.#parts.networks });
+  }
+
+  /** What that would make of ports for a network as it is to be. Takes nothing. */
+  refitPlan(network: NetworkDefinition): PodFragment[] {
+    return refitPlan(network, this.#parts);
+  }
+
   /** After a start: takes over what runs, undoes what was half done. */
   async recover(bootId: string): Promise<void> {
+    // A start may have found other settings, or the end of a change of a network that was cut short.
+    for (const row of this.list()) refitRow(row, livePod(row.plan), this.#parts);
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,

@@ -6,8 +6,8 @@ import type { DriftWatch } from "../drift/drift.ts";
 import type { Host } from "../pod/host.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
+import type { Networks } from "../networks/networks.ts";
 import type { Log } from "../../linux/log.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
@@ -25,7 +25,7 @@ export interface ServiceParts {
   readonly journal: Journal;
   readonly host: Host;
   readonly network: HostNetwork;
-  readonly fragments: readonly NetworkFragment[];
+  readonly networks: Networks;
   readonly log: Log;
   /** Absent when nobody looks for drift. */
   readonly drift?: Pick<DriftWatch, "rest">;

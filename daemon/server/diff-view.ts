@@ -8,13 +8,13 @@ import type { ServiceParts } from "./context.ts";
 
 /** How the host differs from what is planned for it, part by part. Changes nothing. */
 export async function diffHost(
-  { fragments, pods, network }: ServiceParts,
+  { networks, pods, network }: ServiceParts,
   signal: AbortSignal,
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
-  for (const part of [...networkParts(fragments), ...portParts(pods)]) {
+  for (const part of [...networkParts(networks), ...portParts(pods)]) {
     let planned: Fragment | undefined;
-    const now = (): Fragment | undefined => (planned = partNow(part, pods));
+    const now = (): Fragment | undefined => (planned = partNow(part, pods, networks));
     const { found, error } = await network.inspect(
       now,
       { heal: onlyLook, linksOnly: false },

@@ -5,7 +5,6 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
-import { networkGap } from "../network-fragment.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
@@ -80,6 +79,7 @@ const firewalls = {
   legacy: "iptables-legacy",
   off: "disabled",
   ambiguous: "ambiguous",
+  nftables: "nftables",
 } as const;
 
 /** What rules are written with, as the host is now. One that cannot be read does not keep the rest from being told. */
@@ -106,7 +106,6 @@ async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<w
   return [
     storeCheck(parts),
     ...(await networkChecks(parts, signal)),
-    ...gapChecks(parts),
     ...imageChecks(parts),
     podsCheck(parts),
   ];
@@ -123,11 +122,11 @@ function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
 }
 
 async function networkChecks(
-  { fragments, network }: ServiceParts,
+  { networks, network }: ServiceParts,
   signal: AbortSignal,
 ): Promise<wire.HealthCheck[]> {
   return Promise.all(
-    fragments.map(async (fragment) => {
+    networks.fragments().map(async (fragment) => {
       const name = `network ${fragment.key}`;
       try {
         const drift = await network.diff(fragment, signal);
@@ -145,14 +144,6 @@ async function networkChecks(
       }
     }),
   );
-}
-
-function gapChecks({ fragments }: ServiceParts): wire.HealthCheck[] {
-  return fragments.flatMap((fragment) => {
-    const gap = networkGap(fragment);
-    const hint = "Use an IPv4 cidr for pods that need the world outside";
-    return gap === undefined ? [] : [check(`network ${fragment.key}`, WARNING, gap, hint)];
-  });
 }
 
 function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
@@ -180,10 +171,10 @@ function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
   return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
 }
 
-function downPlan({ pods, fragments, network }: ServiceParts): string[] {
+function downPlan({ pods, networks, network }: ServiceParts): string[] {
   return [
     ...pods.list().map(({ name }) => `pod ${name}`),
-    ...fragments.flatMap((fragment) => [...network.describe(fragment)]),
+    ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
   ];
 }
 
@@ -192,13 +183,13 @@ function downPlan({ pods, fragments, network }: ServiceParts): string[] {
  * the node is as usable as before, without the pods that are gone, and may be asked again.
  */
 async function down(parts: ServiceParts): Promise<string[]> {
-  const { pods, network, fragments, drift, log } = parts;
+  const { pods, network, networks, drift, log } = parts;
   pods.refuse();
   const goOn = await drift?.rest();
   try {
     return await takeDown(parts);
   } catch (thrown) {
-    for (const fragment of fragments)
+    for (const fragment of networks.fragments())
       await network.ensure(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
         log.error({ network: fragment.key, err }, "The network cannot be put back");
       });
@@ -210,7 +201,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
   }
 }
 
-async function takeDown({ pods, network, log }: ServiceParts): Promise<string[]> {
+async function takeDown({ pods, network, networks, log }: ServiceParts): Promise<string[]> {
   const rows = pods.list();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -224,6 +215,6 @@ async function takeDown({ pods, network, log }: ServiceParts): Promise<string[]>
   );
   const failed = ends.find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;
-  const changes = await network.down(AbortSignal.timeout(60_000));
+  const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
   return [...rows.map(({ name }) => `pod ${name}`), ...changesText(changes)];
 }

@@ -1,4 +1,4 @@
-import type { Ip } from "../../core/address.ts";
+import { type Cidr, contains, type Ip } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Database, Row } from "./database.ts";
 import { integer, optionalInteger, text } from "./rows.ts";
@@ -68,4 +68,15 @@ export function listLeases(db: Database, network: NetworkName): LeaseRow[] {
 /** Forgets addresses whose quarantine ended before `beforeMs`. */
 export function pruneLeases(db: Database, beforeMs: number): void {
   db.run("DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?", beforeMs);
+}
+
+/** Forgets resting addresses of a network that are in none of its subnets any more. */
+export function deleteRestingOutside(
+  db: Database,
+  network: NetworkName,
+  cidrs: readonly Cidr[],
+): void {
+  for (const { address, freedMs } of listLeases(db, network))
+    if (freedMs !== undefined && !cidrs.some((cidr) => contains(cidr, address)))
+      db.run("DELETE FROM leases WHERE network = ? AND address = ?", network, address);
 }

@@ -96,7 +96,7 @@ test.serial("every step done twice is the step done once, and so is every undo",
 
   const once = await everything();
   t.not(once, before);
-  for (const fragment of node.fragments)
+  for (const fragment of node.networks.fragments())
     t.deepEqual(await host.network.ensure(fragment, never), []);
   t.deepEqual(await host.network.ensure(plan.ports, never), []);
   const again = await live.guest.configure(guestMessage(live, host), never);

@@ -30,7 +30,7 @@ function watched(): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
-    fragments: [networkFragment()],
+    networks: { fragments: () => [networkFragment()], fragment: () => networkFragment() },
     everyMs,
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { ipOf } from "../../core/address.ts";
-import { networkFragment } from "../../daemon/network-fragment.ts";
+import { networkFragment } from "../../daemon/networks/network-fragment.ts";
 import type { Node } from "../../daemon/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
@@ -119,7 +119,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
 /** The network's own part: bridge, forwarding, and exactly the planned rules, each once. */
 export function networkViolations({ kernel, config, variant }: World): string[] {
   const found: string[] = [];
-  const fragment = networkFragment(config);
+  const fragment = networkFragment(config.network, config);
   const bridge = kernel.links.find(fragment.bridge);
   const seen =
     bridge &&

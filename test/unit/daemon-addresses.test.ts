@@ -3,13 +3,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { type Cidr, type Ip, ipFromBigInt, ipToBigInt, rangeOf } from "../../core/address.ts";
-import type { NetworkConfig } from "../../daemon/config/config.ts";
+import type { NetworkDefinition } from "../../daemon/networks/definition.ts";
 import { Addresses } from "../../daemon/pod/addresses.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
 import { Random, runSeed } from "../fuzz/engine/random.ts";
 import { podIdOf } from "../lab/network.ts";
+import { definition, readyRow } from "../lab/network-definition.ts";
 
 const quarantineMs = 1000;
 const operations = process.env["PODNET_TEST_FULL"] === "1" ? 20_000 : 1500;
@@ -29,32 +30,25 @@ class Books {
   readonly db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-books-")));
   readonly #t: ExecutionContext;
   readonly #network: (typeof networks)[number];
+  readonly #definition: NetworkDefinition;
   #made = 0;
 
   constructor(t: ExecutionContext, network: (typeof networks)[number]) {
     this.#t = t;
     this.#network = network;
     const { gateway } = network;
-    const row = { name: "n" as never, bridge: "b" as never, gateway, mtu: 1500, createdMs: 0 };
-    putNetwork(this.db, row);
+    this.#definition = definition("n", [gateway]);
+    putNetwork(this.db, this.#definition, readyRow);
     this.addresses = this.open();
   }
 
   open(): Addresses {
-    const { cidr, gateway } = this.#network;
-    const config = {
-      name: "n",
-      bridge: "b",
-      cidr,
-      gateway,
-      reserved: [],
-    } as unknown as NetworkConfig;
     const clock = { now: () => this.now, monotonic: () => this.now };
-    return new Addresses(this.db, [config], quarantineMs, clock);
+    return new Addresses(this.db, [this.#definition], quarantineMs, clock);
   }
 
   create(count: number): void {
-    const next = this.addresses.nextFree("n" as never, count);
+    const next = this.addresses.nextFree("n" as never, this.#network.cidr, count);
     const free = this.#network.size - this.#network.fixed - BigInt(this.held.size);
     this.#t.is(next.length, Math.min(count, Number(free)), "all that are free are found");
     if (next.length < count) return;
@@ -92,8 +86,8 @@ class Books {
     if (id === undefined) return;
     const plan = this.plans.get(id) as PodPlan;
     this.plans.delete(id);
-    this.db.transaction(() => this.addresses.free(plan));
-    this.addresses.freed(plan);
+    this.db.transaction(() => this.addresses.free([plan]));
+    this.addresses.freed([plan]);
     for (const [ip, holder] of this.held)
       if (holder === id) {
         this.held.delete(ip);

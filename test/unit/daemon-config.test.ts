@@ -3,7 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import type { PodnetError } from "../../core/errors.ts";
-import { parseRange, parseSubnet } from "../../daemon/config/cidr.ts";
+import { parseIpRange } from "../../core/ip-range.ts";
+import { parseSubnet } from "../../daemon/config/cidr.ts";
 import { renderSettings, resolveConfig } from "../../daemon/config/config.ts";
 import { configKeys } from "../../daemon/config/schema.ts";
 
@@ -26,8 +27,8 @@ const refusal = (t: ExecutionContext, body: () => unknown): PodnetError =>
 test("without anything written the ancestors' defaults hold", (t) => {
   const { config } = resolve("");
   t.is(config.network.bridge, "hyper0" as never);
-  t.is(config.network.gateway, "192.168.123.1/24" as never);
-  t.is(config.network.cidr, "192.168.123.0/24" as never);
+  t.is(config.network.subnets[0]?.gateway, "192.168.123.1/24" as never);
+  t.is(config.network.subnets[0]?.cidr, "192.168.123.0/24" as never);
   t.is(config.iptablesChain, "HYPER");
   t.is(config.socket, "/run/podnet/podnet.sock");
   t.is(config.image.kernel, "/usr/share/podnet/vmlinux");
@@ -41,7 +42,7 @@ test("a flag wins over the environment, that over the file, that over the defaul
     { PODNET_NETWORK_MTU: "1300", PODNET_NETWORK_BRIDGE: "br2" },
     { "network.bridge": "br3" },
   );
-  t.is(config.network.cidr, "10.1.0.0/16" as never);
+  t.is(config.network.subnets[0]?.cidr, "10.1.0.0/16" as never);
   t.is(config.network.mtu, 1300);
   t.is(config.network.bridge, "br3" as never);
   const origins = new Map(settings.map(([key, { origin }]) => [key.key, origin]));
@@ -161,16 +162,15 @@ test("host bits in a network mean exactly that gateway", (t) => {
 });
 
 test("a reservation is an address, a network or a range", (t) => {
-  const net = parseSubnet("192.168.123.0/24").cidr;
-  t.deepEqual(parseRange("192.168.123.9", net), {
+  t.deepEqual(parseIpRange("192.168.123.9"), {
     first: "192.168.123.9",
     last: "192.168.123.9",
   } as never);
-  t.deepEqual(parseRange("192.168.123.16/28", net), {
+  t.deepEqual(parseIpRange("192.168.123.16/28"), {
     first: "192.168.123.16",
     last: "192.168.123.31",
   } as never);
-  t.deepEqual(parseRange("192.168.123.3-192.168.123.5", net), {
+  t.deepEqual(parseIpRange("192.168.123.3-192.168.123.5"), {
     first: "192.168.123.3",
     last: "192.168.123.5",
   } as never);

@@ -13,6 +13,7 @@ import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/st
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
 import { insertPod, type PodState, setPodState, uidsOfPods } from "../../daemon/store/pods.ts";
+import { definition, readyRow } from "../lab/network-definition.ts";
 import {
   finishRequestsOf,
   getRequest,
@@ -100,17 +101,11 @@ test("a store that cannot be written says so at every kind of write, and goes on
   t.is(getMeta(db, "boot_id"), "b");
 });
 
-const network = {
-  name: "default" as never,
-  bridge: "hyper0" as never,
-  gateway: "10.0.0.1/24" as never,
-  mtu: 1500,
-  createdMs: 0,
-};
+const network = definition("default", ["10.0.0.1/24"]);
 
 test("an address is held by one owner, then rests, then may change hands", (t) => {
   using db = Database.openIn(directory());
-  putNetwork(db, network);
+  putNetwork(db, network, readyRow);
   const ip = "10.0.0.2" as never;
   insertLease(db, network.name, ip, { kind: "pod", id: "a/0" }, 1);
   t.throws(() => insertLease(db, network.name, ip, { kind: "pod", id: "b/0" }, 2));

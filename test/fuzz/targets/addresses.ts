@@ -3,7 +3,8 @@ import * as address from "../../../core/address.ts";
 import * as names from "../../../core/names.ts";
 import { cutText, shown, shownLines } from "../../../core/shown.ts";
 import { decodeUtf8, encodeUtf8 } from "../../../core/utf8.ts";
-import { parseRange, parseSubnet } from "../../../daemon/config/cidr.ts";
+import { ipRangeText, parseIpRange } from "../../../core/ip-range.ts";
+import { parseSubnet } from "../../../daemon/config/cidr.ts";
 import { canonical, refusals } from "../engine/canonical.ts";
 import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -196,10 +197,9 @@ const texts: Target = {
   },
 };
 
-const within = "192.168.123.0/24" as address.Cidr;
 const ranges: Target = {
   name: "subnets-ranges",
-  files: ["daemon/config/cidr.ts", "network/address-plan.ts"],
+  files: ["core/ip-range.ts", "daemon/config/cidr.ts", "network/address-plan.ts"],
   seeds: [
     ...[
       "192.168.123.0/24",
@@ -229,12 +229,11 @@ const ranges: Target = {
         throw new Error(subnet.gateway);
     },
     (bytes) => {
-      const range = valueOf(refusals, () => parseRange(textOf(bytes), within));
-      if (
-        range !== undefined &&
-        !(address.contains(within, range.first) && address.contains(within, range.last))
-      )
-        throw new Error(`${range.first}-${range.last}`);
+      const range = valueOf(refusals, () => parseIpRange(textOf(bytes)));
+      if (range === undefined) return;
+      if (address.ipToBigInt(range.first) > address.ipToBigInt(range.last))
+        throw new Error(ipRangeText(range));
+      deepStrictEqual(parseIpRange(ipRangeText(range)), range);
     },
   ]),
 };

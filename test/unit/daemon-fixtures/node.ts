@@ -13,6 +13,7 @@ import { Addresses } from "../../../daemon/pod/addresses.ts";
 import { Pods } from "../../../daemon/pod/pods.ts";
 import { PodRecords } from "../../../daemon/pod/records.ts";
 import { Database } from "../../../daemon/store/database.ts";
+import { putNetwork } from "../../../daemon/store/networks.ts";
 import type { PodRow } from "../../../daemon/store/pods.ts";
 import { openLog } from "../../../linux/log.ts";
 import { type PlayedHost, playHost } from "./host.ts";
@@ -60,8 +61,8 @@ export interface Node extends PlayedHost, Disposable {
 export function openNode(config: Config, clock: Clock = systemClock): Node {
   const db = Database.openIn(config.stateDir);
   const { network } = config;
-  const { name, bridge, gateway, mtu } = network;
-  db.run("INSERT OR IGNORE INTO networks VALUES (?, ?, ?, ?, 0)", name, bridge, gateway, mtu);
+  const { name } = network;
+  putNetwork(db, network, { state: "ready", configured: true, createdMs: 0 });
   const journal = new Journal(db, clock);
   const addresses = new Addresses(db, [network], config.quarantineMs, clock);
   const records = new PodRecords({ db, journal, addresses, clock });
@@ -70,10 +71,10 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
   const log = openLog({ component: "test", level: "silent" });
   const metrics = new Metrics({
     pods: () => records.list(),
-    networks: [name],
-    poolStats: (each) => addresses.stats(each),
+    pools: () => addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
   });
-  const pods = new Pods({ db, config, host, records, addresses, journal, log, metrics });
+  const networks = { list: () => [network], refuseChanging: () => {} };
+  const pods = new Pods({ db, config, host, records, addresses, networks, journal, log, metrics });
   return Object.assign(played, {
     pods,
     addresses,

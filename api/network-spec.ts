@@ -1,0 +1,25 @@
+import type { Ip, IpPrefix } from "../core/address.ts";
+import type { IpRange } from "../core/ip-range.ts";
+import type { IfName, NetworkName } from "../core/names.ts";
+
+/** A network as asked for, every field checked by itself. */
+export interface NetworkSpec {
+  readonly name: NetworkName;
+  /** Undefined: made of the name, or as it is. */
+  readonly bridge?: IfName;
+  /** One or two, of different families. */
+  readonly subnets: readonly SubnetSpec[];
+  readonly mtu: number;
+  readonly dns: readonly Ip[];
+  readonly dnsSearch: readonly string[];
+  readonly masquerade: boolean;
+  readonly isolated: boolean;
+  readonly vlanFiltering: boolean;
+}
+
+export interface SubnetSpec {
+  /** With host bits that address is the gateway, else the first. */
+  readonly cidr: IpPrefix;
+  readonly ranges: readonly IpRange[];
+  readonly reserved: readonly IpRange[];
+}

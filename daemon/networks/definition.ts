@@ -1,0 +1,32 @@
+import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
+import type { IpRange } from "../../core/ip-range.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
+
+/** A network, every value decided. Plain JSON. */
+export interface NetworkDefinition {
+  readonly name: NetworkName;
+  readonly bridge: IfName;
+  /** One or two, of different families: IPv4 first. */
+  readonly subnets: readonly SubnetDefinition[];
+  readonly mtu: number;
+  /** What guests ask that name no servers; none: the host's. */
+  readonly dns: readonly Ip[];
+  readonly dnsSearch: readonly string[];
+  /** What leaves the host gets the host's address. */
+  readonly masquerade: boolean;
+  /** Pods reach the gateway and not each other. */
+  readonly isolated: boolean;
+  readonly vlanFiltering: boolean;
+  /** Somebody said that its subnets may overlap with what the host has. */
+  readonly mayOverlap: boolean;
+}
+
+export interface SubnetDefinition {
+  readonly cidr: Cidr;
+  /** The bridge's own address, with the subnet's length. */
+  readonly gateway: IpPrefix;
+  /** Automatic addresses come from these alone; none: from all of it. */
+  readonly ranges: readonly IpRange[];
+  /** Never given. */
+  readonly reserved: readonly IpRange[];
+}

@@ -1,0 +1,27 @@
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { Config } from "../config/config.ts";
+import type { NetworkDefinition } from "./definition.ts";
+
+/** How this node makes rules. */
+export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain">;
+
+/** A network as the host is to have it. */
+export function networkFragment(
+  { name, bridge, subnets, ...network }: NetworkDefinition,
+  { disableIptables, iptablesChain }: FirewallConfig,
+): NetworkFragment {
+  return {
+    kind: "network",
+    key: name,
+    bridge,
+    gateways: subnets.map(({ gateway }) => gateway),
+    mtu: network.mtu,
+    masquerade: network.masquerade ? subnets.map(({ cidr }) => cidr) : [],
+    firewall: !disableIptables,
+    chain: iptablesChain,
+    forward: true,
+    ...(network.isolated ? { isolated: true } : {}),
+    ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
+    ...(network.mayOverlap ? { mayOverlap: true } : {}),
+  };
+}

@@ -1,0 +1,368 @@
+import type { NetworkSpec } from "../../api/network-spec.ts";
+import { ipOf } from "../../core/address.ts";
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { type NetworkName, printable } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import { changesText } from "../../network/change.ts";
+import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import { KeyedLock } from "../keyed-lock.ts";
+import type { KnownNetworks } from "../pod/gather-networks.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import type { Database } from "../store/database.ts";
+import * as rows from "../store/networks.ts";
+import { deleteRestingOutside } from "../store/leases.ts";
+import type { NetworkDefinition } from "./definition.ts";
+import { type FirewallConfig, networkFragment } from "./network-fragment.ts";
+import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
+import { refuseUpdate } from "./refuse-update.ts";
+
+/** Networks of a node: each costs some ten rules. */
+const most = 256;
+/** Longest the host may take for a network, milliseconds. */
+const hostMs = 60_000;
+
+export interface NetworksParts {
+  readonly db: Database;
+  readonly config: FirewallConfig;
+  readonly host: HostNetwork;
+  readonly addresses: Addresses;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The configured one. */
+  readonly configured: NetworkName;
+  /** False where the driver brings the network: then there is nothing on the host. */
+  readonly onHost: boolean;
+  /** Brings the ports of running pods up to what their network is now. */
+  refit(name: NetworkName): Promise<void>;
+  /** What that would make of ports. */
+  refitPlan(definition: NetworkDefinition): readonly PodFragment[];
+}
+
+interface Entry {
+  /** As pods are planned for it. */
+  definition: NetworkDefinition;
+  /** As the host is to have it: another one while it is being changed. */
+  wanted: NetworkDefinition;
+}
+
+/** How a network was asked for. */
+export interface Asked {
+  /** Also where its subnets overlap with what is there. */
+  readonly force: boolean;
+}
+
+/**
+ * The networks of this node. They are changed one at a time: the row first, then the host, and back when the host
+ * refuses. What a crash cut short the next start finishes or undoes (`settle.ts`).
+ */
+export class Networks implements KnownNetworks {
+  readonly #parts: NetworksParts;
+  readonly #entries = new Map<NetworkName, Entry>();
+  readonly #lock = new KeyedLock<"networks">();
+  /** Whose subnets are being exchanged. */
+  readonly #changing = new Set<string>();
+
+  /** Takes the networks as they were settled. */
+  constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
+    this.#parts = parts;
+    for (const definition of settled) this.#enter(definition);
+  }
+
+  #enter(definition: NetworkDefinition): void {
+    this.#entries.set(definition.name, { definition, wanted: definition });
+  }
+
+  list(): NetworkDefinition[] {
+    return Array.from(this.#entries.values(), ({ definition }) => definition).toSorted((a, b) =>
+      a.name < b.name ? -1 : 1,
+    );
+  }
+
+  /** Throws `NETWORK_NOT_FOUND`. */
+  find(name: string): NetworkDefinition {
+    return this.#find(name).definition;
+  }
+
+  #find(name: string): Entry {
+    const entry = this.#entries.get(name as NetworkName);
+    if (entry !== undefined) return entry;
+    throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${printable(name)}"`, {
+      field: "name",
+      hint: `Networks are: ${this.list()
+        .map((each) => each.name)
+        .join(", ")}`,
+    });
+  }
+
+  isConfigured({ name }: NetworkDefinition): boolean {
+    return name === this.#parts.configured;
+  }
+
+  refuseChanging(names: readonly string[]): void {
+    const name = names.find((each) => this.#changing.has(each));
+    if (name === undefined) return;
+    throw new PodnetError("WRONG_STATE", `Network "${name}" is being given other subnets`, {
+      hint: "Ask again in a moment",
+      details: { network: name },
+    });
+  }
+
+  /** What the host is to have of networks. */
+  fragments(): NetworkFragment[] {
+    if (!this.#parts.onHost) return [];
+    return Array.from(this.#entries.values(), ({ wanted }) => this.#fragment(wanted));
+  }
+
+  /** The same of one; undefined when it is no more. */
+  fragment(name: string): NetworkFragment | undefined {
+    const entry = this.#entries.get(name as NetworkName);
+    return entry === undefined || !this.#parts.onHost ? undefined : this.#fragment(entry.wanted);
+  }
+
+  #fragment(definition: NetworkDefinition): NetworkFragment {
+    return networkFragment(definition, this.#parts.config);
+  }
+
+  /** What a create would make, a line each. Takes nothing. */
+  async planCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
+    return this.#parts.host.describe(this.#fragment(await this.#planNew(spec, asked)));
+  }
+
+  /**
+   * Makes a network. Throws `NAME_IN_USE`, `NETWORK_OVERLAP`, `BRIDGE_CONFLICT`, `LIMIT_REACHED`, `ADDRESS_*`, and what
+   * the host says: then nothing is left of it.
+   */
+  create(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
+    return this.#lock.run("networks", async () => {
+      const definition = await this.#planNew(spec, asked);
+      const { db, addresses, clock, host } = this.#parts;
+      const createdMs = clock.now();
+      // One that was cut short and not undone has the name still.
+      if (rows.getNetwork(db, definition.name) !== undefined) await this.#takeAway(definition.name);
+      const place = addresses.prepare(definition);
+      rows.putNetwork(db, definition, { state: "creating", configured: false, createdMs });
+      try {
+        await host.ensure(this.#fragment(definition), AbortSignal.timeout(hostMs));
+        rows.settleNetwork(db, definition.name);
+      } catch (thrown) {
+        await this.#undo(definition.name, () => this.#takeAway(definition.name));
+        throw thrown;
+      }
+      place();
+      this.#enter(definition);
+      return definition;
+    });
+  }
+
+  async #planNew(spec: NetworkSpec, { force }: Asked): Promise<NetworkDefinition> {
+    this.#refuseElsewhere();
+    const others = this.list();
+    const holder = others.find(({ name }) => name === spec.name);
+    if (holder !== undefined)
+      throw new PodnetError("NAME_IN_USE", `There is a network "${spec.name}" already`, {
+        field: "name",
+        hint: `Choose another name, or change it: podnet network update ${spec.name}`,
+        details: { holder: holder.name },
+      });
+    if (others.length >= most)
+      throw new PodnetError("LIMIT_REACHED", `A node has at most ${most} networks`, {
+        hint: "Delete one that nobody uses: podnet network delete",
+        details: { limit: most },
+      });
+    const definition = planNetwork(spec, others, undefined, force);
+    if (!force) await this.#refuseOverlaps(definition, others);
+    return definition;
+  }
+
+  async #refuseOverlaps(
+    definition: NetworkDefinition,
+    others: readonly NetworkDefinition[],
+  ): Promise<void> {
+    const cidrs = definition.subnets.map(({ cidr }) => cidr);
+    const ours = overlapsOfNetworks(cidrs, others);
+    refuseOverlaps(cidrs, ours);
+    refuseOverlaps(cidrs, await this.#parts.host.overlaps(this.#fragment(definition)));
+  }
+
+  #refuseElsewhere(): void {
+    if (this.#parts.onHost) return;
+    throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
+      hint: "Networks can be made with a driver that leaves the host's network to podnet",
+    });
+  }
+
+  /** What an update would change, a line each. Takes nothing. */
+  async planUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
+    const { before, definition } = await this.#planChange(spec, asked);
+    const { host } = this.#parts;
+    const changes = await host.diff(this.#between(before, definition), AbortSignal.timeout(hostMs));
+    const ports = this.#parts.refitPlan(definition);
+    return [...changesText(changes), ...ports.flatMap((each) => [...host.describe(each)])];
+  }
+
+  /**
+   * Makes a network what the spec says. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`,
+   * `NETWORK_OVERLAP`, `ADDRESS_*`, `WRONG_STATE`, and what the host says: then it is as it was.
+   */
+  update(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
+    return this.#lock.run("networks", async () => {
+      const { entry, before, definition } = await this.#planChange(spec, asked);
+      const { db, addresses, host } = this.#parts;
+      const { name } = definition;
+      if (JSON.stringify(definition) === JSON.stringify(before)) return before;
+      rows.beginNetworkUpdate(db, definition);
+      entry.wanted = definition;
+      if (!sameSubnets(before, definition)) this.#changing.add(name);
+      try {
+        await host.ensure(this.#between(before, definition), AbortSignal.timeout(hostMs));
+        // What was reserved may have been taken meanwhile.
+        const place = addresses.prepare(definition);
+        const cidrs = definition.subnets.map(({ cidr }) => cidr);
+        db.transaction(() => {
+          deleteRestingOutside(db, name, cidrs);
+          rows.settleNetwork(db, name);
+        });
+        place();
+        entry.definition = definition;
+      } catch (thrown) {
+        entry.wanted = before;
+        await this.#undo(name, async () => {
+          await host.ensure(this.#between(definition, before), AbortSignal.timeout(hostMs));
+          rows.revertNetwork(db, name);
+        });
+        throw thrown;
+      } finally {
+        this.#changing.delete(name);
+      }
+      await this.#parts.refit(name);
+      return definition;
+    });
+  }
+
+  async #planChange(
+    spec: NetworkSpec,
+    { force }: Asked,
+  ): Promise<{ entry: Entry; before: NetworkDefinition; definition: NetworkDefinition }> {
+    this.#refuseElsewhere();
+    const entry = this.#find(spec.name);
+    const before = entry.definition;
+    this.#refuseConfigured(before);
+    const others = this.list().filter(({ name }) => name !== spec.name);
+    const definition = planNetwork(spec, others, before, force);
+    const { db, addresses } = this.#parts;
+    const moves = !sameSubnets(before, definition);
+    if (moves && !force) await this.#refuseOverlaps(definition, others);
+    refuseUpdate(db, before, definition);
+    // For what it throws.
+    addresses.prepare(definition);
+    return { entry, before, definition };
+  }
+
+  #refuseConfigured(definition: NetworkDefinition): void {
+    if (!this.isConfigured(definition)) return;
+    throw new PodnetError(
+      "WRONG_STATE",
+      `Network "${definition.name}" is the one of podnetd's configuration`,
+      {
+        field: "name",
+        hint: "Change [network] in its configuration file and restart podnetd",
+        details: { network: definition.name },
+      },
+    );
+  }
+
+  /** The way from one definition to another, for the host: what the first had and the second has not goes. */
+  #between(from: NetworkDefinition, to: NetworkDefinition): NetworkFragment {
+    const gateways = to.subnets.map(({ gateway }) => gateway);
+    const retired = from.subnets
+      .map(({ gateway }) => gateway)
+      .filter((gateway) => !gateways.includes(gateway));
+    return { ...this.#fragment(to), ...(retired.length === 0 ? {} : { retired }) };
+  }
+
+  /** What a delete would take away, a line each. Takes nothing. */
+  planDelete(name: string): readonly string[] {
+    const entry = this.#entries.get(name as NetworkName);
+    if (entry === undefined) return [];
+    this.#refuseInUse(entry.definition);
+    return this.#parts.host.describe(this.#fragment(entry.definition));
+  }
+
+  /**
+   * Takes a network away; absent is success, told by what is answered. Throws `NETWORK_IN_USE`, `WRONG_STATE`, and what
+   * the host says: then it is on its way out still, and asked for again goes on.
+   */
+  delete(name: NetworkName): Promise<boolean> {
+    return this.#lock.run("networks", async () => {
+      const entry = this.#entries.get(name);
+      const { db } = this.#parts;
+      if (entry === undefined && rows.getNetwork(db, name) === undefined) return false;
+      if (entry !== undefined) {
+        this.#refuseInUse(entry.definition);
+        rows.markNetworkDeleting(db, name);
+        // From here on no pod is planned for it, and nobody repairs it.
+        this.#entries.delete(name);
+      }
+      await this.#takeAway(name);
+      return true;
+    });
+  }
+
+  #refuseInUse(definition: NetworkDefinition): void {
+    this.#refuseConfigured(definition);
+    const { name } = definition;
+    const pods = rows.podsOnNetwork(this.#parts.db, name);
+    if (pods.length === 0) return;
+    const named = pods.slice(0, 8).join(", ");
+    throw new PodnetError(
+      "NETWORK_IN_USE",
+      `Network "${name}" is used by ${pods.length === 1 ? "pod" : "pods"} ${named}${pods.length > 8 ? ` and ${pods.length - 8} more` : ""}`,
+      {
+        field: "name",
+        hint: "Delete those pods, or take their interfaces off the network",
+        details: { network: name, pods: named, count: pods.length },
+      },
+    );
+  }
+
+  /** The host first: the row is what tells that something is left. */
+  async #takeAway(name: NetworkName): Promise<void> {
+    const { db, host, addresses } = this.#parts;
+    await host.remove({ kind: "network", key: name }, AbortSignal.timeout(hostMs));
+    rows.deleteNetwork(db, name);
+    addresses.drop(name);
+  }
+
+  /** What fails of an undoing is done by the next start, or by who asks next. */
+  async #undo(name: NetworkName, body: () => Promise<void>): Promise<void> {
+    try {
+      await body();
+    } catch (err) {
+      this.#parts.log.error({ network: name, err }, "Cannot undo all of the network's change");
+    }
+  }
+
+  /** Runs `takeDown`, which takes everything of podnet's from the host, and forgets all networks but the configured one. */
+  down<T>(takeDown: () => Promise<T>): Promise<T> {
+    return this.#lock.run("networks", async () => {
+      const taken = await takeDown();
+      const { db, addresses } = this.#parts;
+      for (const definition of this.list()) {
+        if (this.isConfigured(definition)) continue;
+        rows.deleteNetwork(db, definition.name);
+        this.#entries.delete(definition.name);
+        addresses.drop(definition.name);
+      }
+      return taken;
+    });
+  }
+}
+
+const sameSubnets = (a: NetworkDefinition, b: NetworkDefinition): boolean =>
+  a.subnets.length === b.subnets.length &&
+  a.subnets.every(
+    ({ cidr, gateway }, i) =>
+      b.subnets[i]?.cidr === cidr && ipOf(b.subnets[i].gateway) === ipOf(gateway),
+  );

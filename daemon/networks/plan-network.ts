@@ -1,0 +1,97 @@
+import type { NetworkSpec } from "../../api/network-spec.ts";
+import { type Cidr, overlaps } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { parseIfName } from "../../core/names.ts";
+import type { Overlap } from "../../network/overlap.ts";
+import { divideRanges, parseSubnet } from "../config/cidr.ts";
+import type { NetworkDefinition, SubnetDefinition } from "./definition.ts";
+
+/**
+ * Decides everything about a network that was asked for. Pure. `others` are the networks there are beside it, `before` is
+ * what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`, `ADDRESS_INVALID`, `ADDRESS_RESERVED`.
+ */
+export function planNetwork(
+  spec: NetworkSpec,
+  others: readonly NetworkDefinition[],
+  before: NetworkDefinition | undefined,
+  force: boolean,
+): NetworkDefinition {
+  const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering } = spec;
+  if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
+    throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
+      field: "bridge",
+      hint: "Leave it out, or make another network",
+    });
+  const bridge = before?.bridge ?? spec.bridge ?? parseIfName(`pn-${name}`.slice(0, 15));
+  const holder = others.find((each) => each.bridge === bridge);
+  if (holder !== undefined)
+    throw new PodnetError("NAME_IN_USE", `Bridge "${bridge}" is network "${holder.name}"'s`, {
+      field: "bridge",
+      hint: "Name another bridge",
+      details: { holder: holder.name },
+    });
+  return {
+    name,
+    bridge,
+    subnets: spec.subnets.map((subnet, i) => planSubnet(subnet, `subnets[${i}]`)),
+    mtu,
+    dns,
+    dnsSearch,
+    masquerade,
+    isolated,
+    vlanFiltering,
+    mayOverlap: force || before?.mayOverlap === true,
+  };
+}
+
+function planSubnet(asked: NetworkSpec["subnets"][number], field: string): SubnetDefinition {
+  const { cidr, gateway } = inField(`${field}.cidr`, () => parseSubnet(asked.cidr));
+  const divide = (key: "ranges" | "reserved") =>
+    inField(`${field}.${key}`, () => divideRanges(asked[key], [cidr]).get(cidr) ?? []);
+  return { cidr, gateway, ranges: divide("ranges"), reserved: divide("reserved") };
+}
+
+/** What is thrown says which field it is about. */
+function inField<T>(field: string, body: () => T): T {
+  try {
+    return body();
+  } catch (thrown) {
+    if (!(thrown instanceof PodnetError)) throw thrown;
+    const { code, message, hint, details } = thrown;
+    throw new PodnetError(code, message, {
+      field,
+      details,
+      cause: thrown,
+      ...(hint === undefined ? {} : { hint }),
+    });
+  }
+}
+
+/** Other networks of podnet whose addresses these are too. Pure. */
+export const overlapsOfNetworks = (
+  subnets: readonly Cidr[],
+  others: readonly NetworkDefinition[],
+): Overlap[] =>
+  others.flatMap((other) =>
+    other.subnets.flatMap(({ cidr }) =>
+      subnets
+        .filter((subnet) => overlaps(subnet, cidr))
+        .map((subnet) => ({ subnet, with: `network "${other.name}" (${cidr})` })),
+    ),
+  );
+
+/** Throws `NETWORK_OVERLAP` naming the first of them. */
+export function refuseOverlaps(subnets: readonly Cidr[], found: readonly Overlap[]): void {
+  const [first] = found;
+  if (first === undefined) return;
+  const more = found.length > 1 ? ` and ${found.length - 1} more` : "";
+  throw new PodnetError(
+    "NETWORK_OVERLAP",
+    `Subnet ${first.subnet} overlaps with ${first.with}${more}`,
+    {
+      field: `subnets[${subnets.indexOf(first.subnet)}].cidr`,
+      hint: "Choose addresses that the host does not use yet, or ask with force: what lies behind them may not be reached any more",
+      details: { subnet: first.subnet, overlaps: first.with },
+    },
+  );
+}

@@ -1,0 +1,65 @@
+import { contains } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { Database } from "../store/database.ts";
+import { listLeases } from "../store/leases.ts";
+import { podsOnNetwork } from "../store/networks.ts";
+import { listPods } from "../store/pods.ts";
+import type { NetworkDefinition, SubnetDefinition } from "./definition.ts";
+
+/**
+ * Refuses what pods stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
+ * large as that of any interface. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ */
+export function refuseUpdate(
+  db: Database,
+  before: NetworkDefinition,
+  after: NetworkDefinition,
+): void {
+  const gone = goneSubnets(before, after).find(
+    (subnet) => heldIn(db, before, subnet) !== undefined,
+  );
+  if (gone !== undefined) throw inUse(db, before, gone);
+  if (after.mtu < before.mtu) refuseSmaller(db, after);
+}
+
+/** Subnets that one definition has and another has not, or with another gateway. */
+export const goneSubnets = (
+  before: NetworkDefinition,
+  after: NetworkDefinition,
+): SubnetDefinition[] =>
+  before.subnets.filter(({ gateway }) => after.subnets.every((each) => each.gateway !== gateway));
+
+/** An address of a subnet that somebody holds. */
+export function heldIn(
+  db: Database,
+  { name }: NetworkDefinition,
+  { cidr }: SubnetDefinition,
+): string | undefined {
+  return listLeases(db, name).find(
+    ({ address, freedMs }) => freedMs === undefined && contains(cidr, address),
+  )?.address;
+}
+
+function inUse(db: Database, { name }: NetworkDefinition, { cidr }: SubnetDefinition): PodnetError {
+  const pods = podsOnNetwork(db, name).slice(0, 8).join(", ");
+  return new PodnetError("NETWORK_IN_USE", `Addresses of ${cidr} are held on network "${name}"`, {
+    field: "subnets",
+    hint: `Delete the pods on it first (${pods}), or leave this subnet as it is`,
+    details: { network: name, subnet: cidr, pods },
+  });
+}
+
+function refuseSmaller(db: Database, { name, mtu }: NetworkDefinition): void {
+  for (const { plan } of listPods(db))
+    for (const each of plan.interfaces)
+      if (each.network === name && each.mtu > mtu)
+        throw new PodnetError(
+          "MTU_OUT_OF_RANGE",
+          `Pod "${plan.name}" has interface "${each.guestName}" with an MTU of ${each.mtu} on network "${name}"`,
+          {
+            field: "mtu",
+            hint: `Give the network ${each.mtu} or more, or that interface a smaller one first`,
+            details: { network: name, pod: plan.name, mtu: each.mtu },
+          },
+        );
+}

@@ -1,0 +1,129 @@
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { Log } from "../../linux/log.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Config } from "../config/config.ts";
+import type { Database } from "../store/database.ts";
+import { deleteRestingOutside } from "../store/leases.ts";
+import * as rows from "../store/networks.ts";
+import type { NetworkDefinition } from "./definition.ts";
+import { networkFragment } from "./network-fragment.ts";
+import { goneSubnets, heldIn } from "./refuse-update.ts";
+
+/** Longest the host may take for a network, milliseconds. */
+const hostMs = 60_000;
+
+export interface SettleParts {
+  readonly db: Database;
+  readonly config: Config;
+  readonly host: HostNetwork;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * Makes host and rows of networks agree after a start, and answers the networks there are. The configured one becomes
+ * what the configuration says, or podnetd does not start. Of the others, what was being made or taken away is gone, what
+ * was being changed is what it was; one that the host refuses stays, is told of, and is tried again by drift repair.
+ */
+export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinition[]> {
+  const { db, config } = parts;
+  const stored = rows.listNetworks(db);
+  refuseClash(config.network, stored);
+  for (const { definition, configured } of stored)
+    if (configured) await retireConfigured(definition, parts);
+  await ensureConfigured(parts);
+  for (const row of stored) if (!row.configured) await settleOne(row, parts);
+  return rows
+    .listNetworks(db)
+    .flatMap(({ definition, state }) => (state === "ready" ? [definition] : []));
+}
+
+/** Throws `CONFIG_INVALID` when the configured name or bridge is that of a network made by API. */
+function refuseClash(network: NetworkDefinition, stored: readonly rows.NetworkRow[]): void {
+  for (const { definition, configured } of stored) {
+    if (configured) continue;
+    const key =
+      definition.name === network.name
+        ? "name"
+        : definition.bridge === network.bridge
+          ? "bridge"
+          : undefined;
+    if (key !== undefined)
+      throw new PodnetError(
+        "CONFIG_INVALID",
+        `Setting "network.${key}" is that of network "${definition.name}", which was made by API`,
+        {
+          field: `network.${key}`,
+          hint: `Choose another, or put back what it was and delete that network: podnet network delete ${definition.name}`,
+        },
+      );
+  }
+}
+
+/** What an earlier configuration made and this one does not name goes, host before row; not from under pods. */
+async function retireConfigured(
+  old: NetworkDefinition,
+  { db, config: { network }, host }: SettleParts,
+): Promise<void> {
+  const stays = old.name === network.name && old.bridge === network.bridge;
+  const gone = stays ? goneSubnets(old, network) : old.subnets;
+  const inUse = stays
+    ? gone.some((subnet) => heldIn(db, old, subnet) !== undefined)
+    : rows.podsOnNetwork(db, old.name).length > 0;
+  if (inUse) {
+    const was = old.subnets.map(({ gateway }) => gateway).join(", ");
+    throw new PodnetError(
+      "CONFIG_INVALID",
+      `Pods hold addresses of network "${old.name}" on ${old.bridge} (${was})`,
+      {
+        field: "network",
+        hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${was}"`,
+      },
+    );
+  }
+  if (stays) return;
+  await host.remove({ kind: "network", key: old.name }, AbortSignal.timeout(hostMs));
+  rows.deleteNetwork(db, old.name);
+}
+
+async function ensureConfigured({ db, config, host, clock }: SettleParts): Promise<void> {
+  const { network } = config;
+  const before = rows.getNetwork(db, network.name)?.definition;
+  const retired = before === undefined ? [] : goneSubnets(before, network);
+  await host.ensure(
+    {
+      ...networkFragment(network, config),
+      ...(retired.length === 0 ? {} : { retired: retired.map(({ gateway }) => gateway) }),
+    },
+    AbortSignal.timeout(hostMs),
+  );
+  db.transaction(() => {
+    deleteRestingOutside(
+      db,
+      network.name,
+      network.subnets.map(({ cidr }) => cidr),
+    );
+    rows.putNetwork(db, network, { state: "ready", configured: true, createdMs: clock.now() });
+  });
+}
+
+async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void> {
+  const { db, config, host, log } = parts;
+  const { name } = row.definition;
+  const limit = AbortSignal.timeout(hostMs);
+  try {
+    if (row.state === "creating" || row.state === "deleting") {
+      await host.remove({ kind: "network", key: name }, limit);
+      rows.deleteNetwork(db, name);
+      return;
+    }
+    const definition = row.before ?? row.definition;
+    const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
+    if (row.before !== undefined) rows.revertNetwork(db, name);
+    const fragment = networkFragment(definition, config);
+    await host.ensure({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
+  } catch (err) {
+    log.error({ network: name, err }, "The network cannot be put right yet");
+  }
+}

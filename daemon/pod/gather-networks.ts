@@ -1,0 +1,83 @@
+import { bareIp, type PodSpec } from "../../api/pod-spec.ts";
+import { contains } from "../../core/address.ts";
+import type { PodId } from "../../core/names.ts";
+import { readHostDns } from "../host-dns.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
+import type { Database } from "../store/database.ts";
+import { countInterfaces } from "../store/interfaces.ts";
+import { getPod } from "../store/pods.ts";
+import type { Addresses } from "./addresses.ts";
+import type { AddressStatus, NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
+
+/** The networks there are. */
+export interface KnownNetworks {
+  /** By name. */
+  list(): readonly NetworkDefinition[];
+  /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
+  refuseChanging(names: readonly string[]): void;
+}
+
+export interface NetworksWorld {
+  readonly db: Database;
+  readonly addresses: Addresses;
+  readonly networks: KnownNetworks;
+}
+
+/** The networks as the planner may know them: of those the spec does not name, no addresses. */
+export function networkSnapshots(spec: PodSpec, world: NetworksWorld): NetworkSnapshot[] {
+  world.networks.refuseChanging(networksOf(spec));
+  return world.networks.list().map((network) => networkSnapshot(network, spec, world));
+}
+
+/** Names of the networks a spec's interfaces are on, in their order. */
+const networksOf = ({ interfaces }: PodSpec): string[] =>
+  interfaces.flatMap((each) => (each.kind === undefined ? [each.network] : []));
+
+function networkSnapshot(
+  { name, bridge, mtu, isolated, vlanFiltering, subnets }: NetworkDefinition,
+  spec: PodSpec,
+  world: NetworksWorld,
+): NetworkSnapshot {
+  const wanted = spec.interfaces.filter((each) => each.kind === undefined && each.network === name);
+  const asked = wanted.flatMap(({ addresses = [] }) => addresses.map(bareIp));
+  const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => ({
+    cidr,
+    gateway,
+    // So many more, for an automatic one may have to pass by those that others ask for.
+    nextFree: world.addresses.nextFree(name, cidr, wanted.length + asked.length),
+    asked: Object.fromEntries(
+      asked
+        .filter((ip) => contains(cidr, ip))
+        .map((ip) => [ip, named(world.addresses.status(name, ip), world.db)]),
+    ),
+  });
+  return {
+    name,
+    bridge,
+    subnets: subnets.map(subnetSnapshot),
+    mtu,
+    isolated,
+    vlanFiltering,
+    ports: countInterfaces(world.db, name),
+  };
+}
+
+/** A holder as people know it: pods by their name. */
+function named(status: AddressStatus, db: Database): AddressStatus {
+  if (status.kind !== "held") return status;
+  const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
+  const pod = podId === undefined ? undefined : getPod(db, podId as PodId);
+  return pod === undefined ? status : { kind: "held", by: `pod "${pod.name}"` };
+}
+
+/** What a guest asks that names no servers: those of its networks, in the order of its interfaces; else the host's. */
+export function dnsSnapshot(spec: PodSpec, networks: KnownNetworks): Snapshot["dns"] {
+  const all = networks.list();
+  const its = networksOf(spec).flatMap((name) => all.find((each) => each.name === name) ?? []);
+  const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];
+  const servers = unique(its.flatMap(({ dns }) => dns));
+  const search = unique(its.flatMap(({ dnsSearch }) => dnsSearch));
+  if (servers.length > 0) return { servers, search, options: [] };
+  const host = readHostDns();
+  return { ...host, search: search.length > 0 ? search : host.search };
+}

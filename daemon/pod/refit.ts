@@ -1,0 +1,97 @@
+import type { PodSpec } from "../../api/pod-spec.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
+import type { PodFragment, PortDesired } from "../../network/desired.ts";
+import type { NetworkDefinition } from "../networks/definition.ts";
+import type { PodRow } from "../store/pods.ts";
+import type { Ending } from "./end-pod.ts";
+import type { KnownNetworks } from "./gather-networks.ts";
+import { type LivePod, livePod } from "./live-pod.ts";
+import { type PodPlan, withNic } from "./pod-plan.ts";
+import { portOfPod } from "./running-ports.ts";
+
+/** A pod's plan with its ports as their networks are now; undefined when they are so. Pure. */
+export function refitted(
+  plan: PodPlan,
+  spec: PodSpec,
+  networks: readonly NetworkDefinition[],
+): PodPlan | undefined {
+  const ports = plan.ports.ports.map((port) => refitPort(port, plan, spec, networks));
+  const changed = ports.some((port, i) => port !== plan.ports.ports[i]);
+  return changed ? { ...plan, ports: { ...plan.ports, ports } } : undefined;
+}
+
+function refitPort(
+  port: PortDesired,
+  { interfaces }: PodPlan,
+  spec: PodSpec,
+  networks: readonly NetworkDefinition[],
+): PortDesired {
+  const of = withNic(interfaces).find(({ nic }) => nic.tap === port.tap);
+  const network = networks.find(({ name }) => name === of?.network);
+  if (of === undefined || network === undefined) return port;
+  const at = interfaces.findIndex(({ position }) => position === of.position);
+  // What the interface itself asked for stays.
+  const isolated = spec.interfaces[at]?.port?.isolated ?? network.isolated;
+  const { mtu } = network;
+  return port.isolated === isolated && port.mtu === mtu ? port : { ...port, isolated, mtu };
+}
+
+/** The ports of one plan that are others in another. */
+const changedPorts = (before: PodPlan, after: PodPlan): PortDesired[] =>
+  after.ports.ports.filter((port, i) => port !== before.ports.ports[i]);
+
+/** What it takes to bring ports up to date. */
+export interface Refitting extends Pick<Ending, "host" | "records" | "log" | "locks" | "held"> {
+  readonly networks: KnownNetworks;
+}
+
+/** Brings the ports of a network's pods up to what it is now: in their rows, and on the host where they run. */
+export async function refitPods(name: NetworkName, refitting: Refitting): Promise<void> {
+  const ids = refitting.records
+    .list()
+    .filter(({ plan }) => plan.interfaces.some((each) => each.network === name))
+    .map(({ id }) => id);
+  await Promise.all(ids.map((id) => refitting.locks.run(id, () => refitPod(id, refitting))));
+}
+
+async function refitPod(id: PodId, refitting: Refitting): Promise<void> {
+  const { records, held, host, log } = refitting;
+  const row = records.get(id);
+  const live = held(id);
+  const changed = row === undefined ? [] : refitRow(row, live ?? livePod(row.plan), refitting);
+  if (live === undefined) return;
+  for (const { tap } of changed) {
+    const port = portOfPod(live, tap);
+    if (port === undefined) continue;
+    // One that fails is drift, and healed as such.
+    await host.network.ensure(port, AbortSignal.timeout(60_000)).catch((err: unknown) => {
+      log.error({ pod_id: id, err }, "A port cannot follow its network yet");
+    });
+  }
+}
+
+/** Writes a pod's ports as their networks are, and answers those that were others. */
+export function refitRow(
+  row: PodRow,
+  live: LivePod,
+  { records, networks }: Pick<Refitting, "records" | "networks">,
+): PortDesired[] {
+  // What is under way with it is settled first, by a start.
+  if (row.before !== undefined) return [];
+  const plan = refitted(row.plan, row.spec, networks.list());
+  if (plan === undefined) return [];
+  records.replan(live, { plan, spec: row.spec, text: "its network was changed" });
+  return changedPorts(row.plan, plan);
+}
+
+/** What `refitPods` would make of ports for a network as it is to be. Takes nothing. */
+export function refitPlan(
+  network: NetworkDefinition,
+  { records }: Pick<Refitting, "records">,
+): PodFragment[] {
+  return records.list().flatMap(({ plan, spec }) => {
+    const next = refitted(plan, spec, [network]);
+    if (next === undefined) return [];
+    return { ...next.ports, ports: changedPorts(plan, next) };
+  });
+}
