@@ -1,0 +1,83 @@
+import test from "ava";
+import { driversUnderTest } from "../lab/firewall-drivers.ts";
+import {
+  blueNetwork,
+  bridgeNf,
+  dualNetwork,
+  dualPod,
+  FirewallSite,
+  hostAddresses,
+  outsideAddress,
+  podAddress,
+  published,
+} from "../lab/firewall-site.ts";
+
+const { signal } = new AbortController();
+
+for (const { name, options } of driversUnderTest)
+  for (const nf of ["0", "1"] as const)
+    test.serial(
+      `${name}, bridge-nf ${nf}: what is published is reached from everywhere, and nothing else of the pod`,
+      async (t) => {
+        await using site = await FirewallSite.open(options);
+        bridgeNf(nf);
+        await site.ensure(dualNetwork(), blueNetwork());
+        for (const n of [2, 3]) await site.pod(n);
+        await site.bluePod();
+        const ports = ([4, 6] as const).flatMap((family) => [
+          published(2, family, { hostPort: 8080, podPort: 80 }),
+          published(2, family, { hostPort: 8080, podPort: 80, protocol: "udp" }),
+          published(2, family, { hostPort: 9000, podPort: 9000, count: 3 }),
+          published(2, family, { hostPort: 9100, podPort: 7000, count: 3, protocol: "udp" }),
+        ]);
+        await site.ensure(dualPod(2, ports), dualPod(3));
+        await site.serve("pod2", "tcp", 80, 81, 9000, 9001, 9002);
+        await site.serve("pod2", "udp", 80, 81, 7000, 7001, 7002);
+        await site.serve("host", "tcp", 2222);
+        for (const family of [4, 6] as const) {
+          const { outer, gateway } = hostAddresses[family];
+          const outside = outsideAddress[family];
+          const pod = podAddress(2, family);
+          for (const protocol of ["tcp", "udp"] as const) {
+            const ask = (from: string, to: string, port = 8080): Promise<string> =>
+              site.ask(from, protocol, to, port);
+            t.is(
+              await ask("outside", outer),
+              `${outside} 80`,
+              "from outside, its address preserved",
+            );
+            t.is(await ask("host", outer), `${outer} 80`, "the host by its outer address");
+            t.is(await ask("host", gateway), `${gateway} 80`, "the host by its inner address");
+            t.is(await ask("pod3", outer), `${gateway} 80`, "a neighbour");
+            t.is(
+              await ask("pod3", gateway),
+              `${gateway} 80`,
+              "a neighbour by the gateway's address",
+            );
+            t.is(await ask("pod2", outer), `${gateway} 80`, "the pod itself");
+            t.is(await ask("blue", outer), `${gateway} 80`, "another network");
+            t.is(
+              await ask("pod3", pod, 81),
+              `${podAddress(3, family)} 81`,
+              "control: 81 is served",
+            );
+            t.is(await ask("outside", outer, 81), "refused", "another port of the host");
+            t.is(await ask("outside", pod, 81), "silence", "another port of the pod");
+            t.is(await ask("outside", pod, 80), "silence", "by a route to the pod");
+            t.is(
+              await ask("blue", pod, 80),
+              "silence",
+              "from another network by a route to the pod",
+            );
+          }
+          t.is(await site.ask("outside", "tcp", outer, 2222), `${outside} 2222`, "the host's own");
+          for (const i of [0, 1, 2]) {
+            t.is(await site.ask("outside", "tcp", outer, 9000 + i), `${outside} ${9000 + i}`);
+            t.is(await site.ask("outside", "udp", outer, 9100 + i), `${outside} ${7000 + i}`);
+          }
+          t.is(await site.ask("outside", "tcp", outer, 9003), "refused", "beyond the range");
+        }
+        t.deepEqual(await site.host.diff(dualPod(2, ports), signal), [], "a second look");
+        t.deepEqual(await site.host.diff(dualNetwork(), signal), []);
+      },
+    );
