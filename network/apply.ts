@@ -8,6 +8,7 @@ import { setForwarding } from "./forward.ts";
 import { commitTable } from "./iptables/firewall.ts";
 import type { HostKernel, HostNetlink } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
+import type { RuleTable } from "./nftables/rule-table.ts";
 import { observePorts, requireLink, writeOptional } from "./observe.ts";
 import { parseOwner } from "./ownership.ts";
 import { bridgeFull } from "./port-limit.ts";
@@ -15,6 +16,7 @@ import { bridgeFull } from "./port-limit.ts";
 /** What appliers work with. */
 export interface Kernel extends HostKernel {
   readonly memory: Memory;
+  readonly ruleTable: RuleTable;
 }
 
 type Applier<Kind extends ChangeKind> = (
@@ -164,6 +166,8 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     for (const line of change.lines)
       if (line.startsWith("-X ")) chains.forget(variant, table, line.slice(3));
   },
+
+  nftables: (change, { ruleTable }) => ruleTable.commit(change),
 };
 
 /**

@@ -4,6 +4,7 @@ import type { IfName } from "../core/names.ts";
 import { mark } from "./desired.ts";
 import type { TableEdit } from "./iptables/diff.ts";
 import type { Variant } from "./iptables/variant.ts";
+import { commands, type TableEdit as NftablesEdit } from "./nftables/edit.ts";
 
 /** What of a link is set; absent members stay as they are. */
 export interface LinkSettings {
@@ -67,7 +68,8 @@ export type Change =
       readonly variant: Variant;
       /** Our chain's name, for what is to be remembered. */
       readonly chain: string;
-    } & TableEdit);
+    } & TableEdit)
+  | ({ readonly kind: "nftables" } & NftablesEdit);
 
 export type ChangeKind = Change["kind"];
 export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
@@ -106,6 +108,8 @@ export function changeText(change: Change): string[] {
       return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
     case "iptables":
       return change.lines.map((line) => `${commitName(change)} ${line}`);
+    case "nftables":
+      return commands(change).map((command) => `nftables ${command}`);
     default:
       return assertNever(change);
   }

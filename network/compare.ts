@@ -19,6 +19,8 @@ import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
 /** Where to look, and by what configuration. */
 export interface View extends Kernel {
   readonly firewall: FirewallDriver;
+  /** Takes away the rules that the other driver made when it was configured. */
+  readonly formerRules: Comparison;
   readonly hostSeed: string;
 }
 
@@ -115,7 +117,8 @@ export function compareKnown(view: View, known: Known): Comparison[] {
   const links: Comparison = async () =>
     sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
   const doomed = (owner: Owner): boolean => isOrphan(owner, known);
-  return [links, (signal) => view.firewall.compareRemoval(doomed, signal)];
+  // The other driver's last: what has a row has rules of this one by now.
+  return [links, (signal) => view.firewall.compareRemoval(doomed, signal), view.formerRules];
 }
 
 /** All that is ours, and what we changed of others'. */

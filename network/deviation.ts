@@ -1,6 +1,8 @@
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
 import { type Change, commitName, type LinkSettings, settingsText } from "./change.ts";
+import { table } from "./nftables/base.ts";
+import { elementText } from "./nftables/edit.ts";
 import type { ObservedAddress, ObservedLink } from "./observed.ts";
 
 /** One thing that is not as planned, for people. */
@@ -70,6 +72,30 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
     case "iptables": {
       const subject = commitName(change);
       return change.lines.map((line) => ruleDeviation(subject, line));
+    }
+    case "nftables": {
+      const { base, add, remove } = change;
+      const subject = `nftables ${table}`;
+      const rules = {
+        subject,
+        found: "not as planned",
+        wanted: "sets, chains and rules of podnet",
+      };
+      return [
+        ...(base === "keep"
+          ? []
+          : [base === "delete" ? { subject, found: "there", wanted: absent } : rules]),
+        ...remove.map((each) => ({
+          subject: `${subject} ${each.set}`,
+          found: elementText(each),
+          wanted: absent,
+        })),
+        ...add.map((each) => ({
+          subject: `${subject} ${each.set}`,
+          found: absent,
+          wanted: elementText(each),
+        })),
+      ];
     }
     case "forget-neighbour":
       // Goes along with a port; by itself nothing is amiss.

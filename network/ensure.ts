@@ -18,7 +18,7 @@ import {
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey, NetworkFragment } from "./desired.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
-import { IptablesDriver } from "./iptables/driver.ts";
+import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
@@ -31,6 +31,8 @@ import type { Known } from "./sweep.ts";
 export interface HostNetworkOptions {
   /** `iptables_variant`; `off` (`disable_iptables`) runs no firewall command at all. */
   readonly iptables: "auto" | Variant | "off";
+  /** What writes the rules, when anything does; `iptables` unless given. */
+  readonly firewall?: FirewallName;
   /** `iptables_chain`, already parsed with `parseChainName`. */
   readonly chain: string;
   /** What an earlier run gave to `remember`. Void if it is of another boot. */
@@ -108,8 +110,9 @@ class OpenHostNetwork implements HostNetwork {
   constructor(options: HostNetworkOptions) {
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
-    const firewall = new IptablesDriver({ ...kernel, configured: iptables, chain, memory });
-    this.#view = { ...kernel, firewall, hostSeed, memory };
+    const { firewall = "iptables" } = options;
+    const opened = openFirewall({ kernel, memory, firewall, iptables, chain });
+    this.#view = { ...kernel, ...opened, hostSeed, memory };
   }
 
   get remembered(): Remembered {
@@ -195,6 +198,7 @@ class OpenHostNetwork implements HostNetwork {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#queue.idle();
     this.#view.netlink.close();
+    this.#view.ruleTable.close();
   }
 
   /** Takes away part by part; what cannot be seen or removed does not save the rest. */

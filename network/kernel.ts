@@ -1,8 +1,11 @@
 import { readlinkSync } from "node:fs";
+import { openNftables } from "../linux/libnftables.ts";
+import { nftablesGeneration } from "../linux/nftables-generation.ts";
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
 import { installedPrograms, type IptablesPrograms } from "./iptables/programs.ts";
+import type { NftablesSource } from "./nftables/rule-table.ts";
 
 /** What of rtnetlink the host's network needs. */
 export type HostNetlink = Pick<
@@ -36,6 +39,7 @@ export interface HostKernel {
   readonly netlink: HostNetlink;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
+  readonly nftables: NftablesSource;
   readonly sysctl: HostSysctl;
   /** Identifies this boot of this network namespace: what is remembered under another is void. */
   readonly identity: string;
@@ -46,6 +50,7 @@ export const openHostKernel = (): HostKernel => ({
   netlink: Rtnetlink.open(),
   iptables: installedPrograms(4),
   ip6tables: installedPrograms(6),
+  nftables: { open: openNftables, generation: nftablesGeneration },
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),
 });

@@ -22,6 +22,8 @@ export interface Remembered {
   readonly chains: readonly string[];
   /** The same of ip6tables; absent while it was never used. */
   readonly chains6?: readonly string[];
+  /** The table of nftables is ours, even when it is empty. */
+  readonly table?: true;
   /** Bridges of others that were down until we adopted them. */
   readonly raised: readonly IfName[];
   /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
@@ -83,6 +85,19 @@ export class Memory {
   rememberPinned(bridge: number): void {
     if (!this.hasPinned(bridge))
       this.#set({ ...this.#value, pinned: [...(this.#value.pinned ?? []), bridge] });
+  }
+
+  get madeTable(): boolean {
+    return this.#value.table === true;
+  }
+
+  rememberTable(): void {
+    this.#set({ ...this.#value, table: true });
+  }
+
+  forgetTable(): void {
+    const { table: _table, ...rest } = this.#value;
+    this.#set(rest);
   }
 
   /** What is remembered of chains of one family. */

@@ -28,4 +28,4 @@ export interface FirewallDriver {
 }
 
 /** What rules would be written with now. */
-export type FirewallFacts = Variant | "off" | "ambiguous";
+export type FirewallFacts = Variant | "off" | "ambiguous" | "nftables";

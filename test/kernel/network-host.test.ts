@@ -16,6 +16,7 @@ import {
   openHostNetwork,
 } from "../../network/ensure.ts";
 import { openHostKernel } from "../../network/kernel.ts";
+import { RuleTable } from "../../network/nftables/rule-table.ts";
 import { Memory, type Remembered } from "../../network/memory.ts";
 import { podMark } from "../../network/ownership.ts";
 import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
@@ -663,13 +664,10 @@ test.serial("A tap that goes while links are ended holds up none of the others",
   }
   using netlink = new Late();
   const sysctl = { read: readSysctl, write: writeSysctl };
-  const kernel = {
-    ...openHostKernel(),
-    netlink,
-    sysctl,
-    identity: "here",
-    memory: new Memory("here"),
-  };
+  const memory = new Memory("here");
+  const real = openHostKernel();
+  const ruleTable = new RuleTable(real.nftables, memory);
+  const kernel = { ...real, netlink, sysctl, identity: "here", memory, ruleTable };
   await applyChange({ kind: "delete-links", links: names }, kernel, signal);
   const gone = { kind: "detach-port", link: names[0] as IfName } as const;
   await applyChange(gone, kernel, signal);

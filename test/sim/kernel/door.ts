@@ -29,9 +29,20 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
   netlink: netlinkDoor(fake, keeper),
   iptables: iptablesDoor(fake, 4, keeper),
   ip6tables: iptablesDoor(fake, 6, keeper),
+  nftables: noNftables,
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });
+
+/** A host without libnftables. */
+const noNftables: HostKernel["nftables"] = {
+  open() {
+    throw new PodnetError("FIREWALL_FAILED", "libnftables.so.1 cannot be loaded", {
+      details: { errno: "ENOENT" },
+    });
+  },
+  generation: () => undefined,
+};
 
 /** What `delete…` of the real one takes for absence. */
 export const absent: readonly string[] = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];

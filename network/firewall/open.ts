@@ -1,0 +1,70 @@
+import { isPodnetError } from "../../core/errors.ts";
+import type { Change } from "../change.ts";
+import { IptablesDriver } from "../iptables/driver.ts";
+import type { Variant } from "../iptables/variant.ts";
+import type { HostKernel } from "../kernel.ts";
+import type { Memory } from "../memory.ts";
+import { NftablesDriver } from "../nftables/driver.ts";
+import { RuleTable } from "../nftables/rule-table.ts";
+import type { FirewallDriver } from "./driver.ts";
+
+/** What the host's rules can be written with. */
+export type FirewallName = "iptables" | "nftables";
+
+export interface FirewallOptions {
+  readonly kernel: HostKernel;
+  readonly memory: Memory;
+  readonly firewall: FirewallName;
+  readonly iptables: "auto" | Variant | "off";
+  readonly chain: string;
+}
+
+export interface Firewall {
+  readonly firewall: FirewallDriver;
+  /** Looks for what the other driver left when it was configured, and takes all of it away. */
+  readonly formerRules: (signal: AbortSignal) => Promise<Change[]>;
+  readonly ruleTable: RuleTable;
+}
+
+/** Opens the configured driver, and what clears up behind the other one. Changes nothing by itself. */
+export function openFirewall(options: FirewallOptions): Firewall {
+  const { kernel, memory, firewall, iptables, chain } = options;
+  const source = kernel.nftables;
+  const ruleTable = new RuleTable(source, memory);
+  const nftables = (configured: boolean): FirewallDriver =>
+    new NftablesDriver({ table: ruleTable, source, memory, configured });
+  const off = iptables === "off";
+  if (firewall === "nftables" && !off) {
+    return {
+      firewall: nftables(true),
+      formerRules: (signal) => formerChains(options, signal),
+      ruleTable,
+    };
+  }
+  const former = nftables(false);
+  return {
+    firewall: new IptablesDriver({ ...kernel, configured: iptables, chain, memory }),
+    // Switched off, podnet looks for nothing but what it remembers.
+    formerRules: async (signal) =>
+      off && !memory.madeTable ? [] : former.compareRemoval(everybody, signal),
+    ruleTable,
+  };
+}
+
+const everybody = (): boolean => true;
+
+/** Whose memory tells of no chains, because it was lost, looks in iptables-nft alone, if that is installed. */
+async function formerChains(
+  { kernel, memory, iptables, chain }: FirewallOptions,
+  signal: AbortSignal,
+): Promise<Change[]> {
+  const remembered = memory.chains(4).any || memory.chains(6).any;
+  const configured = remembered ? iptables : "nft";
+  const former = new IptablesDriver({ ...kernel, configured, chain, memory });
+  try {
+    return await former.compareRemoval(everybody, signal);
+  } catch (error) {
+    if (remembered || !isPodnetError(error, "FIREWALL_FAILED")) throw error;
+    return [];
+  }
+}

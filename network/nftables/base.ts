@@ -1,0 +1,131 @@
+import { createHash } from "node:crypto";
+import { mark } from "../desired.ts";
+import { kindOf, type SetName, setNames } from "./element.ts";
+
+/** Family and name of the one table that is ours. */
+export const table = "inet podnet";
+
+export const chainNames = [
+  "forward",
+  "arriving",
+  "prerouting",
+  "output",
+  "published",
+  "postrouting",
+] as const;
+export type ChainName = (typeof chainNames)[number];
+
+/** Where in the kernel a chain begins; none for those that others jump to. */
+export interface Hook {
+  readonly type: "filter" | "nat";
+  readonly hook: string;
+  readonly priority: number;
+}
+
+interface Chain {
+  readonly hook?: Hook;
+  readonly rules: readonly string[];
+}
+
+/**
+ * Rules that are the same on every host and with any number of networks and pods: who and what they are about is in the
+ * sets. In short: what is sent to a bridge of ours passes when it belongs to a conversation, when it was translated to
+ * a port that a pod has published, or when it comes from that bridge; what is sent to the host's own addresses is
+ * translated, loopback aside; what leaves a network is masqueraded, and what returns to the network it came from.
+ * (The sets of a verdict that accepts are ours; tables of others have their own say, before or after.)
+ */
+const chains: Readonly<Record<ChainName, Chain>> = {
+  forward: {
+    hook: { type: "filter", hook: "forward", priority: 0 },
+    rules: ["oifname @bridges jump arriving"],
+  },
+  arriving: {
+    rules: [
+      "ct state established,related accept",
+      "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
+      "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
+      "iifname . oifname @within accept",
+      "drop",
+    ],
+  },
+  prerouting: {
+    hook: { type: "nat", hook: "prerouting", priority: -100 },
+    rules: ["fib daddr type local jump published"],
+  },
+  output: {
+    hook: { type: "nat", hook: "output", priority: -100 },
+    rules: [
+      "ip daddr 127.0.0.0/8 return",
+      "ip6 daddr ::1 return",
+      "fib daddr type local jump published",
+    ],
+  },
+  published: {
+    rules: [
+      "dnat ip to meta l4proto . ip daddr . th dport map @published4",
+      "dnat ip to meta l4proto . th dport map @everywhere4",
+      "dnat ip6 to meta l4proto . ip6 daddr . th dport map @published6",
+      "dnat ip6 to meta l4proto . th dport map @everywhere6",
+    ],
+  },
+  postrouting: {
+    hook: { type: "nat", hook: "postrouting", priority: 100 },
+    rules: [
+      "ct status dnat iifname . oifname . ip daddr @hairpin4 masquerade",
+      "ct status dnat iifname . oifname . ip6 daddr @hairpin6 masquerade",
+      "ip saddr . oifname @inside4 return",
+      "ip6 saddr . oifname @inside6 return",
+      "ip saddr @masqueraded4 masquerade",
+      "ip6 saddr @masqueraded6 masquerade",
+    ],
+  },
+};
+
+export const hookOf = (chain: ChainName): Hook | undefined => chains[chain].hook;
+
+/** The start of every comment of the base, which makes the table ours. */
+export const tableMark = `${mark.alias}table:`;
+
+// The rules of another version of podnet have other comments, and are replaced.
+const version = createHash("sha256")
+  .update(JSON.stringify([chains, setNames]))
+  .digest("hex")
+  .slice(0, 8);
+
+/** The comments of a chain's rules, in order: by them rules are known without reading what libnftables makes of them. */
+export const ruleComments = (chain: ChainName): string[] =>
+  chains[chain].rules.map((_rule, i) => `${tableMark}${version}:${chain}:${i}`);
+
+/**
+ * The commands that make table, sets, chains and rules, whatever of them is there already; elements stay. Pure.
+ * A chain is emptied and filled in one transaction, so that no packet meets an empty one.
+ */
+export function makeBase(): string[] {
+  return [
+    `add table ${table}`,
+    ...setNames.map(declareSet),
+    ...chainNames.map(declareChain),
+    ...chainNames.map((chain) => `flush chain ${table} ${chain}`),
+    ...chainNames.flatMap((chain) =>
+      chains[chain].rules.map(
+        (rule, i) => `add rule ${table} ${chain} ${rule} comment "${ruleComments(chain)[i] ?? ""}"`,
+      ),
+    ),
+  ];
+}
+
+export const deleteBase: readonly string[] = [`delete table ${table}`];
+
+function declareSet(set: SetName): string {
+  const { type, value, interval } = kindOf(set);
+  const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
+  const flags = interval === true ? " flags interval;" : "";
+  return `add ${kind} ${table} ${set} { type ${type}${gives};${flags} comment "${tableMark}${set}"; }`;
+}
+
+function declareChain(chain: ChainName): string {
+  const hook = hookOf(chain);
+  if (hook === undefined) return `add chain ${table} ${chain}`;
+  const { type, priority } = hook;
+  return `add chain ${table} ${chain} { type ${type} hook ${hook.hook} priority ${priority}; policy accept; }`;
+}

@@ -1,0 +1,104 @@
+import { isPodnetError } from "../../core/errors.ts";
+import type { Change } from "../change.ts";
+import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
+import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
+import type { Memory } from "../memory.ts";
+import { networkMark, type Owner, parseOwner, podRuleMark } from "../ownership.ts";
+import { diffElements, tableConflict } from "./diff.ts";
+import { elementText, isEmpty, type TableEdit } from "./edit.ts";
+import { type Element, networkElements, podElements } from "./element.ts";
+import type { NftablesSource, RuleTable } from "./rule-table.ts";
+
+export interface NftablesOptions {
+  readonly table: RuleTable;
+  readonly source: NftablesSource;
+  readonly memory: Memory;
+  /** Whether it is the one configured; else it only takes away what it made when it was. */
+  readonly configured: boolean;
+}
+
+/** A table of our own, changed by libnftables in this process. */
+export class NftablesDriver implements FirewallDriver {
+  readonly #options: NftablesOptions;
+  #asked = 0;
+
+  constructor(options: NftablesOptions) {
+    this.#options = options;
+  }
+
+  async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
+    if (!fragment.firewall) {
+      const own = ({ kind, key }: Owner): boolean => kind === "network" && key === fragment.key;
+      return this.compareRemoval(own, signal);
+    }
+    await this.#options.table.look(signal);
+    return this.#compare(networkMark(fragment.key), networkElements(fragment));
+  }
+
+  async comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]> {
+    const owner = podRuleMark(fragment.key);
+    const wanted = podElements(fragment);
+    await this.#options.table.lookAt(owner, wanted, signal);
+    return this.#compare(owner, wanted);
+  }
+
+  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+    const { table } = this.#options;
+    if (!(await this.#seesTable(signal))) return [];
+    const owners = table.elements.owners().filter((mark) => parseOwner(mark) !== undefined);
+    const goes = owners.filter((mark) => doomed(parseOwner(mark) as Owner));
+    // A table that is nobody's goes as a whole.
+    if (goes.length === owners.length) return changes({ base: "delete", remove: [], add: [] });
+    const remove: Element[] = [];
+    for (const mark of goes) {
+      await table.lookAt(mark, [], signal);
+      remove.push(...table.elements.of(mark));
+    }
+    return changes({ base: "keep", remove, add: [] });
+  }
+
+  fingerprint(): Promise<string> {
+    const generation = this.#options.source.generation();
+    // Where nothing tells, anything may have changed each time.
+    return Promise.resolve(String(generation ?? `unknown ${this.#asked++}`));
+  }
+
+  facts(): Promise<FirewallFacts> {
+    return Promise.resolve("nftables");
+  }
+
+  describe(fragment: Fragment): readonly string[] {
+    const elements = fragment.kind === "pod" ? podElements(fragment) : networkElements(fragment);
+    return elements.map((element) => `nftables ${element.set} ${elementText(element)}`);
+  }
+
+  #compare(owner: string, wanted: readonly Element[]): Change[] {
+    const { elements, base } = this.#options.table;
+    if (base === "foreign") throw tableConflict();
+    // An empty table is made for nobody.
+    if (base !== "keep" && wanted.length === 0) return [];
+    const present = (id: string): Element | undefined => elements.get(id);
+    const edit = diffElements({ wanted, owned: elements.of(owner), present });
+    if (base !== "remake") return changes({ base, ...edit });
+    // What others have in the table goes with it, and comes back with the new one.
+    const gone = new Set(edit.remove);
+    const add = [...elements.all().filter((element) => !gone.has(element)), ...edit.add];
+    return changes({ base, remove: [], add });
+  }
+
+  /** Whether there is a table of ours. Who is not configured does not mind that nftables cannot be used here. */
+  async #seesTable(signal: AbortSignal): Promise<boolean> {
+    const { table, configured, memory } = this.#options;
+    try {
+      await table.lookOnce(signal);
+    } catch (error) {
+      const minds = configured || memory.madeTable;
+      if (minds || !isPodnetError(error, "FIREWALL_FAILED")) throw error;
+      return false;
+    }
+    return table.exists && table.base !== "foreign";
+  }
+}
+
+const changes = (edit: TableEdit): Change[] =>
+  isEmpty(edit) ? [] : [{ kind: "nftables", ...edit }];

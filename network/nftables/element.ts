@@ -1,0 +1,128 @@
+import { type Family, familyOf, type Ip } from "../../core/address.ts";
+import type { NetworkFragment, PodFragment, PublishedDesired } from "../desired.ts";
+import { networkMark, podRuleMark } from "../ownership.ts";
+
+/**
+ * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's is in those that are
+ * hashed, so that neither a packet nor a change takes longer when there are many.
+ */
+export const sets = {
+  /** Bridges of networks: what is sent there is judged. */
+  bridges: { type: "ifname" },
+  /** A bridge and itself, where its pods may talk: their frames pass here with bridge-nf-call-iptables=1. */
+  within: { type: "ifname . ifname" },
+  /** Whose addresses are hidden when they leave the host, and where they stay as they are. */
+  masqueraded4: { type: "ipv4_addr", interval: true },
+  masqueraded6: { type: "ipv6_addr", interval: true },
+  inside4: { type: "ipv4_addr . ifname", interval: true },
+  inside6: { type: "ipv6_addr . ifname", interval: true },
+  /** Published at one address of the host, and at all of them. */
+  published4: {
+    type: "inet_proto . ipv4_addr . inet_service",
+    value: "ipv4_addr . inet_service",
+  },
+  published6: {
+    type: "inet_proto . ipv6_addr . inet_service",
+    value: "ipv6_addr . inet_service",
+  },
+  everywhere4: { type: "inet_proto . inet_service", value: "ipv4_addr . inet_service" },
+  everywhere6: { type: "inet_proto . inet_service", value: "ipv6_addr . inet_service" },
+  /** Ports of pods that are let in, if translated. */
+  opened4: { type: "inet_proto . ipv4_addr . inet_service" },
+  opened6: { type: "inet_proto . ipv6_addr . inet_service" },
+  /** A bridge, itself and a pod: who asks from there is answered by way of the host. */
+  hairpin4: { type: "ifname . ifname . ipv4_addr" },
+  hairpin6: { type: "ifname . ifname . ipv6_addr" },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+export interface SetKind {
+  readonly type: string;
+  /** What a map gives for it. */
+  readonly value?: string;
+  readonly interval?: true;
+}
+
+export type SetName = keyof typeof sets;
+export const setNames = Object.keys(sets) as SetName[];
+export const kindOf = (set: SetName): SetKind => sets[set];
+
+/** One element of a set or map, its words as nft writes them. */
+export interface Element {
+  readonly set: SetName;
+  readonly key: string;
+  readonly value?: string;
+  /** The mark of whom it belongs to; undefined for one that somebody else put there. */
+  readonly owner: string | undefined;
+}
+
+/** Names an element whatever it says. */
+export const elementId = ({ set, key }: Pick<Element, "set" | "key">): string => `${set} ${key}`;
+
+/** A network's elements. Pure. */
+export function networkElements(network: NetworkFragment): Element[] {
+  if (!network.firewall) return [];
+  const owner = networkMark(network.key);
+  const bridge = quoted(network.bridge);
+  return [
+    { set: "bridges", key: bridge, owner },
+    ...(network.isolated === true
+      ? []
+      : [{ set: "within", key: `${bridge} . ${bridge}`, owner } as const]),
+    ...network.masquerade.flatMap((subnet): Element[] => [
+      { set: `masqueraded${familyOf(subnet)}`, key: subnet, owner },
+      { set: `inside${familyOf(subnet)}`, key: `${subnet} . ${bridge}`, owner },
+    ]),
+  ];
+}
+
+/** The elements by which what a pod has published is reached. Pure. */
+export function podElements(pod: PodFragment): Element[] {
+  const owner = podRuleMark(pod.key);
+  const elements = (pod.published ?? []).flatMap((published) =>
+    publishedElements(published, owner),
+  );
+  // What several host ports have in common is said once.
+  return [...new Map(elements.map((element) => [elementId(element), element])).values()];
+}
+
+/** Numbers, for names would be looked up in /etc/protocols. */
+const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
+
+/**
+ * Ranges are one element a port: maps of intervals would have libnftables read the whole map before each change, and
+ * cannot shift a range.
+ */
+function publishedElements(published: PublishedDesired, owner: string): Element[] {
+  const { hostIp, hostPort, podIp, podPort, count } = published;
+  const family = familyOf(podIp);
+  const protocol = protocols[published.protocol];
+  const bridge = quoted(published.bridge);
+  const elements: Element[] = [
+    { set: `hairpin${family}`, key: `${bridge} . ${bridge} . ${podIp}`, owner },
+  ];
+  for (let i = 0; i < count; i++) {
+    const opened = `${podIp} . ${podPort + i}`;
+    elements.push(translation(family, protocol, hostIp, hostPort + i, opened, owner), {
+      set: `opened${family}`,
+      key: `${protocol} . ${opened}`,
+      owner,
+    });
+  }
+  return elements;
+}
+
+function translation(
+  family: Family,
+  protocol: number,
+  hostIp: Ip | undefined,
+  port: number,
+  value: string,
+  owner: string,
+): Element {
+  return hostIp === undefined
+    ? { set: `everywhere${family}`, key: `${protocol} . ${port}`, value, owner }
+    : { set: `published${family}`, key: `${protocol} . ${hostIp} . ${port}`, value, owner };
+}
+
+/** Names of links have no character that would have to be escaped (`parseIfName`). */
+const quoted = (link: string): string => `"${link}"`;

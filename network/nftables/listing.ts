@@ -1,0 +1,147 @@
+import { isIp, parseIp } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { type Element, type SetName, setNames } from "./element.ts";
+
+/** What `list table` shows of our table. */
+export interface Listing {
+  readonly sets: ReadonlyMap<string, ListedSet>;
+  readonly chains: ReadonlyMap<string, ListedChain>;
+}
+
+export interface ListedSet {
+  readonly type: string;
+  readonly value: string | undefined;
+  readonly interval: boolean;
+  readonly comment: string | undefined;
+  readonly elements: readonly Element[];
+}
+
+export interface ListedChain {
+  /** As text: `filter forward 0 accept`; empty for one without a hook. */
+  readonly hook: string;
+  readonly rules: readonly { readonly comment: string | undefined; readonly text: string }[];
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+/**
+ * Reads what libnftables prints in JSON for `list table`. What it does not know it leaves out: another
+ * version may print more. Throws `FIREWALL_FAILED` for what is no such text.
+ */
+export function parseListing(text: string): Listing {
+  const sets = new Map<string, ListedSet>();
+  const chains = new Map<
+    string,
+    { hook: string; rules: { comment: string | undefined; text: string }[] }
+  >();
+  for (const entry of entriesOf(text)) {
+    const { set, map, chain, rule } = entry;
+    const declared = objectOf(set ?? map);
+    if (declared !== undefined) sets.set(textOf(declared["name"]), listedSet(declared));
+    const begun = objectOf(chain);
+    if (begun !== undefined)
+      chains.set(textOf(begun["name"]), { hook: hookText(begun), rules: [] });
+    const ruled = objectOf(rule);
+    if (ruled === undefined) continue;
+    chains.get(textOf(ruled["chain"]))?.rules.push({
+      comment: commentOf(ruled),
+      text: JSON.stringify(ruled["expr"] ?? []),
+    });
+  }
+  return { sets, chains };
+}
+
+/**
+ * Reads the elements that `get element` prints, which is always text: `6 . 80 comment "x" : 10.0.0.2 . 80`, with commas
+ * between them. Pure; what is not understood is left out.
+ */
+export function parseElements(text: string, set: SetName): Element[] {
+  const inside = /elements = \{((?:"[^"]*"|[^"}])*)\}/.exec(text)?.[1]?.trim() ?? "";
+  const each =
+    /((?:"[^"]*"|[^",:]|:(?! ))+?)(?: comment "([^"]*)")?(?: : ((?:"[^"]*"|[^",])+))?(?:,|$)/g;
+  return [...inside.matchAll(each)].flatMap(([, key = "", owner, value]) => {
+    const written = canonical(key);
+    if (written === "") return [];
+    return [
+      { set, key: written, owner, ...(value === undefined ? {} : { value: canonical(value) }) },
+    ];
+  });
+}
+
+const words = (text: string): string[] => text.split(" . ").map((word) => word.trim());
+
+/** An address has many ways to be written; ours has one. */
+const canonical = (text: string): string =>
+  words(text)
+    .map((word) => (isIp(word) ? parseIp(word) : word))
+    .join(" . ");
+
+function listedSet(set: Json): ListedSet {
+  const name = textOf(set["name"]);
+  const flags = Array.isArray(set["flags"]) ? set["flags"] : [];
+  const listed = Array.isArray(set["elem"]) ? set["elem"] : [];
+  const elements = isSetName(name) ? listed.map((each) => listedElement(name, each)) : [];
+  return {
+    type: typeText(set["type"]),
+    value: set["map"] === undefined ? undefined : typeText(set["map"]),
+    interval: flags.includes("interval"),
+    comment: commentOf(set),
+    elements,
+  };
+}
+
+const isSetName = (name: string): name is SetName => (setNames as string[]).includes(name);
+
+/** A set's element, or a map's: a pair of element and value. Those with a comment or a timeout are wrapped. */
+function listedElement(set: SetName, listed: unknown): Element {
+  const [first, second] = Array.isArray(listed) ? listed : [listed, undefined];
+  const wrapped = objectOf(objectOf(first)?.["elem"]);
+  const key = wordsOf(wrapped === undefined ? first : wrapped["val"]);
+  const owner = wrapped === undefined ? undefined : commentOf(wrapped);
+  return { set, key, owner, ...(second === undefined ? {} : { value: wordsOf(second) }) };
+}
+
+/** The words of a value, names of links quoted, for it is those that are neither numbers nor addresses. */
+function wordsOf(value: unknown): string {
+  const parts = objectOf(value);
+  const list = parts?.["concat"];
+  if (Array.isArray(list)) return list.map(wordsOf).join(" . ");
+  const prefix = objectOf(parts?.["prefix"]);
+  if (prefix !== undefined) return `${canonical(textOf(prefix["addr"]))}/${textOf(prefix["len"])}`;
+  const word = textOf(value);
+  if (typeof value === "number" || word === "") return word;
+  return isIp(word) ? parseIp(word) : `"${word}"`;
+}
+
+function hookText(chain: Json): string {
+  const { type, hook, prio, policy } = chain;
+  return hook === undefined ? "" : [type, hook, prio, policy].map(textOf).join(" ");
+}
+
+const typeText = (type: unknown): string =>
+  Array.isArray(type) ? type.map(textOf).join(" . ") : textOf(type);
+
+const textOf = (value: unknown): string =>
+  typeof value === "string" || typeof value === "number" ? String(value) : "";
+
+const commentOf = ({ comment }: Json): string | undefined =>
+  typeof comment === "string" ? comment : undefined;
+
+const objectOf = (value: unknown): Json | undefined =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Json)
+    : undefined;
+
+function entriesOf(text: string): Json[] {
+  let entries: unknown;
+  try {
+    entries = objectOf(JSON.parse(text))?.["nftables"];
+  } catch {
+    // Below.
+  }
+  if (!Array.isArray(entries))
+    throw new PodnetError("FIREWALL_FAILED", "What nftables lists is not understood", {
+      hint: "Install another version of libnftables; 1.0.6 is known to work",
+    });
+  return entries.map(objectOf).filter((entry) => entry !== undefined);
+}

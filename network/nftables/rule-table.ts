@@ -1,0 +1,201 @@
+import { throwIfAborted } from "../../core/aborting.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import type { Nftables } from "../../linux/libnftables.ts";
+import type { Memory } from "../memory.ts";
+import { table } from "./base.ts";
+import { diffBase, isOurs } from "./diff.ts";
+import { commands, type TableEdit } from "./edit.ts";
+import { type Element, elementId, type SetName } from "./element.ts";
+import { type Listing, parseElements, parseListing } from "./listing.ts";
+import { Elements } from "./elements.ts";
+
+/** What of nf_tables our table needs. */
+export interface NftablesSource {
+  /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
+  open(): Nftables;
+  /** How many transactions it has seen; undefined when nothing tells. */
+  generation(): number | undefined;
+}
+
+/** Elements asked for one by one at most: from there on the whole table is listed. */
+const mostAsked = 256;
+/** In one command. libnftables 1.0.6 crashes with more than 200. */
+const mostAtOnce = 64;
+
+/**
+ * Our table as it was last seen, kept up with what we change ourselves. The number nf_tables counts its transactions by
+ * tells whether anybody else has changed anything since: then what is asked about is looked at again, element by
+ * element. The whole table is listed once at first, and for networks when others have changed rules.
+ */
+export class RuleTable {
+  readonly #source: NftablesSource;
+  readonly #memory: Memory;
+  #nftables: Nftables | undefined;
+  /** Counts what others have changed. */
+  #epoch = 0;
+  #generation: number | undefined;
+  /** The epoch the whole table was seen in. */
+  #seen: number | undefined;
+  /** The epochs owners were looked at in. */
+  readonly #lookedAt = new Map<string, number>();
+  #exists = false;
+  #base: TableEdit["base"] | "foreign" = "make";
+  readonly #elements = new Elements();
+  /** Texts of our rules, as libnftables lists them. */
+  readonly #rules = new Map<string, string>();
+
+  constructor(source: NftablesSource, memory: Memory) {
+    this.#source = source;
+    this.#memory = memory;
+  }
+
+  get elements(): Elements {
+    return this.#elements;
+  }
+
+  /** What is to be done to table, sets, chains and rules; `foreign` when there is such a table and it is not ours. */
+  get base(): TableEdit["base"] | "foreign" {
+    return this.#base;
+  }
+
+  /** Whether there is a table, as far as was seen. */
+  get exists(): boolean {
+    return this.#exists;
+  }
+
+  /** Sees the whole table, unless nothing has changed since that was done. Throws `FIREWALL_FAILED`. */
+  async look(signal: AbortSignal): Promise<void> {
+    this.#count();
+    if (this.#seen === this.#epoch) return;
+    throwIfAborted(signal, "A look at nftables");
+    const epoch = this.#epoch;
+    const listing = await this.#list();
+    this.#exists = listing !== undefined;
+    this.#elements.replace([...(listing?.sets.values() ?? [])].flatMap((set) => set.elements));
+    this.#base = this.#judge(listing);
+    if (this.#base === "keep") this.#learn(listing);
+    this.#seen = epoch;
+    this.#lookedAt.clear();
+  }
+
+  /** Sees the whole table unless it was seen before. Throws `FIREWALL_FAILED`. */
+  async lookOnce(signal: AbortSignal): Promise<void> {
+    if (this.#seen === undefined) await this.look(signal);
+  }
+
+  /** Sees what an owner has and what stands in the way of what he is to have. Throws `FIREWALL_FAILED`. */
+  async lookAt(owner: string, wanted: readonly Element[], signal: AbortSignal): Promise<void> {
+    this.#count();
+    if (this.#seen === undefined) return this.look(signal);
+    if (this.#seen === this.#epoch || this.#lookedAt.get(owner) === this.#epoch) return;
+    const asked = new Map(
+      [...wanted, ...this.#elements.of(owner)].map((element) => [elementId(element), element]),
+    );
+    if (asked.size > mostAsked) return this.look(signal);
+    const epoch = this.#epoch;
+    const found = await this.#ask([...asked.values()]);
+    for (const element of asked.values()) this.#elements.delete(element);
+    for (const element of found) this.#elements.set(element);
+    this.#lookedAt.set(owner, epoch);
+  }
+
+  /** Commits an edit that was made with what was seen. After a failure all of it is looked at again. */
+  async commit(edit: TableEdit): Promise<void> {
+    if (edit.base === "make" || edit.base === "remake") this.#memory.rememberTable();
+    this.#count();
+    const before = this.#generation;
+    try {
+      await this.#open().commit(nameOf(edit), commands(edit).join("\n"));
+    } catch (error) {
+      this.#seen = undefined;
+      throw error;
+    }
+    if (edit.base === "delete" || edit.base === "remake") this.#elements.replace([]);
+    else for (const element of edit.remove) this.#elements.delete(element);
+    for (const element of edit.add) this.#elements.set(element);
+    if (edit.base === "delete") this.#memory.forgetTable();
+    this.#exists = edit.base !== "delete";
+    if (edit.base !== "keep") this.#base = edit.base === "delete" ? "make" : "keep";
+    this.#generation = this.#source.generation();
+    // (It counts modulo 2^32.)
+    const alone = before !== undefined && this.#generation === (before + 1) % 2 ** 32;
+    if (!alone) this.#epoch++;
+  }
+
+  close(): void {
+    this.#nftables?.close();
+    this.#nftables = undefined;
+  }
+
+  /** Notices whether somebody else has changed anything. */
+  #count(): void {
+    const generation = this.#source.generation();
+    if (generation === undefined || generation !== this.#generation) this.#epoch++;
+    this.#generation = generation;
+  }
+
+  #open(): Nftables {
+    this.#nftables ??= this.#source.open();
+    return this.#nftables;
+  }
+
+  async #list(): Promise<Listing | undefined> {
+    try {
+      return parseListing(await this.#open().list("list table", `list table ${table}`));
+    } catch (error) {
+      if (isAbsent(error)) return undefined;
+      throw error;
+    }
+  }
+
+  #judge(listing: Listing | undefined): TableEdit["base"] | "foreign" {
+    if (listing !== undefined && !isOurs(listing)) {
+      const empty = listing.sets.size === 0 && listing.chains.size === 0;
+      if (!empty || !this.#memory.madeTable) return "foreign";
+    }
+    return diffBase(listing, this.#rules);
+  }
+
+  /** What rules look like that nobody has changed since they were made. */
+  #learn(listing: Listing | undefined): void {
+    for (const chain of listing?.chains.values() ?? [])
+      for (const { comment, text } of chain.rules)
+        if (comment !== undefined) this.#rules.set(comment, text);
+  }
+
+  async #ask(elements: readonly Element[]): Promise<Element[]> {
+    const bySet = Map.groupBy(elements, ({ set }) => set);
+    const found: Element[] = [];
+    for (const [set, all] of bySet)
+      for (let at = 0; at < all.length; at += mostAtOnce)
+        found.push(...(await this.#askFor(set, all.slice(at, at + mostAtOnce))));
+    return found;
+  }
+
+  /** Asked for several, nft tells of none when one is missing. */
+  async #askFor(set: SetName, some: readonly Element[]): Promise<Element[]> {
+    const keys = some.map(({ key }) => key).join(", ");
+    try {
+      const said = await this.#open().get("get element", `get element ${table} ${set} { ${keys} }`);
+      return parseElements(said, set);
+    } catch (error) {
+      if (!isAbsent(error)) throw error;
+    }
+    if (some.length === 1) return [];
+    const half = some.length >> 1;
+    return [
+      ...(await this.#askFor(set, some.slice(0, half))),
+      ...(await this.#askFor(set, some.slice(half))),
+    ];
+  }
+}
+
+const isAbsent = (error: unknown): boolean =>
+  isPodnetError(error, "FIREWALL_FAILED") &&
+  String(error.details["nft"] ?? "").includes("No such file or directory");
+
+/** What a transaction is called by failpoints. */
+function nameOf({ base, add }: TableEdit): string {
+  if (base !== "keep") return `${base} table`;
+  return add.length > 0 ? "add elements" : "remove elements";
+}
