@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { basename } from "node:path";
 import { type Ip, ipFromBytes } from "../core/address.ts";
 import { userName } from "./accounts.ts";
 
@@ -79,7 +80,9 @@ export function holderOf({ inode, uid }: Pick<BoundSocket, "inode" | "uid">): st
   const wanted = `socket:[${inode}]`;
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     if (!descriptorsOf(pid).some((fd) => linkAt(`/proc/${pid}/fd/${fd}`) === wanted)) continue;
-    return `${read(`/proc/${pid}/comm`).trim() || "a program"} (pid ${pid})`;
+    // Not its `comm`, which programs set: Node's is the name of its main thread.
+    const program = basename(linkAt(`/proc/${pid}/exe`) ?? "a program");
+    return `${program.replace(/ \(deleted\)$/, "")} (pid ${pid})`;
   }
   return `a program of ${userName(uid) ?? `user ${uid}`}`;
 }
