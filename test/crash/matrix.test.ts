@@ -4,7 +4,7 @@ import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { Random } from "../sim/random.ts";
-import { enumerate } from "./enumerate.ts";
+import { type Enumerated, enumerate } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
@@ -55,15 +55,32 @@ const operations = [
   { operation: "down", what: "going down", parts: 1, few },
 ] as const;
 
-function chosen(all: readonly Case[], few?: Readonly<Record<Action, number>>): readonly Case[] {
+function chosen(
+  all: readonly Case[],
+  twins: Enumerated["twins"],
+  few?: Readonly<Record<Action, number>>,
+): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
   const counts = few ?? beside;
+  const kills = of("kill");
   return [
-    ...(few === undefined ? of("kill") : sample(of("kill"), few.kill, random)),
+    ...(few === undefined ? oneOfTwins(kills, twins) : sample(kills, few.kill, random)),
     ...sample(of("error"), counts.error, random),
     ...sample(of("hang"), counts.hang, random),
   ];
+}
+
+/** Of points at which a kill leaves the same, one. */
+function oneOfTwins(kills: readonly Case[], twins: Enumerated["twins"]): readonly Case[] {
+  const alike = new Map<Point, Case[]>();
+  let group: Case[] = [];
+  for (const kill of kills) {
+    if (!twins.has(kill.point)) group = [];
+    group.push(kill);
+    alike.set(group[0]?.point ?? kill.point, group);
+  }
+  return [...alike.values()].flatMap((each) => sample(each, 1, random));
 }
 
 for (const each of operations) {
@@ -74,10 +91,10 @@ for (const each of operations) {
     test.serial(`${name} (${part} of ${parts})`, async (t) => {
       t.timeout(full ? 7_200_000 : 290_000);
       if (part === 1) {
-        const all = await pointsOf(operation, config);
-        t.true(all.length > 20, "too few points to be all");
-        sums.points += all.length;
-        cases = chosen(casesOf(operation, all), "few" in each ? each.few : undefined);
+        const { points, twins } = await pointsOf(operation, config);
+        t.true(points.length > 20, "too few points to be all");
+        sums.points += points.length;
+        cases = chosen(casesOf(operation, points), twins, "few" in each ? each.few : undefined);
       }
       const [from, to] = [part - 1, part].map((n) => Math.ceil((cases.length * n) / parts));
       await run(t, cases.slice(from, to), { config, lanes: full ? 4 : 2 });
@@ -94,10 +111,10 @@ for (const operation of realOperations) {
   test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {
     t.timeout(full ? 7_200_000 : 280_000);
     const real = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
-    const found = await pointsOf(operation, real);
-    const kills = casesOf(operation, found).filter(({ action }) => action === "kill");
+    const { points } = await pointsOf(operation, real);
+    const kills = casesOf(operation, points).filter(({ action }) => action === "kill");
     t.true(kills.length > 20, "too few points to be all");
-    sums.points += found.length;
+    sums.points += points.length;
     await run(t, sampledKills(operation, kills), { config: real, lanes: 1 });
   });
 }
@@ -129,7 +146,7 @@ async function run(
   t.true(result.failures.length === 0, [`PODNET_SEED=${seed}`, ...result.failures].join("\n\n"));
 }
 
-async function pointsOf(operation: Operation, where: string): Promise<readonly Point[]> {
+async function pointsOf(operation: Operation, where: string): Promise<Enumerated> {
   await using lane = await openLane(`points-${operation}`, where);
   return await enumerate(lane, operation);
 }
