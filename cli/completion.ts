@@ -9,11 +9,13 @@ interface Words {
 
 function wordsOf(program: Command): Words[] {
   return program.commands.flatMap((command) => {
-    const options = command.options.flatMap(({ long }) => (long === undefined ? [] : [long]));
+    const all = [command, ...command.commands].flatMap(({ options }) => options);
+    const options = [...new Set(all.flatMap(({ long }) => long ?? []))];
+    const below = command.commands.map((each) => each.name());
     const takesPods = command.registeredArguments.some((each) => /^pods?$/.test(each.name()));
     return [command.name(), ...command.aliases()].map((name) => ({
       name,
-      options: [...options, "--help"],
+      options: [...below, ...options, "--help"],
       takesPods,
     }));
   });
@@ -41,10 +43,10 @@ complete -o default -F _podnet podnet
 function fish(words: readonly Words[]): string {
   const lines = words.flatMap(({ name, options, takesPods }) => [
     `complete -c podnet -n __fish_use_subcommand -a ${name}`,
-    ...options.map(
-      (option) =>
-        `complete -c podnet -n "__fish_seen_subcommand_from ${name}" -l ${option.replace(/^--/, "")}`,
-    ),
+    ...options.map((option) => {
+      const word = option.startsWith("--") ? `-l ${option.slice(2)}` : `-a ${option}`;
+      return `complete -c podnet -n "__fish_seen_subcommand_from ${name}" ${word}`;
+    }),
     ...(takesPods
       ? [`complete -c podnet -n "__fish_seen_subcommand_from ${name}" -a "(__podnet_pods)"`]
       : []),

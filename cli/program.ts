@@ -8,7 +8,7 @@ import { addExec } from "./commands/exec.ts";
 import { addGet } from "./commands/get.ts";
 import { addInfo } from "./commands/info.ts";
 import { addList } from "./commands/list.ts";
-import { addNetworks } from "./commands/networks.ts";
+import { addNetwork } from "./commands/network.ts";
 import { addStart } from "./commands/start.ts";
 import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
@@ -17,6 +17,8 @@ import { addPause } from "./commands/pause.ts";
 import { addResume } from "./commands/resume.ts";
 import { addStop } from "./commands/stop.ts";
 import { addUpdate } from "./commands/update.ts";
+import { addStats } from "./commands/stats.ts";
+import { addCapture } from "./commands/capture.ts";
 import { addCompletion } from "./completion.ts";
 import type { Context } from "./context.ts";
 import { isPodnetError } from "../core/errors.ts";
@@ -75,8 +77,10 @@ export function buildProgram(context: Context): Command {
     addWatch,
     addExec,
     addConsole,
+    addStats,
+    addCapture,
     addVerify,
-    addNetworks,
+    addNetwork,
     addInfo,
     addDiff,
     addDown,
@@ -89,13 +93,15 @@ export function buildProgram(context: Context): Command {
   return program;
 }
 
-/** The options that every command has. */
-function addCommon(command: Command): void {
+/** The options that every command has. Of a group its commands have them. */
+function addCommon(command: Command, path = command.name()): void {
+  for (const each of command.commands) addCommon(each, `${path} ${each.name()}`);
+  if (command.commands.length > 0) return;
   command
     .optionsGroup("Options:")
     .option("--socket <path>", "podnetd's unix socket")
     .option("--url <url>", "https://HOST:PORT of a podnetd on TCP")
-    .showHelpAfterError(`Try: podnet ${command.name()} --help`)
+    .showHelpAfterError(`Try: podnet ${path} --help`)
     .helpOption("-h, --help", "show help");
 }
 
@@ -112,7 +118,7 @@ function formatOf(args: readonly string[]): Format {
   return wanted.at(-1) === "json" ? "json" : "table";
 }
 
-const endless: ReadonlySet<string> = new Set(["watch", "console"]);
+const endless: ReadonlySet<string> = new Set(["watch", "console", "stats"]);
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export async function run(args: readonly string[], io: Io): Promise<number> {

@@ -150,7 +150,10 @@ test("info shows the node, and fails when its health does", async (t) => {
 
 test("networks shows pools", async (t) => {
   const { out } = await podnet(["networks"], here);
-  t.regex(out, /^default +hyper0 +192\.168\.123\.0\/24 +192\.168\.123\.1 +1500 +1 +252 +3 +0$/m);
+  t.regex(
+    out,
+    /^default +hyper0 +192\.168\.123\.0\/24 +192\.168\.123\.1 +1500 +no +no +1 +252 +3 +0$/m,
+  );
 });
 
 test("verify exits 1 when a witness saw something else", async (t) => {
@@ -199,13 +202,21 @@ test("version waits for a podnetd that is slow to answer, as on a host under loa
 test("every command explains itself", async (t) => {
   const { out } = await podnet(["--help"]);
   const commands = [...out.matchAll(/^ {2}([a-z]+)(?:\|| )/gm)].map((match) => match[1] as string);
-  for (const wanted of "create get list start delete watch exec console verify networks info down version".split(
+  for (const wanted of "create get list start delete watch exec console verify info down version".split(
     " ",
   )) {
     t.true(commands.includes(wanted), wanted);
     const help = await podnet([wanted, "--help"]);
     t.is(help.code, 0);
     t.regex(help.out, /--socket <path>/);
+  }
+});
+
+test("a group of commands names them, and each explains itself", async (t) => {
+  const { out } = await podnet(["network", "--help"]);
+  for (const wanted of ["create", "update", "delete", "list", "get"]) {
+    t.regex(out, new RegExp(`^ {2}${wanted}\\b`, "m"));
+    t.regex((await podnet(["network", wanted, "--help"])).out, /--socket <path>/);
   }
 });
 

@@ -1,0 +1,123 @@
+import { create } from "@bufbuild/protobuf";
+import type { Command } from "commander";
+import {
+  type Network,
+  type NetworkSpec,
+  NetworkSpecSchema,
+  type SubnetSpec,
+  SubnetSpecSchema,
+} from "../api/gen/podnet/v1/network_service_pb.ts";
+import { collect, parseCount } from "./parse.ts";
+import { usage } from "./report.ts";
+
+/** The flags that say what a network is. */
+export interface NetworkFlags {
+  readonly bridge?: string;
+  readonly cidr?: readonly string[];
+  readonly range?: readonly string[];
+  readonly reserve?: readonly string[];
+  readonly mtu?: string;
+  readonly dns?: readonly string[];
+  readonly dnsSearch?: readonly string[];
+  readonly nat?: boolean;
+  readonly isolated?: boolean;
+  readonly vlanFiltering?: boolean;
+}
+
+/** Adds the flags to a command. */
+export const addNetworkFlags = (command: Command): Command =>
+  command
+    .option(
+      "--cidr <subnet>",
+      "its addresses; with host bits that one is the gateway, else the first; one IPv4 and one IPv6 at most",
+      collect,
+    )
+    .option(
+      "--range <addresses>",
+      "automatic addresses come from here alone: FIRST-LAST, a network or an address; may be repeated",
+      collect,
+    )
+    .option("--reserve <addresses>", "never given, in the same forms; may be repeated", collect)
+    .option("--mtu <bytes>", "MTU of the bridge and its ports; default 1500")
+    .option("--dns <ip>", "a name server for guests; default the host's; may be repeated", collect)
+    .option("--dns-search <domain>", "a search domain for guests; may be repeated", collect)
+    .option("--no-nat", "what leaves the host keeps the pod's address")
+    .option("--isolated", "pods reach the gateway but not each other")
+    .option(
+      "--vlan-filtering",
+      "the bridge filters VLANs, so that interfaces can be members of one",
+    );
+
+/** The network a create asks for. */
+export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
+  const { cidr = [], bridge = "" } = flags;
+  if (cidr.length === 0)
+    throw usage("A network needs addresses", "Give a subnet, such as --cidr 10.20.0.0/24");
+  const spec = create(NetworkSpecSchema, {
+    name,
+    bridge,
+    subnets: cidr.map((each) => ({ cidr: each })),
+  });
+  return overlay(spec, flags);
+}
+
+/** The network an update asks for: as it is, but for what the flags say. */
+export function updatedSpec(network: Network | undefined, flags: NetworkFlags): NetworkSpec {
+  const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering } = network ?? {};
+  const was = (network?.subnets ?? []).map(({ cidr, gateway, ranges, reservations }) =>
+    create(SubnetSpecSchema, {
+      // The gateway as host bits: the same again, whichever it is.
+      cidr: `${gateway}${cidr.slice(cidr.indexOf("/"))}`,
+      ranges,
+      reserved: reservations,
+    }),
+  );
+  const subnets = flags.cidr?.map(
+    (cidr) => was.find((each) => each.cidr === cidr) ?? create(SubnetSpecSchema, { cidr }),
+  );
+  const spec = create(NetworkSpecSchema, {
+    ...(name === undefined ? {} : { name }),
+    subnets: subnets ?? was,
+    mtu: mtu ?? 0,
+    dns: dns ?? [],
+    dnsSearch: dnsSearch ?? [],
+    masquerade: masquerade ?? true,
+    isolated: isolated ?? false,
+    vlanFiltering: vlanFiltering ?? false,
+  });
+  return overlay(spec, flags);
+}
+
+function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
+  const { range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering } = flags;
+  if (range !== undefined) divide(spec.subnets, "ranges", range, "--range");
+  if (reserve !== undefined) divide(spec.subnets, "reserved", reserve, "--reserve");
+  if (mtu !== undefined) spec.mtu = parseCount("--mtu", mtu);
+  if (dns !== undefined) spec.dns = listed(dns);
+  if (dnsSearch !== undefined) spec.dnsSearch = listed(dnsSearch);
+  if (nat !== undefined) spec.masquerade = nat;
+  if (isolated !== undefined) spec.isolated = isolated;
+  if (vlanFiltering !== undefined) spec.vlanFiltering = vlanFiltering;
+  return spec;
+}
+
+/** `none` alone is an empty list. */
+const listed = (values: readonly string[]): string[] =>
+  values.length === 1 && values[0] === "none" ? [] : [...values];
+
+const isIpv6 = (text: string): boolean => text.includes(":");
+
+/** Gives each subnet what is of its family. */
+function divide(
+  subnets: readonly SubnetSpec[],
+  key: "ranges" | "reserved",
+  values: readonly string[],
+  flag: string,
+): void {
+  const given = listed(values);
+  for (const subnet of subnets)
+    subnet[key] = given.filter((text) => isIpv6(text) === isIpv6(subnet.cidr));
+  const nowhere = given.find((text) => subnets.every(({ cidr }) => isIpv6(cidr) !== isIpv6(text)));
+  if (nowhere !== undefined)
+    throw usage(`${flag} ${nowhere} is of no subnet's family`, "Name addresses of its subnets");
+}
