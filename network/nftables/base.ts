@@ -31,8 +31,9 @@ interface Chain {
  * Rules that are the same on every host and with any number of networks and pods: who and what they are about is in the
  * sets. In short: what is sent to a bridge of ours passes when it belongs to a conversation, when it was translated to
  * a port that a pod has published, or when it comes from that bridge; what is sent to the host's own addresses is
- * translated, loopback aside; what leaves a network is masqueraded, and what returns to the network it came from.
- * (The sets of a verdict that accepts are ours; tables of others have their own say, before or after.)
+ * translated, loopback aside; what leaves a network is masqueraded, and so is what returns to it translated. Interfaces
+ * are told by addresses in the last one, for the bridge gives it none that a frame came in by (br_nf_post_routing, 6.1).
+ * (What is accepted here is not accepted by tables of others, which have their own say.)
  */
 const chains: Readonly<Record<ChainName, Chain>> = {
   forward: {
@@ -71,10 +72,12 @@ const chains: Readonly<Record<ChainName, Chain>> = {
   postrouting: {
     hook: { type: "nat", hook: "postrouting", priority: 100 },
     rules: [
-      "ct status dnat iifname . oifname . ip daddr @hairpin4 masquerade",
-      "ct status dnat iifname . oifname . ip6 daddr @hairpin6 masquerade",
-      "ip saddr . oifname @inside4 return",
-      "ip6 saddr . oifname @inside6 return",
+      "ct status dnat ip saddr . oifname @own4 masquerade",
+      "ct status dnat ip6 saddr . oifname @own6 masquerade",
+      "ct status dnat ip saddr . oifname . ip daddr @hairpin4 masquerade",
+      "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
+      "ip saddr . oifname @own4 return",
+      "ip6 saddr . oifname @own6 return",
       "ip saddr @masqueraded4 masquerade",
       "ip6 saddr @masqueraded6 masquerade",
     ],

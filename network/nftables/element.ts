@@ -1,4 +1,4 @@
-import { type Family, familyOf, type Ip } from "../../core/address.ts";
+import { type Family, familyOf, type Ip, networkOf } from "../../core/address.ts";
 import type { NetworkFragment, PodFragment, PublishedDesired } from "../desired.ts";
 import { networkMark, podRuleMark } from "../ownership.ts";
 
@@ -11,11 +11,12 @@ export const sets = {
   bridges: { type: "ifname" },
   /** A bridge and itself, where its pods may talk: their frames pass here with bridge-nf-call-iptables=1. */
   within: { type: "ifname . ifname" },
-  /** Whose addresses are hidden when they leave the host, and where they stay as they are. */
+  /** Whose addresses are hidden when they leave their network. */
   masqueraded4: { type: "ipv4_addr", interval: true },
   masqueraded6: { type: "ipv6_addr", interval: true },
-  inside4: { type: "ipv4_addr . ifname", interval: true },
-  inside6: { type: "ipv6_addr . ifname", interval: true },
+  /** Subnets and their bridges: who asks from there for a port published there is answered by way of the host. */
+  own4: { type: "ipv4_addr . ifname", interval: true },
+  own6: { type: "ipv6_addr . ifname", interval: true },
   /** Published at one address of the host, and at all of them. */
   published4: {
     type: "inet_proto . ipv4_addr . inet_service",
@@ -30,9 +31,9 @@ export const sets = {
   /** Ports of pods that are let in, if translated. */
   opened4: { type: "inet_proto . ipv4_addr . inet_service" },
   opened6: { type: "inet_proto . ipv6_addr . inet_service" },
-  /** A bridge, itself and a pod: who asks from there is answered by way of the host. */
-  hairpin4: { type: "ifname . ifname . ipv4_addr" },
-  hairpin6: { type: "ifname . ifname . ipv6_addr" },
+  /** The same of single pods, which are on bridges of others. */
+  hairpin4: { type: "ipv4_addr . ifname . ipv4_addr", interval: true },
+  hairpin6: { type: "ipv6_addr . ifname . ipv6_addr", interval: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 export interface SetKind {
@@ -68,19 +69,29 @@ export function networkElements(network: NetworkFragment): Element[] {
     ...(network.isolated === true
       ? []
       : [{ set: "within", key: `${bridge} . ${bridge}`, owner } as const]),
-    ...network.masquerade.flatMap((subnet): Element[] => [
-      { set: `masqueraded${familyOf(subnet)}`, key: subnet, owner },
-      { set: `inside${familyOf(subnet)}`, key: `${subnet} . ${bridge}`, owner },
-    ]),
+    ...network.masquerade.map(
+      (subnet): Element => ({ set: `masqueraded${familyOf(subnet)}`, key: subnet, owner }),
+    ),
+    ...[...new Set([...network.gateways.map(networkOf), ...network.masquerade])].map(
+      (subnet): Element => ({
+        set: `own${familyOf(subnet)}`,
+        key: `${subnet} . ${bridge}`,
+        owner,
+      }),
+    ),
   ];
 }
 
 /** The elements by which what a pod has published is reached. Pure. */
 export function podElements(pod: PodFragment): Element[] {
   const owner = podRuleMark(pod.key);
-  const elements = (pod.published ?? []).flatMap((published) =>
-    publishedElements(published, owner),
+  const foreign = new Set(
+    pod.ports.flatMap((port) => (port.foreign === true ? [port.bridge] : [])),
   );
+  const elements = (pod.published ?? []).flatMap((published) => [
+    ...(foreign.has(published.bridge) ? [hairpin(published, owner)] : []),
+    ...publishedElements(published, owner),
+  ]);
   // What several host ports have in common is said once.
   return [...new Map(elements.map((element) => [elementId(element), element])).values()];
 }
@@ -96,10 +107,7 @@ function publishedElements(published: PublishedDesired, owner: string): Element[
   const { hostIp, hostPort, podIp, podPort, count } = published;
   const family = familyOf(podIp);
   const protocol = protocols[published.protocol];
-  const bridge = quoted(published.bridge);
-  const elements: Element[] = [
-    { set: `hairpin${family}`, key: `${bridge} . ${bridge} . ${podIp}`, owner },
-  ];
+  const elements: Element[] = [];
   for (let i = 0; i < count; i++) {
     const opened = `${podIp} . ${podPort + i}`;
     elements.push(translation(family, protocol, hostIp, hostPort + i, opened, owner), {
@@ -110,6 +118,12 @@ function publishedElements(published: PublishedDesired, owner: string): Element[
   }
   return elements;
 }
+
+const hairpin = ({ subnet, bridge, podIp }: PublishedDesired, owner: string): Element => ({
+  set: `hairpin${familyOf(podIp)}`,
+  key: `${subnet} . ${quoted(bridge)} . ${podIp}`,
+  owner,
+});
 
 function translation(
   family: Family,

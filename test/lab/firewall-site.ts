@@ -11,6 +11,7 @@ import {
   openHostNetwork,
 } from "../../network/ensure.ts";
 import { podMark } from "../../network/ownership.ts";
+import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { ownNetns } from "./netns.ts";
 import { networkFragment, podIdOf } from "./network.ts";
 import type { Order } from "./traffic-end.ts";
@@ -126,7 +127,7 @@ export class FirewallSite implements AsyncDisposable {
   }
 
   static async open(
-    options: Pick<HostNetworkOptions, "iptables">,
+    options: DriverUnderTest["options"],
     prepare?: () => Promise<unknown>,
   ): Promise<FirewallSite> {
     await ownNetns();
