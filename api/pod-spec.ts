@@ -104,11 +104,11 @@ export const bareIp = (address: Ip | IpPrefix): Ip =>
   hasLength(address) ? ipOf(address) : address;
 
 /** A spec as it was stored; an earlier podnetd's interfaces had one address at most. */
-export function readStoredSpec(spec: PodSpec): PodSpec {
-  return { ...spec, interfaces: spec.interfaces.map(readStoredInterface) };
+export function storedSpec(spec: PodSpec): PodSpec {
+  return { ...spec, interfaces: spec.interfaces.map(storedInterface) };
 }
 
-function readStoredInterface(
+function storedInterface(
   stored: InterfaceSpec & { readonly address?: Ip | IpPrefix },
 ): InterfaceSpec {
   const { address, ...spec } = stored;

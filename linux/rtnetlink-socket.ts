@@ -5,6 +5,7 @@ import { type Answer, RtnetlinkExchange } from "./rtnetlink-exchange.ts";
 import { ackError } from "./rtnetlink/ack.ts";
 import * as address from "./rtnetlink/address.ts";
 import type { BridgePortSettings } from "./rtnetlink/bridge-port.ts";
+import * as vlans from "./rtnetlink/bridge-vlan.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 import * as fdb from "./rtnetlink/fdb.ts";
 import { type Link, parseLink } from "./rtnetlink/link.ts";
@@ -117,6 +118,22 @@ export class Rtnetlink implements Disposable {
     return this.run(link.changeBridgePort(which, settings));
   }
 
+  /** The VLANs a port is a member of. */
+  async portVlans(index: number): Promise<readonly vlans.PortVlan[]> {
+    const found = await this.#dump(vlans.getPortVlans(index), (payload) =>
+      vlans.parsePortVlans(payload, index),
+    );
+    return found.flat();
+  }
+
+  /** Makes a port an untagged member of one VLAN and of no other. */
+  async setPortVlan(index: number, vlan: number): Promise<void> {
+    await this.run(vlans.addPortVlan(index, vlan));
+    for (const other of await this.portVlans(index))
+      for (let each = other.vlan; each <= other.last; each++)
+        if (each !== vlan) await this.run(vlans.deletePortVlan(index, each));
+  }
+
   /** Takes a link off its bridge; false when there is no such link. */
   leaveBridge(which: link.LinkRef): Promise<boolean> {
     return this.#remove(link.changeLink(which, { master: 0 }));
@@ -223,6 +240,14 @@ export class Rtnetlink implements Disposable {
   }
 
   // Requests of any kind
+
+  /** What a request is answered with, as `parse` reads it; undefined is left out. A list is read again when it changed. */
+  answers<T>(
+    request: Request,
+    parse: (payload: Uint8Array) => T | undefined,
+  ): Promise<readonly T[]> {
+    return this.#dump(request, parse);
+  }
 
   /** Carries out one request that is answered by nothing but success or failure. */
   async run(request: Request): Promise<void> {

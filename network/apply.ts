@@ -1,7 +1,7 @@
 import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
-import type { Change, ChangeKind, ChangeOf } from "./change.ts";
+import type { Change, ChangeKind, ChangeOf, PortSettings } from "./change.ts";
 import { mark } from "./desired.ts";
 import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { setForwarding } from "./forward.ts";
@@ -119,7 +119,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (bridge !== undefined) await netlink.deleteAddress(bridge.index, prefix);
   },
 
-  async "attach-port"({ link, bridge, isolated }, { netlink, sysctl }) {
+  async "attach-port"({ link, bridge, isolated, learning, vlan }, { netlink, sysctl }) {
     const { index } = await requireLink(netlink, link);
     const master = await requireLink(netlink, bridge);
     try {
@@ -129,16 +129,20 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
       if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
       throw bridgeFull(bridge, await observePorts(netlink, master.index), 1, error);
     }
-    if (isolated) await netlink.changeBridgePort(index, { isolated });
+    await setPort(
+      index,
+      { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) },
+      netlink,
+    );
     // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
     // that is nobody's. What the bridge forwards is not concerned.
     writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     await netlink.changeLink(index, { up: true });
   },
 
-  async "set-port"({ link, isolated }, { netlink }) {
+  async "set-port"({ link, set }, { netlink }) {
     const { index } = await requireLink(netlink, link);
-    await netlink.changeBridgePort(index, { isolated });
+    await setPort(index, set, netlink);
   },
 
   async "detach-port"({ link }, { netlink }) {
@@ -169,6 +173,27 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   nftables: (change, { ruleTable }) => ruleTable.commit(change),
 };
+
+/** Settings of a port, before it carries frames when it is new. */
+async function setPort(
+  index: number,
+  { vlan, ...flags }: PortSettings,
+  netlink: HostNetlink,
+): Promise<void> {
+  if (Object.keys(flags).length > 0) await netlink.changeBridgePort(index, flags);
+  if (vlan !== undefined) await netlink.setPortVlan(index, vlan);
+}
+
+const given = ({
+  learning,
+  vlan,
+}: {
+  learning: boolean | undefined;
+  vlan: number | undefined;
+}): PortSettings => ({
+  ...(learning === undefined ? {} : { learning }),
+  ...(vlan === undefined ? {} : { vlan }),
+});
 
 /**
  * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group costs little more than

@@ -17,6 +17,16 @@ export interface LinkSettings {
   readonly vlanFiltering?: boolean;
 }
 
+/** What of a port is set; absent members stay as they are. */
+export interface PortSettings {
+  readonly isolated?: boolean;
+  /** Whether frames may leave by the port they came in by. */
+  readonly hairpin?: boolean;
+  readonly learning?: boolean;
+  /** Untagged member of this VLAN alone. */
+  readonly vlan?: number;
+}
+
 /** A key below /proc/sys and what it is to be. */
 export interface Setting {
   readonly key: string;
@@ -48,8 +58,10 @@ export type Change =
       readonly link: IfName;
       readonly bridge: IfName;
       readonly isolated: boolean;
+      readonly learning?: boolean;
+      readonly vlan?: number;
     }
-  | { readonly kind: "set-port"; readonly link: IfName; readonly isolated: boolean }
+  | { readonly kind: "set-port"; readonly link: IfName; readonly set: PortSettings }
   /** Cuts a port's traffic. */
   | { readonly kind: "detach-port"; readonly link: IfName }
   /** What the host remembers about an address's former holder; absent is success. */
@@ -92,12 +104,14 @@ export function changeText(change: Change): string[] {
       return [`address + ${change.prefix} on ${change.link}`];
     case "remove-address":
       return [`address - ${change.prefix} on ${change.link}`];
-    case "attach-port":
-      return [
-        `port + ${change.link} on ${change.bridge}${change.isolated ? " isolated" : ""}, then up`,
-      ];
+    case "attach-port": {
+      const settings = portText(change);
+      return [`port + ${change.link} on ${change.bridge}${settings}, then up`];
+    }
     case "set-port":
-      return [`port ~ ${change.link} isolated ${change.isolated ? "on" : "off"}`];
+      return Object.entries(change.set).map(
+        ([name, value]) => `port ~ ${change.link} ${name} ${onOff(value)}`,
+      );
     case "detach-port":
       return [`port - ${change.link}`];
     case "forget-neighbour":
@@ -132,4 +146,16 @@ export function settingsText(set: LinkSettings): string {
     set.up === undefined ? [] : [set.up ? "up" : "down"],
   ];
   return words.flat().join(" ");
+}
+
+export const onOff = (value: number | boolean): string =>
+  typeof value === "number" ? `${value}` : value ? "on" : "off";
+
+/** A port's settings that are not as ports are born. */
+export function portText({ isolated, learning, vlan }: PortSettings): string {
+  return [
+    isolated === true ? " isolated" : "",
+    learning === false ? " without learning" : "",
+    vlan === undefined ? "" : ` in vlan ${vlan}`,
+  ].join("");
 }

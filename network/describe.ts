@@ -1,4 +1,4 @@
-import { settingsText } from "./change.ts";
+import { portText, settingsText } from "./change.ts";
 import {
   type Fragment,
   hasFamily,
@@ -36,5 +36,5 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
 function describePort(port: PortDesired): string {
   const { alias, mtu } = port;
   const settings = settingsText({ mtu, group: mark.linkGroup, alias, up: true });
-  return `port ${port.tap} on ${port.bridge} ${port.isolated ? "isolated " : ""}${settings}`;
+  return `port ${port.tap} on ${port.bridge}${portText(port)} ${settings}`;
 }

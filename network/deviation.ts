@@ -1,6 +1,13 @@
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
-import { type Change, commitName, type LinkSettings, settingsText } from "./change.ts";
+import {
+  type Change,
+  commitName,
+  type LinkSettings,
+  onOff,
+  type PortSettings,
+  settingsText,
+} from "./change.ts";
 import { table } from "./nftables/base.ts";
 import { elementText } from "./nftables/edit.ts";
 import type { ObservedAddress, ObservedLink } from "./observed.ts";
@@ -54,11 +61,8 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       const found = sight.links.find((each) => each.index === master)?.name ?? "on no bridge";
       return [{ subject: `port ${change.link}`, found, wanted: change.bridge }];
     }
-    case "set-port": {
-      const { link: name, isolated } = change;
-      const [found, wanted] = isolated ? ["off", "on"] : ["on", "off"];
-      return [{ subject: `port ${name} isolated`, found, wanted }];
-    }
+    case "set-port":
+      return portDeviations(change.link, change.set, link(change.link));
     case "detach-port":
       return [{ subject: `port ${change.link}`, found: "a port", wanted: "none" }];
     case "delete-links":
@@ -109,6 +113,22 @@ const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
   up: "state",
   vlanFiltering: "vlan_filtering",
 };
+
+function portDeviations(
+  name: IfName,
+  set: PortSettings,
+  found: ObservedLink | undefined,
+): Deviation[] {
+  // Which VLANs a port is in is not among what links tell of themselves.
+  const others = found?.vlan === undefined ? "others" : `${found.vlan}`;
+  return Object.entries<number | boolean>(set as Record<string, number | boolean>).map(
+    ([setting, wanted]) => ({
+      subject: `port ${name} ${setting}`,
+      found: typeof wanted === "number" ? others : onOff(!wanted),
+      wanted: onOff(wanted),
+    }),
+  );
+}
 
 function settingDeviations(
   name: IfName,

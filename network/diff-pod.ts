@@ -1,6 +1,6 @@
 import { ipOf } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
-import type { Change, LinkSettings } from "./change.ts";
+import type { Change, LinkSettings, PortSettings } from "./change.ts";
 import { mark, type PodFragment, type PortDesired } from "./desired.ts";
 import type { ObservedLink, ObservedPod } from "./observed.ts";
 
@@ -33,14 +33,28 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
   if (tap.master !== bridge.index) {
     // Whoever had these addresses before had another MAC, which the host may still believe in.
     changes.push(...forgetNeighbours([port]));
-    const { bridge: onto, isolated } = port;
-    return [...changes, { kind: "attach-port", link: name, bridge: onto, isolated }];
+    const { bridge: onto, isolated, learning, vlan } = port;
+    const settings = {
+      isolated,
+      ...(learning === undefined ? {} : { learning }),
+      ...(vlan === undefined ? {} : { vlan }),
+    };
+    return [...changes, { kind: "attach-port", link: name, bridge: onto, ...settings }];
   }
-  if (tap.isolated !== port.isolated)
-    changes.push({ kind: "set-port", link: name, isolated: port.isolated });
+  const others = portChanges(port, tap);
+  if (Object.keys(others).length > 0) changes.push({ kind: "set-port", link: name, set: others });
   if (!tap.up) changes.push({ kind: "set-link", name, set: { up: true } });
   return changes;
 }
+
+/** Settings of a port that are not as they should be. */
+const portChanges = (port: PortDesired, tap: ObservedLink): PortSettings => ({
+  ...(tap.isolated === port.isolated ? {} : { isolated: port.isolated }),
+  ...(port.learning === undefined || tap.learning === port.learning
+    ? {}
+    : { learning: port.learning }),
+  ...(port.vlan === undefined || tap.vlan === port.vlan ? {} : { vlan: port.vlan }),
+});
 
 /** What ends links of ours: off their bridges first, so that traffic stops before anything slow begins. Pure. */
 export function endLinks(links: readonly ObservedLink[]): Change[] {
@@ -68,7 +82,10 @@ const missingBridge = (port: PortDesired): PodnetError =>
     "BRIDGE_CONFLICT",
     `Bridge "${port.bridge}" for tap "${port.tap}" does not exist`,
     {
-      hint: "Its network is repaired at the next check; try again",
+      hint:
+        port.foreign === true
+          ? "It is somebody else's, who has to make it again"
+          : "Its network is repaired at the next check; try again",
       details: { bridge: port.bridge, tap: port.tap },
     },
   );

@@ -16,6 +16,8 @@ export type HostNetlink = Pick<
   | "changeLink"
   | "changeBridge"
   | "changeBridgePort"
+  | "portVlans"
+  | "setPortVlan"
   | "leaveBridge"
   | "setGroup"
   | "deleteLink"

@@ -1,5 +1,6 @@
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
+import type { PortVlan } from "../linux/rtnetlink/bridge-vlan.ts";
 import type { Link } from "../linux/rtnetlink/link.ts";
 import { hasFamily, type NetworkFragment, type PodFragment } from "./desired.ts";
 import { bridgeSettings, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
@@ -21,6 +22,8 @@ const observedLink = (link: Link): ObservedLink => ({
   master: link.master ?? 0,
   vlanFiltering: link.bridge?.vlanFiltering,
   isolated: link.port?.isolated,
+  hairpin: link.port?.hairpin,
+  learning: link.port?.learning,
 });
 
 /** All links of the host. */
@@ -95,7 +98,19 @@ export async function observePod(
     const link = await observeLink(netlink, name);
     if (link !== undefined) links.set(name, link);
   }
+  for (const { tap, vlan } of fragment.ports) {
+    const link = links.get(tap);
+    if (vlan === undefined || link === undefined || link.master === 0) continue;
+    links.set(tap, { ...link, vlan: onlyVlan(await netlink.portVlans(link.index)) });
+  }
   return links;
+}
+
+/** The VLAN of a port that is an untagged member of it alone. */
+function onlyVlan(vlans: readonly PortVlan[]): number | undefined {
+  const [first, second] = vlans;
+  if (first === undefined || second !== undefined || first.last !== first.vlan) return undefined;
+  return first.pvid && first.untagged ? first.vlan : undefined;
 }
 
 /** A kernel setting that some kernels lack. */

@@ -18,6 +18,11 @@ export interface ObservedLink {
   readonly vlanFiltering: boolean | undefined;
   /** As a bridge port; undefined when it is none. */
   readonly isolated: boolean | undefined;
+  /** Likewise. */
+  readonly hairpin?: boolean | undefined;
+  readonly learning?: boolean | undefined;
+  /** The VLAN it is an untagged member of, and of no other; undefined unless that was looked at and is so. */
+  readonly vlan?: number | undefined;
 }
 
 /** A link that somebody names, as far as a plan depends on it. */

@@ -1,4 +1,4 @@
-import { type PodSpec, readStoredSpec } from "../../api/pod-spec.ts";
+import { type PodSpec, storedSpec } from "../../api/pod-spec.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
@@ -54,7 +54,7 @@ function fromRow(row: Row): PodRow {
     state: text<PodState>(row, "state"),
     reason: optionalText(row, "reason"),
     failure: optionalJson<ErrorRecord>(row, "failure"),
-    spec: readStoredSpec(json<PodSpec>(row, "spec")),
+    spec: storedSpec(json<PodSpec>(row, "spec")),
     plan: parseStoredPlan(text(row, "plan")),
     before: contentsBefore(optionalText(row, "before")),
     guest: optionalJson<GuestIdentity>(row, "guest"),

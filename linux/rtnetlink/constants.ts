@@ -2,6 +2,7 @@
 export const RTM_NEWLINK = 16;
 export const RTM_DELLINK = 17;
 export const RTM_GETLINK = 18;
+export const RTM_SETLINK = 19;
 export const RTM_NEWADDR = 20;
 export const RTM_DELADDR = 21;
 export const RTM_GETADDR = 22;
@@ -13,6 +14,8 @@ export const RTM_DELNEIGH = 29;
 export const RTM_GETNEIGH = 30;
 export const RTM_NEWLINKPROP = 108;
 export const RTM_DELLINKPROP = 109;
+export const RTM_NEWVLAN = 112;
+export const RTM_GETVLAN = 114;
 
 /** Address families: include/linux/socket.h. */
 export const AF_INET = 2;

@@ -266,3 +266,28 @@ test("overlaps are refused unless they were allowed", (t) => {
   t.throws(() => text(state), { message: /overlaps 192.168.0.1\/16, which "eth0" has/ });
   t.notThrows(() => diffNetwork(networkFragment({ mayOverlap: true }), state, "seed"));
 });
+
+test("a port that is in other VLANs, or learns when it is not to, is put right; what is not asked for is left", (t) => {
+  const fragment = podFragment(2);
+  const ports = fragment.ports.map((port) => ({ ...port, vlan: 7, learning: false }));
+  const attached = link("tap2", {
+    index: 9,
+    kind: "tun",
+    alias: ports[0]?.alias,
+    group: 73,
+    master: 7,
+    isolated: false,
+  });
+  const look = (more: Partial<ObservedLink>, wanted = { ...fragment, ports }): string[] => {
+    const links = [ours, { ...attached, ...more }].map((each) => [each.name, each] as const);
+    return changesText(diffPod(wanted, new Map(links)));
+  };
+  t.deepEqual(look({ vlan: 7, learning: false }), []);
+  t.deepEqual(look({ vlan: 8, learning: true }, fragment as never), []);
+  t.deepEqual(look({ vlan: 8, learning: false }), ["port ~ tap2 vlan 7"]);
+  t.deepEqual(look({ learning: true }), ["port ~ tap2 learning off", "port ~ tap2 vlan 7"]);
+  t.deepEqual(look({ master: 0 }), [
+    "neighbour - 192.168.123.2 on hyper0",
+    "port + tap2 on hyper0 without learning in vlan 7, then up",
+  ]);
+});

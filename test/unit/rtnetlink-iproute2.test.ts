@@ -6,6 +6,7 @@ import test from "ava";
 import { type Cidr, type Ip, type IpPrefix, type Mac, parseMac } from "../../core/address.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
 import { parseAttributes } from "../../linux/rtnetlink/attributes.ts";
+import { addPortVlan, deletePortVlan } from "../../linux/rtnetlink/bridge-vlan.ts";
 import { addFdb, deleteFdb } from "../../linux/rtnetlink/fdb.ts";
 import {
   addAltName,
@@ -33,6 +34,16 @@ interface Case {
 
 /** Byte for byte the same. */
 const same: Readonly<Record<string, Case>> = {
+  "bridge vlan add dev va vid 10 pvid untagged": {
+    request: addPortVlan(4, 10),
+    captured:
+      "2c00000013000500751f006b00000000070000000400000000000000000000000c001a000800020006000a00",
+  },
+  "bridge vlan del dev va vid 20": {
+    request: deletePortVlan(4, 20),
+    captured:
+      "2c00000011000500751f006b00000000070000000400000000000000000000000c001a000800020000001400",
+  },
   "ip link set dev va master hyper0": {
     request: changeLink(4, { master: 2 }),
     captured: "2800000010000500751f006b000000000000000004000000000000000000000008000a0002000000",

@@ -3,6 +3,7 @@ import { parseCidr, parseIpPrefix } from "../../../core/address.ts";
 import { parseAck, ackError } from "../../../linux/rtnetlink/ack.ts";
 import { addAddress, parseAddress, scopeOfAddress } from "../../../linux/rtnetlink/address.ts";
 import { parseAttributes } from "../../../linux/rtnetlink/attributes.ts";
+import { parsePortVlans } from "../../../linux/rtnetlink/bridge-vlan.ts";
 import { parseEvent } from "../../../linux/rtnetlink/event.ts";
 import { addFdb, parseFdb } from "../../../linux/rtnetlink/fdb.ts";
 import { newBridge, newVxlan } from "../../../linux/rtnetlink/link-requests.ts";
@@ -128,6 +129,29 @@ const link = attributeTarget(
       throw new Error("A name out of nothing");
   },
   ["writeBridge", "writeVxlan", "writeBridgePort", "isPortMessage"],
+);
+
+const vlans = attributeTarget(
+  "rtnetlink-vlans",
+  ["bridge-vlan"],
+  8,
+  [
+    // RTM_NEWVLAN as a kernel sends it: VLAN 10 without tags, 20 to 30 with.
+    new Writer()
+      .u8(7)
+      .u8(0)
+      .u16(0)
+      .u32(9)
+      .nested(1, (entry) => entry.attribute(1, Uint8Array.of(6, 0, 10, 0)))
+      .nested(1, (entry) => entry.attribute(1, Uint8Array.of(0, 0, 20, 0)).attributeU16(2, 30))
+      .finish(),
+  ],
+  (bytes) => {
+    const value = valueOf(refusals, () => parsePortVlans(bytes, 9));
+    if (value !== undefined && 4 * value.length > bytes.length)
+      throw new Error("VLANs out of nothing");
+  },
+  ["getPortVlans", "addPortVlan", "deletePortVlan", "change"],
 );
 
 const address = attributeTarget(
@@ -384,6 +408,7 @@ const acks: Target = {
 
 export const rtnetlink: readonly Target[] = [
   link,
+  vlans,
   address,
   route,
   neighbours,

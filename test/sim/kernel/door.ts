@@ -92,8 +92,14 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       ask(`set ${Object.keys(change).join(" ")} of ${which}`, () => links.change(which, change)),
     changeBridge: (which, { vlanFiltering }) =>
       ask(`set bridge ${which}`, () => links.filterVlans(which, vlanFiltering === true)),
-    changeBridgePort: (which, { isolated }) =>
-      ask(`set port ${which}`, () => links.isolate(which, isolated === true)),
+    changeBridgePort: (which, settings) =>
+      ask(`set port ${which}`, () => links.setPort(which, settings)),
+    portVlans: (index) =>
+      ask(`list VLANs of ${index}`, () => {
+        const { vlan } = links.get(index);
+        return [{ vlan, last: vlan, pvid: true, untagged: true }];
+      }),
+    setPortVlan: (index, vlan) => ask(`set VLAN of ${index}`, () => links.setVlan(index, vlan)),
     leaveBridge: (which) => remove(`detach ${which}`, () => links.change(which, { master: 0 })),
     setGroup: (indexes, group) =>
       ask(`move ${indexes.join(" ")} to group ${group}`, () => {

@@ -1,3 +1,4 @@
+import type { BridgePortSettings } from "../../../linux/rtnetlink/bridge-port.ts";
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
@@ -28,6 +29,9 @@ export interface FakeLink {
   /** Index of its bridge; 0 for none. */
   master: number;
   isolated: boolean;
+  learning: boolean;
+  /** A port's only VLAN; 1 is the kernel's own choice. */
+  vlan: number;
   vlanFiltering: boolean;
   /** Index of a veth's other end. */
   peer: number;
@@ -157,11 +161,18 @@ export class FakeLinks {
     for (const watcher of this.watchers) watcher(event);
   }
 
-  isolate(which: LinkRef, isolated: boolean): void {
+  setPort(which: LinkRef, { isolated, learning }: BridgePortSettings): void {
     const link = this.get(which);
     refuseIf(link.master === 0, "EOPNOTSUPP");
-    link.isolated = isolated;
+    link.isolated = isolated ?? link.isolated;
+    link.learning = learning ?? link.learning;
     this.#tell(link, false);
+  }
+
+  setVlan(which: LinkRef, vlan: number): void {
+    const link = this.get(which);
+    refuseIf(link.master === 0, "EOPNOTSUPP");
+    link.vlan = vlan;
   }
 
   filterVlans(which: LinkRef, on: boolean): void {
@@ -209,7 +220,9 @@ export class FakeLinks {
       ...(link.alias === undefined ? {} : { alias: link.alias }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
       ...(link.kind === "bridge" ? { bridge: { vlanFiltering: link.vlanFiltering } } : {}),
-      ...(link.master === 0 ? {} : { master: link.master, port: { isolated: link.isolated } }),
+      ...(link.master === 0
+        ? {}
+        : { master: link.master, port: { isolated: link.isolated, learning: link.learning } }),
     };
   }
 
@@ -227,6 +240,8 @@ export class FakeLinks {
       alias: undefined,
       master: 0,
       isolated: false,
+      learning: true,
+      vlan: 1,
       vlanFiltering: false,
       peer: 0,
       addresses: [],
@@ -279,7 +294,7 @@ export class FakeLinks {
   #leave(link: FakeLink): void {
     const { master } = link;
     link.master = 0;
-    link.isolated = false;
+    Object.assign(link, { isolated: false, learning: true, vlan: 1 });
     this.#follow(master);
     this.#followMtu(master);
     this.#tell(link, false);

@@ -1,0 +1,120 @@
+import test from "ava";
+import type { IpPrefix, Mac } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import { run } from "../../linux/command.ts";
+import { unshareNetns } from "../../linux/netns.ts";
+import type { PodFragment, PortDesired } from "../../network/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { podMark } from "../../network/ownership.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { ip } from "../lab/network.ts";
+
+const { signal } = new AbortController();
+const pod = "podaaaaaaaa2";
+const at = (n: number): string => `ends-${process.pid}-${n}`;
+const bridge = "br9" as IfName;
+
+/** A port whose far end is a machine of its own, 10.9.0.n. */
+async function plug(n: number): Promise<void> {
+  await ip(`netns add ${at(n)}`);
+  await ip(`link add t${n} type veth peer name e0 netns ${at(n)}`);
+  for (const words of [
+    `link set e0 address 52:54:00:00:09:0${n} up`,
+    `address add 10.9.0.${n}/24 dev e0`,
+  ])
+    await ip(`-n ${at(n)} ${words}`);
+}
+
+const port = (n: number, more: Partial<PortDesired> = {}): PortDesired => ({
+  tap: `t${n}` as IfName,
+  bridge,
+  guestMac: `52:54:00:00:09:0${n}` as Mac,
+  guestAddresses: [`10.9.0.${n}/24` as IpPrefix],
+  alias: podMark(pod, n),
+  isolated: false,
+  mtu: 1500,
+  foreign: true,
+  ...more,
+});
+
+const fragment = (...ports: readonly PortDesired[]): PodFragment => ({
+  kind: "pod",
+  key: pod,
+  ports,
+});
+
+async function reaches(from: number, to: number): Promise<boolean> {
+  const ping = ["ping", "-c", "1", "-W", "1", `10.9.0.${to}`];
+  const { exitCode } = await run(["ip", "netns", "exec", at(from), ...ping], { okCodes: [0, 1] });
+  return exitCode === 0;
+}
+
+/** What somebody else's bridge is set to, its ports and timers aside. */
+async function settings(): Promise<unknown> {
+  const [link] = JSON.parse(await ip(`-d -j link show ${bridge}`)) as Record<string, unknown>[];
+  const text = JSON.stringify(link);
+  return JSON.parse(text, (key, value: unknown) =>
+    /^(?:flags|operstate|qdisc|address|bridge_id|root_id|tso_max_\w+|\w+_timer)$/.test(key)
+      ? undefined
+      : value,
+  );
+}
+
+let host: HostNetwork;
+
+test.before(async () => {
+  await ownNetns();
+  unshareNetns();
+  host = openHostNetwork({ iptables: "off", chain: "HYPER", hostSeed: "test" });
+});
+test.after.always(() => host[Symbol.asyncDispose]());
+test.beforeEach(async () => {
+  await ip(`link add ${bridge} type bridge`);
+  await ip(`link set ${bridge} up`);
+  for (const n of [1, 2, 3, 4]) await plug(n);
+});
+test.afterEach.always(async () => {
+  for (const n of [1, 2, 3, 4]) {
+    // A namespace's links go a while after it.
+    await ip(`link delete t${n}`);
+    await ip(`netns delete ${at(n)}`);
+  }
+  await ip(`link delete ${bridge}`);
+});
+
+test.serial(
+  "a bridge learns nothing from a port that is told not to, and frames arrive all the same",
+  async (t) => {
+    const before = await settings();
+    const wanted = fragment(port(1, { learning: false }), port(2));
+    await host.ensure(wanted, signal);
+    t.deepEqual(await settings(), before, "nothing of the bridge itself is changed");
+    t.deepEqual(await host.ensure(wanted, signal), []);
+    t.true(await reaches(1, 2));
+    const learnt = async (n: number): Promise<boolean> =>
+      (await run(["bridge", "fdb", "show", "br", bridge])).stdout.includes(`52:54:00:00:09:0${n} `);
+    t.false(await learnt(1));
+    t.true(await learnt(2), "from a port that says nothing it learns");
+    await run(["bridge", "link", "set", "dev", "t1", "learning", "on"]);
+    t.deepEqual(await host.plan(wanted, signal), ["port ~ t1 learning off"]);
+  },
+);
+
+test.serial("isolated ports on somebody else's bridge reach others alone", async (t) => {
+  await host.ensure(
+    fragment(port(1, { isolated: true }), port(2, { isolated: true }), port(3)),
+    signal,
+  );
+  t.true(await reaches(1, 3));
+  t.true(await reaches(2, 3));
+  t.false(await reaches(1, 2));
+});
+
+test.serial("a bridge that is gone is its owner's to make again, and is said to be", async (t) => {
+  await ip(`link delete ${bridge}`);
+  const error = await t.throwsAsync(host.ensure(fragment(port(1)), signal), {
+    code: "BRIDGE_CONFLICT",
+  });
+  t.regex((error as unknown as { hint: string }).hint, /somebody else/);
+  await ip(`link add ${bridge} type bridge`);
+});
