@@ -114,6 +114,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
 function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
   const remembered = getMeta(db, "network_memory");
   return openHostNetwork({
+    firewall: config.firewall,
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),

@@ -1,6 +1,7 @@
 import { accessSync, closeSync, constants, openSync, readFileSync } from "node:fs";
-import { PodnetError } from "../core/errors.ts";
+import { PodnetError, toPodnetError } from "../core/errors.ts";
 import { findProgram, run } from "../linux/command.ts";
+import { requireNftables } from "../linux/libnftables.ts";
 import type { Config } from "./config/config.ts";
 
 const CAP_NET_ADMIN = 12n;
@@ -22,9 +23,20 @@ export function checkHost(config: Config): void {
     });
   }
   qemuPath(config);
-  if (!config.disableIptables && findProgram("iptables-restore") === undefined) {
+  if (!config.disableIptables) checkFirewall(config.firewall);
+}
+
+function checkFirewall(firewall: Config["firewall"]): void {
+  if (firewall === "nftables") {
+    try {
+      requireNftables();
+    } catch (cause) {
+      const { message, hint = "" } = toPodnetError(cause);
+      throw new PodnetError("PREFLIGHT_FAILED", message, { field: "firewall", hint, cause });
+    }
+  } else if (findProgram("iptables-restore") === undefined) {
     throw new PodnetError("PREFLIGHT_FAILED", "iptables is not installed", {
-      hint: "Install it (apt-get install iptables), or set disable_iptables to do without NAT",
+      hint: 'Install it (apt-get install iptables), set firewall = "nftables", or disable_iptables to do without NAT',
     });
   }
 }

@@ -50,6 +50,7 @@ export interface Config {
   readonly limits: ApiLimits;
   /** The default network: pods that name none join it. */
   readonly network: NetworkDefinition;
+  readonly firewall: "iptables" | "nftables";
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   readonly disableIptables: boolean;
@@ -118,6 +119,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.masquerade": true,
     "network.isolated": false,
     "network.vlan_filtering": false,
+    firewall: "iptables",
     iptables_chain: "HYPER",
     iptables_variant: "auto",
     disable_iptables: false,
@@ -237,6 +239,7 @@ function build(merged: Layer): Config {
     imagePaths: values.access.image_paths,
     limits: limitsConfig(values.limits),
     network: networkConfig(values.network, read),
+    firewall: values.firewall,
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,

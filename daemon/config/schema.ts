@@ -69,6 +69,9 @@ export const configSchema = z.strictObject({
       .boolean()
       .describe("The bridge filters VLANs, so that interfaces can be members of one"),
   }),
+  firewall: z
+    .enum(["iptables", "nftables"])
+    .describe("What writes the rules: the ancestors' chains, or a table of podnet's own"),
   iptables_chain: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,28}$/, "must be 1 to 28 characters from A-Z a-z 0-9 _ -")

@@ -65,6 +65,17 @@ test("info tells the firewall that is in use", async (t) => {
   t.is(await told("disable_iptables = true\n"), "disabled");
   await host.run("iptables-nft", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
   t.is(await told('iptables_variant = "nft"\n'), "iptables-nft");
+  t.regex(await host.run("iptables-nft-save"), /HYPER/);
+  // From one driver to the other, the one that went leaves nothing.
+  t.is(await told('firewall = "nftables"\niptables_variant = "nft"\n'), "nftables");
+  t.notRegex(await host.run("iptables-nft-save"), /HYPER|podnet/);
+  t.regex(await host.run("nft", "list", "tables"), /inet podnet/);
+  t.is(await told('iptables_variant = "nft"\n'), "iptables-nft");
+  t.regex(await host.run("iptables-nft-save"), /HYPER/);
+  t.notRegex(await host.run("nft", "list", "tables"), /podnet/);
+  t.is(await told('firewall = "nftables"\n'), "nftables");
+  t.is(await told('firewall = "nftables"\ndisable_iptables = true\n'), "disabled");
+  t.notRegex(await host.run("nft", "list", "tables"), /podnet/);
 });
 
 test("a network of IPv6 says that it has no NAT, and forwards no IPv4", async (t) => {

@@ -24,6 +24,7 @@ import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../e
 const refusals = ["CONFIG_INVALID"] as const;
 const toml = `state_dir = "/var/lib/podnet"
 quarantine_s = 60
+firewall = "nftables"
 disable_iptables = false
 iptables_chain = "HYPER"
 [network]
