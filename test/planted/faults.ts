@@ -2,6 +2,7 @@ import type { Fault } from "./fault.ts";
 import { agentsFaults } from "./faults/agents.ts";
 import { callersFaults } from "./faults/callers.ts";
 import { channelFaults } from "./faults/channel.ts";
+import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
 import { jailFaults } from "./faults/jail.ts";
@@ -33,4 +34,5 @@ export const faults: readonly Fault[] = [
   ...agentsFaults,
   ...limitsFaults,
   ...callersFaults,
+  ...crashFaults,
 ];

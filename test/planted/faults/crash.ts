@@ -1,0 +1,73 @@
+import type { Fault } from "../fault.ts";
+
+const points = "test/unit/crash-points.test.ts";
+const notice = "test/crash/notice.test.ts";
+const left = { file: notice, title: "what is left of a case is named by the matrix" };
+
+/** The crash matrix itself: points that are passed over, and what it does not see. */
+export const crashFaults: readonly Fault[] = [
+  {
+    kind: "record",
+    name: "the matrix passes over what comes after a call",
+    file: "test/crash/points.ts",
+    find: 'if (side === "failed") return false;',
+    put: 'if (side !== "before") return false;',
+    noticedBy: {
+      file: points,
+      title: "each side of each call is a point, and every action is taken at it",
+    },
+  },
+  {
+    kind: "record",
+    name: "the matrix takes every netlink call for a matter of chance",
+    file: "test/crash/points.ts",
+    find: "/^netlink:list (?:links|addresses):/.test(point)",
+    put: "/^netlink:/.test(point)",
+    noticedBy: {
+      file: points,
+      title:
+        "only looks for drift come by chance, and in a recovery and a start they are points too",
+    },
+  },
+  {
+    kind: "record",
+    name: "the matrix takes points side by side for the same",
+    file: "test/crash/points.ts",
+    find: "(began ? open === 0 && !last.began : looked)",
+    put: "(began || looked)",
+    noticedBy: {
+      file: points,
+      title: "kills are alike between two calls when nothing else is under way, and else are not",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a machine whose podnetd was killed is left to itself",
+    file: "daemon/pod/undo.ts",
+    find: "await host.driver.reap(live.record, live.plan.vm);",
+    put: "void live.record;",
+    noticedBy: {
+      file: notice,
+      title: "a create that is killed just before it is done leaves nothing",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "the matrix does not compare what is there after a case",
+    file: "test/crash/inspect.ts",
+    find: "problems.push(...(await lane.changes(baselines.withBystander, learnt(pods))));",
+    put: "void [baselines, learnt];",
+    noticedBy: left,
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "the inventory has no routes",
+    file: "test/lab/inventory.ts",
+    find: '.map((route) => words("route", route, ...known)),',
+    put: ".flatMap(() => []),",
+    noticedBy: left,
+    slow: true,
+  },
+];
