@@ -135,8 +135,16 @@ class Failpoints implements CrossingWatch {
 
 /** As late as is wanted, unless what limits the call ends the wait, as it would end the call's own. */
 async function late(ms: number, { what }: Crossing, limit: AbortSignal | undefined): Promise<void> {
-  const waited = delay(ms);
-  await (limit === undefined ? waited : abortable(waited, limit, `The call "${what}"`));
+  if (limit === undefined) return delay(ms);
+  const over = new AbortController();
+  const waited = delay(ms, undefined, { signal: over.signal });
+  waited.catch(() => {});
+  try {
+    await abortable(waited, limit, `The call "${what}"`);
+  } finally {
+    // A timer that nobody waits for any more would keep the process.
+    over.abort();
+  }
 }
 
 /** The signal is delivered before kill(2) returns to this thread. */

@@ -37,6 +37,8 @@ export class ScriptedGuest implements AsyncDisposable {
   readonly #directory: string;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
+  /** Of waits that are under way. */
+  readonly #timers = new Set<NodeJS.Timeout>();
   readonly #control = Promise.withResolvers<Socket>();
   readonly #tty = Promise.withResolvers<Socket>();
   readonly #commands: ScriptedCommand[] = [];
@@ -162,6 +164,8 @@ export class ScriptedGuest implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.hangUp();
+    // Nothing comes any more, and what waits for it must not keep the process.
+    for (const timer of this.#timers) clearTimeout(timer);
     await Promise.all(
       this.#servers.map((server) => new Promise((resolve) => server.close(resolve))),
     );
@@ -184,7 +188,11 @@ export class ScriptedGuest implements AsyncDisposable {
     const late = Promise.withResolvers<never>();
     const error = new Error(`The host sent nothing more in ${patienceMs} ms`);
     const timer = setTimeout(() => late.reject(error), patienceMs);
-    await Promise.race([this.#wake.promise, late.promise]).finally(() => clearTimeout(timer));
+    this.#timers.add(timer);
+    await Promise.race([this.#wake.promise, late.promise]).finally(() => {
+      clearTimeout(timer);
+      this.#timers.delete(timer);
+    });
   }
 
   #woken(): void {
