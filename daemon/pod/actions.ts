@@ -1,6 +1,6 @@
 import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import { compareGuest } from "./compare-guest.ts";
@@ -8,6 +8,7 @@ import type { Tap } from "../../linux/tun.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod } from "./live-pod.ts";
 import { type NicInterface, withNic } from "./pod-plan.ts";
+import { publishedText } from "./published-text.ts";
 import type { StepKind, StepOf } from "./steps.ts";
 
 /** Does one step; answers a word about it for people. */
@@ -20,6 +21,11 @@ type Action<K extends StepKind> = (
 
 /** What each step does. */
 export const actions: { readonly [K in StepKind]: Action<K> } = {
+  "publish.hold": async (_step, { plan }, host) => {
+    await host.published.hold(plan.podId, plan.published);
+    return (plan.published ?? []).map(publishedText).join(" ");
+  },
+
   "tap.open": async (_step, live, host) => {
     const interfaces = withNic(live.plan.interfaces);
     for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
@@ -101,18 +107,33 @@ const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).t
  * The guest's configuration with what belongs to this moment: the time, and fresh randomness. It would wait in vain for
  * NICs that it has ejected.
  */
-export function guestMessage({ plan, ejected }: LivePod, host: Host): GuestConfig {
-  const { interfaces, routes } = plan.guest;
+export function guestMessage(live: LivePod, host: Host): GuestConfig {
+  const { plan, ejected } = live;
+  const { interfaces, routes, loopback, ...guest } = plan.guest;
   const gone = new Set<string>(
     plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
   );
   return {
-    ...plan.guest,
+    ...guest,
+    ...loopbackPart(loopback, live),
     interfaces: interfaces.filter(({ name }) => !gone.has(name)),
     routes: routes.filter((route) => !gone.has(route.interface)),
     clockMs: host.clock.now(),
     entropy: freshEntropy(host),
   };
+}
+
+/** Addresses of `lo`, of which an agent of an earlier podnet knows nothing. Throws `UNSUPPORTED`. */
+function loopbackPart(
+  loopback: GuestConfig["loopback"],
+  { identity }: LivePod,
+): Pick<GuestConfig, "loopback"> {
+  if (loopback === undefined) return {};
+  if (identity?.features?.includes(agentFeatures.loopback) === true) return { loopback };
+  if (loopback.length === 0) return {};
+  throw new PodnetError("UNSUPPORTED", "The guest's agent sets no addresses of lo", {
+    hint: "Use an image with this podnet's agent",
+  });
 }
 
 function interfaceAt(live: LivePod, position: number): NicInterface {

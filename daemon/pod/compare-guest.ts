@@ -1,3 +1,5 @@
+import { metricOf } from "../../api/unique-interfaces.ts";
+import { familyOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestConfig, ObservedGuest } from "../../guest-init/protocol/configure.ts";
 
@@ -25,12 +27,17 @@ export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void
       );
     }
   }
+  const lacking = wanted.loopback?.find((address) => observed.loopback?.includes(address) !== true);
+  if (lacking !== undefined)
+    throw differs("addresses of lo", lacking, observed.loopback?.join(" ") || "none");
   for (const route of wanted.routes) {
     const there = observed.routes.some(
-      ({ destination, gateway, interface: through }) =>
+      ({ destination, gateway, interface: through, metric }) =>
         destination === route.destination &&
         gateway === route.gateway &&
-        through === route.interface,
+        through === route.interface &&
+        // Those the kernel gives by itself are not told.
+        (route.metric === undefined || metricOf(metric, familyOf(destination)) === route.metric),
     );
     if (!there)
       throw differs(`route to ${route.destination}`, route.gateway ?? route.interface, "none such");

@@ -13,7 +13,7 @@ import { hearMulticast, restrictIpv6 } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { addRandomness, setHostname, setResolver } from "./machine.ts";
 import type { Change, Netlink } from "./netlink.ts";
-import { isGlobal, observe } from "./observe.ts";
+import { defaultMetric, isGlobal, loopbackAddresses, observe } from "./observe.ts";
 import { renameLink } from "./rename.ts";
 import type { Reply } from "./reply.ts";
 import { sys } from "./sys.ts";
@@ -54,12 +54,14 @@ export async function configure(
   for (const { wanted, link } of found) indexes.set(wanted.name, link.index);
   netlink.apply([
     ...raiseLoopback(all),
+    ...setLoopback(config, all, netlink),
     ...found.flatMap((one) => setUp(one, netlink)),
     ...setRoutes(config, found, indexes, netlink),
     ...setNeighbours(config, indexes),
   ]);
   const now = await announceAll(found, links);
-  return { payload: encodeObservedGuest(observe(netlink, config.requestId, now)) };
+  const withLoopback = config.loopback !== undefined;
+  return { payload: encodeObservedGuest(observe(netlink, config.requestId, now, withLoopback)) };
 }
 
 function pair(config: GuestConfig, all: readonly Link[]): Found[] {
@@ -95,6 +97,25 @@ const raiseLoopback = (all: readonly Link[]): Change[] =>
   all
     .filter(({ loopback, up }) => loopback && !up)
     .map(({ index }) => ({ request: changeLink(index, { up: true }) }));
+
+/** The addresses of `lo` beside the machine's own, when some are named. */
+function setLoopback(
+  { loopback: wanted }: GuestConfig,
+  all: readonly Link[],
+  netlink: Netlink,
+): Change[] {
+  const index = all.find(({ loopback }) => loopback)?.index;
+  if (wanted === undefined || index === undefined) return [];
+  const there = loopbackAddresses(netlink, index);
+  return [
+    ...there
+      .filter((prefix) => !wanted.includes(prefix))
+      .map((prefix) => ({ request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] })),
+    ...wanted
+      .filter((prefix) => !there.includes(prefix))
+      .map((prefix) => ({ request: addAddress(index, prefix, { noDad: true }), fine: ["EEXIST"] })),
+  ];
+}
 
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   const hasIpv6 = wanted.addresses.some((prefix) => familyOf(prefix) === 6);
@@ -189,11 +210,10 @@ const exactly = ({ destination, gateway, link, metric, protocol }: Route) => ({
   ...(link === undefined ? {} : { link }),
 });
 
-/** Without a metric any will do: IPv4 gives 0, IPv6 1024. */
 const sameRoute = (there: Route, wanted: GuestRoute): boolean =>
   there.destination === wanted.destination &&
   there.gateway === wanted.gateway &&
-  (wanted.metric === undefined || there.metric === wanted.metric);
+  there.metric === (wanted.metric ?? defaultMetric(wanted.destination));
 
 const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>): Change[] =>
   config.neighbours.map(({ interface: name, address, mac }, i) => {

@@ -26,7 +26,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
       agent: version,
       epoch,
       nonce,
-      features: isInit ? [agentFeatures.awake] : [],
+      features: [...(isInit ? [agentFeatures.awake] : []), agentFeatures.loopback],
     }),
   };
 }

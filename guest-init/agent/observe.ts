@@ -1,4 +1,11 @@
-import { type Cidr, familyOf, parseIpPrefix } from "../../core/address.ts";
+import {
+  type Cidr,
+  familyOf,
+  type IpPrefix,
+  ipOf,
+  isLoopback,
+  parseIpPrefix,
+} from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
 import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
@@ -23,7 +30,8 @@ const isName = (name: string): boolean => {
 export const isGlobal = (scope: Scope): boolean => scope !== "link" && scope !== "host";
 
 /** Metric a route gets when none is asked for. */
-const defaultMetric = (destination: Cidr): number => (familyOf(destination) === 4 ? 0 : 1024);
+export const defaultMetric = (destination: Cidr): number =>
+  familyOf(destination) === 4 ? 0 : 1024;
 
 /** Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing. */
 export function guestRoutes(routes: readonly Route[], links: readonly Link[]): GuestRoute[] {
@@ -59,18 +67,28 @@ function observedInterface(link: Link, addresses: readonly LinkAddress[]): Obser
   ];
 }
 
+/** Addresses of `lo`, without those that make it one. */
+export const loopbackAddresses = (netlink: Netlink, index: number): IpPrefix[] =>
+  netlink
+    .addresses(index)
+    .map(({ prefix }) => parseIpPrefix(prefix))
+    .filter((prefix) => !isLoopback(ipOf(prefix)) && !prefix.startsWith("fe80:"));
+
 /** What the guest is like now, as its kernel tells it; its links have just been asked for. */
 export function observe(
   netlink: Netlink,
   requestId: string,
   links: readonly Link[],
+  withLoopback = false,
 ): ObservedGuest {
   const addresses = netlink.addresses(undefined, isGlobal);
+  const lo = withLoopback ? links.find(({ loopback }) => loopback) : undefined;
   return {
     requestId,
     hostname: hostname(),
     dns: parseResolver(readText("/etc/resolv.conf") ?? ""),
     interfaces: links.flatMap((link) => observedInterface(link, addresses)),
+    ...(lo === undefined ? {} : { loopback: loopbackAddresses(netlink, lo.index) }),
     routes: guestRoutes(netlink.routes(), links),
     clockMs: Math.floor(sys.clock()),
     agentRssKib: residentKib(),

@@ -32,6 +32,8 @@ export function checkForHyperstart(config: GuestConfig): void {
   });
   // Its buffer for one server is 28 bytes and it reads past the end of longer ones.
   config.dns?.servers.forEach((server, i) => four(server, `dns.servers[${i}]`, "DNS server"));
+  if ((config.loopback ?? []).length > 0)
+    throw unsupported("interfaces", "A plain hyperstart sets no addresses of lo");
   if (config.neighbours.length > 0)
     throw unsupported("neighbours[0]", "A plain hyperstart sets no neighbours");
 }

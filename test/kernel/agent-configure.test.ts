@@ -196,3 +196,66 @@ test.serial("each address is announced, by ARP and by neighbour advertisement", 
   t.is(advertised[58], 0x20, "override");
   t.is(advertised.toString("hex", 78, 86), `0201${macOf(1).replaceAll(":", "")}`);
 });
+
+test.serial(
+  "lo gets exactly the addresses that are named, beside its own, and answers at them",
+  async (t) => {
+    const held = async (): Promise<string[]> =>
+      [...(await ip("-o address show dev lo")).matchAll(/inet6? (\S+)/g)]
+        .map(([, prefix = ""]) => prefix)
+        .toSorted();
+    const own = await held();
+    const two = await configure({ loopback: ["10.7.0.1/32", "fd07::1/128"] });
+    t.deepEqual(two.loopback?.toSorted(), ["10.7.0.1/32", "fd07::1/128"] as never);
+    t.deepEqual(await held(), [...own, "10.7.0.1/32", "fd07::1/128"].toSorted());
+    for (const address of ["10.7.0.1", "fd07::1"])
+      await run(["ping", "-c", "1", "-W", "1", address]);
+    t.is((await configure({})).loopback, undefined, "not named is left alone");
+    t.deepEqual((await held()).length, own.length + 2);
+    t.deepEqual((await configure({ loopback: ["10.7.0.2/32"] })).loopback, [
+      "10.7.0.2/32",
+    ] as never);
+    t.deepEqual(await held(), [...own, "10.7.0.2/32"].toSorted());
+    t.deepEqual((await configure({ loopback: [] })).loopback, []);
+    t.deepEqual(await held(), own);
+  },
+);
+
+test.serial(
+  "default routes of one family differ in their metric, and one that changes takes the former's place",
+  async (t) => {
+    const through = (name: string, gateway: string, metric?: number) => ({
+      destination: "0.0.0.0/0",
+      gateway,
+      interface: name,
+      ...(metric === undefined ? {} : { metric }),
+    });
+    const defaults = async (): Promise<string[]> =>
+      (await ip("route show default"))
+        .trim()
+        .split("\n")
+        .map((line) => line.replace(/ proto.*?(?= metric|$)/, "").trim());
+    const both = { interfaces: [eth0, eth1] };
+    const first = through("eth0", "10.1.0.1");
+    await configure({ ...both, routes: [first, through("eth1", "10.2.0.1", 50)] });
+    t.deepEqual(await defaults(), [
+      "default via 10.1.0.1 dev eth0",
+      "default via 10.2.0.1 dev eth1 metric 50",
+    ]);
+    await ip("route add 172.20.0.0/16 via 10.1.0.9");
+    await configure({ ...both, routes: [first, through("eth1", "10.2.0.1", 60)] });
+    t.deepEqual(await defaults(), [
+      "default via 10.1.0.1 dev eth0",
+      "default via 10.2.0.1 dev eth1 metric 60",
+    ]);
+    await configure({
+      ...both,
+      routes: [through("eth0", "10.1.0.1", 70), through("eth1", "10.2.0.1")],
+    });
+    t.deepEqual(await defaults(), [
+      "default via 10.2.0.1 dev eth1",
+      "default via 10.1.0.1 dev eth0 metric 70",
+    ]);
+    t.regex(await ip("route show 172.20.0.0/16"), /via 10.1.0.9/, "the guest's own stays");
+  },
+);
