@@ -20,6 +20,14 @@ export function duration(ms: number): string {
   return `${Math.round(ms / 60_000)} min`;
 }
 
+/** An amount of data for people: `900 B`, `1.4 kB`, `23 MB`. */
+export function size(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  const unit = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), units.length - 1);
+  const amount = bytes / 1000 ** unit;
+  return `${unit === 0 || amount >= 10 ? Math.round(amount) : amount.toFixed(1)} ${units[unit]}`;
+}
+
 /** An age for people: `5 s`, `12 min`, `3 h`, `9 d`. */
 export function age(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

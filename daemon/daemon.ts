@@ -7,6 +7,7 @@ import { openGuest } from "../guest-init/channel/session.ts";
 import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
 import { type Confinement, openConfinement } from "../hypervisor/jail/confinement.ts";
 import { bootId } from "../linux/proc.ts";
+import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
 import { lockNetns, lockState } from "./lock.ts";
@@ -74,6 +75,7 @@ export async function openDaemon(
   const parts: ServiceParts = {
     ...node,
     ...drift,
+    netlink: opened.use(Rtnetlink.open()),
     config,
     db,
     log: logOf("api"),

@@ -104,6 +104,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "limits.connections_per_caller": 256,
     "limits.requests_per_caller": 512,
     "limits.creates_per_caller": 128,
+    "limits.captures_per_caller": 8,
     "limits.requests_per_s": 1000,
     "limits.request_s": 30,
     "limits.stall_s": 60,

@@ -7,6 +7,7 @@ export interface ApiLimits {
   readonly connectionsPerCaller: number;
   readonly requestsPerCaller: number;
   readonly createsPerCaller: number;
+  readonly capturesPerCaller: number;
   readonly requestsPerS: number;
   readonly requestMs: number;
   readonly stallMs: number;
@@ -19,6 +20,7 @@ export const limitsConfig = (limits: z.infer<typeof configSchema>["limits"]): Ap
   connectionsPerCaller: limits.connections_per_caller,
   requestsPerCaller: limits.requests_per_caller,
   createsPerCaller: limits.creates_per_caller,
+  capturesPerCaller: limits.captures_per_caller,
   requestsPerS: limits.requests_per_s,
   requestMs: limits.request_s * 1000,
   stallMs: limits.stall_s * 1000,

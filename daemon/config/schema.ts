@@ -40,6 +40,9 @@ export const configSchema = z.strictObject({
     connections_per_caller: count(1, 100_000).describe("Connections of one user or certificate"),
     requests_per_caller: count(1, 100_000).describe("Its requests and streams under way at a time"),
     creates_per_caller: count(1, 10_000).describe("Its creates and starts under way at a time"),
+    captures_per_caller: count(1, 1000).describe(
+      "Its captures of traffic at a time, each with up to 4 MiB of packets that wait",
+    ),
     requests_per_s: count(1, 1_000_000).describe(
       "Its requests a second in the long run; twice as many at once",
     ),

@@ -50,6 +50,14 @@ export class Caller {
     return this.#take("creates");
   }
 
+  /** The same for a capture of traffic. */
+  capture(): Disposable {
+    const { capturesPerCaller } = this.#limits;
+    if (this.#account.captures >= capturesPerCaller)
+      throw tooMany("captures_per_caller", capturesPerCaller, "captures");
+    return this.#take("captures");
+  }
+
   /** A token bucket: `requests_per_s` flow in, twice as many fit. */
   #spend(): void {
     const account = this.#account;
@@ -66,7 +74,7 @@ export class Caller {
     });
   }
 
-  #take(what: "connections" | "requests" | "creates"): Disposable {
+  #take(what: "connections" | "requests" | "creates" | "captures"): Disposable {
     const account = this.#account;
     account[what]++;
     let held = true;
@@ -87,6 +95,7 @@ interface Account {
   connections: number;
   requests: number;
   creates: number;
+  captures: number;
   tokens: number;
   /** Of the monotonic clock, milliseconds. */
   filledAt: number;
@@ -114,7 +123,7 @@ export class Callers {
       if (this.#accounts.size >= remembered) this.#forget();
       const tokens = 2 * this.#parts.limits.requestsPerS;
       const filledAt = this.#parts.clock.monotonic();
-      account = { connections: 0, requests: 0, creates: 0, tokens, filledAt };
+      account = { connections: 0, requests: 0, creates: 0, captures: 0, tokens, filledAt };
       this.#accounts.set(key, account);
     }
     return new Caller(peer, roleOf(peer, this.#parts.access), account, this.#parts);
@@ -126,8 +135,8 @@ export class Callers {
     const now = clock.monotonic();
     for (const [key, account] of this.#accounts) {
       refill(account, limits.requestsPerS, now);
-      const { connections, requests, creates, tokens } = account;
-      const idle = connections === 0 && requests === 0 && creates === 0;
+      const { connections, requests, creates, captures, tokens } = account;
+      const idle = connections + requests + creates + captures === 0;
       if (idle && tokens >= 2 * limits.requestsPerS) this.#accounts.delete(key);
     }
   }

@@ -8,6 +8,7 @@ import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Log } from "../../linux/log.ts";
+import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
@@ -25,6 +26,8 @@ export interface ServiceParts {
   readonly journal: Journal;
   readonly host: Host;
   readonly network: HostNetwork;
+  /** For counters: reading them waits for nobody who changes the host. */
+  readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
   readonly log: Log;
   /** Absent when nobody looks for drift. */

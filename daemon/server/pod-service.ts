@@ -13,6 +13,8 @@ import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
+import { podPorts } from "./pod-ports.ts";
+import { podTraffic } from "./pod-traffic.ts";
 import { PushQueue } from "./queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { planView, spanView } from "./views.ts";
@@ -88,6 +90,8 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     },
 
     ...podLifecycle(parts),
+    ...podPorts(parts),
+    ...podTraffic(parts),
   };
 }
 

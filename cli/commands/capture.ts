@@ -1,0 +1,92 @@
+import { open } from "node:fs/promises";
+import type { Command } from "commander";
+import { type CommonOptions, type Context, withPodnet } from "../context.ts";
+import { parseCount } from "../parse.ts";
+import { usage } from "../report.ts";
+import { write } from "../terminal.ts";
+import { count, harmless } from "../text.ts";
+
+interface Options extends CommonOptions {
+  readonly interface?: string;
+  readonly write?: string;
+  readonly count?: string;
+  readonly snaplen?: string;
+}
+
+const more = `
+Both ways, as a pcap file that tcpdump and Wireshark read. It ends with its count, with ctrl-c, or when the interface or
+the pod goes; what was lost because nobody read fast enough is said then.
+
+Examples:
+  podnet capture web -w web.pcap
+  podnet capture web -c 100 | tcpdump -n -r -`;
+
+export function addCapture(program: Command, context: Context): void {
+  program
+    .command("capture")
+    .description("write what passes a pod's interface to a file or pipe")
+    .argument("<pod>", "name or id")
+    .option("-i, --interface <name>", "its name in the guest; default the first")
+    .option("-w, --write <file>", "where to; - or nothing is standard output")
+    .option("-c, --count <packets>", "end after so many")
+    .option("-s, --snaplen <bytes>", "bytes kept of each packet; default 262144")
+    .addHelpText("after", more)
+    .action(async (idOrName: string, options: Options) => {
+      const { io } = context;
+      const file = options.write === "-" ? undefined : options.write;
+      if (file === undefined && io.stdout.isTTY === true)
+        throw usage("A capture is no text for a terminal", "Give -w FILE, or pipe it to a program");
+      const request = {
+        idOrName,
+        guestName: options.interface ?? "",
+        maxPackets: BigInt(options.count === undefined ? 0 : parseCount("--count", options.count)),
+        snapBytes: options.snaplen === undefined ? 0 : parseCount("--snaplen", options.snaplen),
+      };
+      await withPodnet(context, options, async (podnet, signal) => {
+        await using out = await openOutput(context, file);
+        let packets = 0;
+        let lost = 0n;
+        try {
+          for await (const part of podnet.pods.capture(request, { signal })) {
+            if (packets === 0 && part.data.length === headerSize)
+              io.stderr.write(`Capturing ${harmless(idOrName)}; ctrl-c ends\n`);
+            else packets += packetsIn(part.data);
+            lost = part.lost;
+            await out.write(part.data);
+          }
+        } catch (thrown) {
+          // Who interrupts it has enough, which is its usual end.
+          if (!signal.aborted) throw thrown;
+        }
+        io.stderr.write(`${count(packets, "packet")} captured, ${lost} lost\n`);
+      });
+    });
+}
+
+interface Sink extends AsyncDisposable {
+  write(data: Uint8Array): Promise<void>;
+}
+
+async function openOutput({ io }: Context, file: string | undefined): Promise<Sink> {
+  if (file === undefined)
+    return { write: (data) => write(io.stdout, data), [Symbol.asyncDispose]: async () => {} };
+  // What others send is nobody else's to read.
+  const handle = await open(file, "w", 0o600);
+  return {
+    write: (data) => handle.appendFile(data),
+    [Symbol.asyncDispose]: () => handle.close(),
+  };
+}
+
+/** Of the file; of each packet in it the last four times four bytes. */
+const headerSize = 24;
+const recordHeaderSize = 16;
+
+/** Each part holds whole packets. */
+function packetsIn(data: Uint8Array): number {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  let packets = 0;
+  for (let at = 0; at + recordHeaderSize <= data.length; packets++)
+    at += recordHeaderSize + view.getUint32(at + 8, true);
+  return packets;
+}

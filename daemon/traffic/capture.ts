@@ -1,0 +1,38 @@
+import type { IfName } from "../../core/names.ts";
+import { PacketStream } from "../../linux/packet-stream.ts";
+import { pcapHeader, pcapRecord } from "./pcap.ts";
+
+export interface CaptureOptions {
+  readonly link: IfName;
+  readonly snapBytes: number;
+  /** Ends after so many packets; undefined goes on. */
+  readonly maxPackets: bigint | undefined;
+}
+
+/** A part of a pcap file. */
+export interface CapturedPart {
+  readonly data: Uint8Array;
+  /** Packets lost since the beginning. */
+  readonly lost: number;
+}
+
+/**
+ * What passes a link, as a pcap file in parts: its header first, when everything from then on is taken. Ends with the
+ * link, or when there are packets enough. Throws `SYSCALL_FAILED`, `CANCELLED`.
+ */
+export async function* capture(
+  { link, snapBytes, maxPackets }: CaptureOptions,
+  signal: AbortSignal,
+): AsyncGenerator<CapturedPart> {
+  using packets = new PacketStream({ link, snapBytes });
+  let told = 0;
+  yield { data: pcapHeader(snapBytes), lost: told };
+  for (let left = maxPackets; left !== 0n; ) {
+    const frames = await packets.next(left === undefined ? Infinity : Number(left), signal);
+    if (frames === undefined) break;
+    if (left !== undefined) left -= BigInt(frames.length);
+    told = packets.lost;
+    yield { data: Buffer.concat(frames.map(pcapRecord)), lost: told };
+  }
+  if (packets.lost > told) yield { data: new Uint8Array(0), lost: packets.lost };
+}

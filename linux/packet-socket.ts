@@ -1,0 +1,173 @@
+import { closeSync } from "node:fs";
+import { cross } from "../core/crossing.ts";
+import type { IfName } from "../core/names.ts";
+import { encodeUtf8 } from "../core/utf8.ts";
+import {
+  addressOf,
+  bind,
+  getsockopt,
+  ioctlPointer,
+  lastErrno,
+  recvmsg,
+  setsockopt,
+  socket,
+} from "./ffi/libc.ts";
+import { type Frame, parseControl, withTag } from "./packet-control.ts";
+import { errnoName } from "./rtnetlink/errno.ts";
+import { checked, syscallError } from "./syscall-error.ts";
+
+// include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/if_packet.h, if_ether.h (Linux 6.1)
+const AF_PACKET = 17;
+const SOCK_RAW = 3;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const SOL_SOCKET = 1;
+const SO_RCVBUF = 8;
+const SO_RCVBUFFORCE = 33;
+const SO_TIMESTAMPNS = 35;
+const SOL_PACKET = 263;
+const PACKET_STATISTICS = 6;
+const PACKET_AUXDATA = 8;
+const ETH_P_ALL = 3;
+const SIOCGIFINDEX = 0x8933;
+const MSG_TRUNC = 0x20;
+
+/** Bytes the kernel may queue, of its own reckoning: some 2,000 frames of 1,500 bytes. */
+const receiveBuffer = 4 << 20;
+const controlSize = 256;
+
+export type { Frame } from "./packet-control.ts";
+
+export interface PacketSocketOptions {
+  readonly link: IfName;
+  /** Bytes kept of each frame. */
+  readonly snapBytes: number;
+}
+
+/**
+ * Takes a copy of every frame that passes a link, both ways, never blocking: an AF_PACKET socket (packet(7)). The kernel
+ * queues so much for it and counts what it drops beyond. Takes CAP_NET_RAW.
+ */
+export class PacketSocket implements Disposable {
+  readonly fd: number;
+  readonly #link: IfName;
+  readonly #index: number;
+  readonly #frame: Uint8Array;
+  readonly #control = new Uint8Array(controlSize);
+  readonly #vector = new Uint8Array(16);
+  readonly #header = new Uint8Array(56);
+  #closed = false;
+
+  /** Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no such link, `EPERM` without CAP_NET_RAW. */
+  constructor({ link, snapBytes }: PacketSocketOptions) {
+    const what = `Cannot capture on "${link}"`;
+    this.#link = link;
+    // Without a protocol nothing is taken before it is bound: not a frame of another link.
+    this.fd = cross("socket", "open packet socket", () => {
+      const fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      if (fd >= 0) return fd;
+      const hint = "Run podnetd as root, or give it CAP_NET_RAW";
+      const errno = lastErrno();
+      throw syscallError("socket", errno, what, errnoName(errno) === "EPERM" ? { hint } : {});
+    });
+    try {
+      this.#index = cross("socket", "bind packet socket", () => this.#bind(link, what));
+    } catch (error) {
+      closeSync(this.fd);
+      throw error;
+    }
+    this.#frame = new Uint8Array(snapBytes);
+    // struct iovec { void *base; size_t len; }
+    const iovec = new DataView(this.#vector.buffer);
+    iovec.setBigUint64(0, addressOf(this.#frame), true);
+    iovec.setBigUint64(8, BigInt(snapBytes), true);
+    // struct msghdr { name, namelen, iov, iovlen, control, controllen, flags }
+    const msghdr = new DataView(this.#header.buffer);
+    msghdr.setBigUint64(16, addressOf(this.#vector), true);
+    msghdr.setBigUint64(24, 1n, true);
+    msghdr.setBigUint64(32, addressOf(this.#control), true);
+  }
+
+  #bind(link: IfName, what: string): number {
+    const index = checked(this.#indexOf(link), "SIOCGIFINDEX", what);
+    // Without CAP_NET_ADMIN there is only SO_RCVBUF, which net.core.rmem_max bounds.
+    if (this.#option(SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer) < 0)
+      checked(this.#option(SOL_SOCKET, SO_RCVBUF, receiveBuffer), "setsockopt", what);
+    checked(this.#option(SOL_SOCKET, SO_TIMESTAMPNS, 1), "setsockopt", what);
+    checked(this.#option(SOL_PACKET, PACKET_AUXDATA, 1), "setsockopt", what);
+    // struct sockaddr_ll { u16 family; be16 protocol; int ifindex; u16 hatype; u8 pkttype; u8 halen; u8 addr[8]; }
+    const address = new Uint8Array(20);
+    const sockaddr = new DataView(address.buffer);
+    sockaddr.setUint16(0, AF_PACKET, true);
+    sockaddr.setUint16(2, ETH_P_ALL, false);
+    sockaddr.setInt32(4, index, true);
+    checked(bind(this.fd, address, address.length), "bind", what);
+    return index;
+  }
+
+  /** The index of the link that has a name now; negative when there is none. */
+  #indexOf(link: IfName): number {
+    // struct ifreq { char name[16]; int index; … }, 40 bytes.
+    const request = new Uint8Array(40);
+    request.set(encodeUtf8(link));
+    const failed = ioctlPointer(this.fd, SIOCGIFINDEX, request);
+    return failed < 0 ? failed : new DataView(request.buffer).getInt32(16, true);
+  }
+
+  /** Whether the link is there, up or down; one that was made anew under its name is another. */
+  linkIsThere(): boolean {
+    return this.#indexOf(this.#link) === this.#index;
+  }
+
+  #option(level: number, name: number, value: number): number {
+    const bytes = new Uint8Array(4);
+    new DataView(bytes.buffer).setInt32(0, value, true);
+    return setsockopt(this.fd, level, name, bytes, bytes.length);
+  }
+
+  /** The next frame; `empty` when none is queued, `down` when the link has gone down, or away. Throws `SYSCALL_FAILED`. */
+  receive(): Frame | "empty" | "down" {
+    for (;;) {
+      new DataView(this.#header.buffer).setBigUint64(40, BigInt(controlSize), true);
+      // The answer is the frame's own length, however little of it was asked for.
+      const length = recvmsg(this.fd, this.#header, MSG_TRUNC);
+      if (length >= 0) {
+        const kept = this.#frame.subarray(0, Math.min(length, this.#frame.length));
+        const size = Number(new DataView(this.#header.buffer).getBigUint64(40, true));
+        return withTag(kept, length, parseControl(this.#control.subarray(0, size)));
+      }
+      const errno = lastErrno();
+      switch (errnoName(errno)) {
+        case "EAGAIN":
+          return "empty";
+        case "ENETDOWN":
+          return "down";
+        case "EINTR":
+          continue;
+        default:
+          throw syscallError("recvmsg", errno, "Cannot receive what passes a link");
+      }
+    }
+  }
+
+  /** Frames dropped since it was last asked: nobody read what was queued. Throws `SYSCALL_FAILED`. */
+  takeDropped(): number {
+    // struct tpacket_stats { u32 packets; u32 drops; }
+    const value = new Uint8Array(8);
+    checked(
+      getsockopt(this.fd, SOL_PACKET, PACKET_STATISTICS, value, Uint8Array.of(8, 0, 0, 0)),
+      "getsockopt",
+      "Cannot tell what was dropped",
+    );
+    return new DataView(value.buffer).getUint32(4, true);
+  }
+
+  close(): void {
+    if (!this.#closed) closeSync(this.fd);
+    this.#closed = true;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
