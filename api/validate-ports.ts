@@ -19,12 +19,13 @@ export function validatePorts(
 ): readonly PortSpec[] {
   checkCount(ports, maxEntries, field);
   const specs = ports.map((port, i) => validatePort(port, `${field}[${i}]`));
-  checkPorts(specs, field);
+  checkPortCount(specs, field);
+  refuseOverlap(specs, field);
   return specs;
 }
 
-/** What entries of one pod may not be together. */
-export function checkPorts(specs: readonly PortSpec[], field: string): void {
+/** Refuses more entries or ports than one pod may publish. */
+export function checkPortCount(specs: readonly PortSpec[], field: string): void {
   checkCount(specs, maxEntries, field);
   const all = specs.reduce((sum, { count }) => sum + count, 0);
   if (all > maxPorts)
@@ -33,6 +34,10 @@ export function checkPorts(specs: readonly PortSpec[], field: string): void {
       `${all} published ports are too many`,
       `Publish at most ${maxPorts} of a pod`,
     );
+}
+
+/** Refuses two entries of one request that could not both be had. */
+function refuseOverlap(specs: readonly PortSpec[], field: string): void {
   specs.forEach((spec, i) => {
     const other = specs.findIndex((each, j) => j < i && overlap(each, spec));
     if (other < 0) return;

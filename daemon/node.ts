@@ -11,6 +11,7 @@ import { settleNetworks } from "./networks/settle.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
+import { HeldPorts } from "./ports/held-ports.ts";
 import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
@@ -69,8 +70,9 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     },
     settled,
   );
-  const records = new PodRecords({ db, journal, addresses, clock });
-  const host = openHost(parts, network, records);
+  const published = opened.use(new HeldPorts());
+  const records = new PodRecords({ db, journal, addresses, clock, published });
+  const host = openHost(parts, network, records, published);
   const metrics = new Metrics({
     pods: () => records.list(),
     pools: () =>
@@ -123,11 +125,17 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
   });
 }
 
-function openHost(parts: NodeParts, network: HostNetwork, records: PodRecords): Host {
+function openHost(
+  parts: NodeParts,
+  network: HostNetwork,
+  records: PodRecords,
+  published: HeldPorts,
+): Host {
   return {
     driver: parts.driver,
     confinement: parts.confinement,
     network,
+    published,
     clock: parts.clock,
     openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),

@@ -6,6 +6,7 @@ import type { IfName } from "../../core/names.ts";
 import type { Fragment, FragmentKey } from "../../network/desired.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Tap } from "../../linux/tun.ts";
+import type { HeldPorts } from "../ports/held-ports.ts";
 import type { PodPlan } from "./pod-plan.ts";
 
 /** The one way to change the host's network, as far as pods need it. */
@@ -28,6 +29,8 @@ export interface Host {
   /** How new machines are shut in; undefined leaves them open. */
   readonly confinement?: Confinement | undefined;
   readonly network: PodNetwork;
+  /** The host ports that pods have published. */
+  readonly published: HeldPorts;
   readonly clock: Clock;
   /** Makes a tap, or opens one that somebody else made and keeps. */
   openTap(name: IfName, options?: { readonly kept: boolean }): Tap;

@@ -1,3 +1,4 @@
+import type { PortSpec } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, type PodId, podIdFromBytes } from "../../core/names.ts";
@@ -20,12 +21,15 @@ import { gatherSnapshot, type World } from "./gather.ts";
 import type { KnownNetworks } from "./gather-networks.ts";
 import { namedLinks } from "./named-links.ts";
 import type { Host } from "./host.ts";
+import type { PortsWorld } from "./gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { pausePod, resumePod } from "./lifecycle.ts";
 import { portOfPod, portsOfPod } from "./running-ports.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
+import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
+import type { PublishedPlan } from "./published-plan.ts";
 import type { PodRecords, RequestKey } from "./records.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
 import { refitPlan, refitPods, refitRow } from "./refit.ts";
@@ -55,6 +59,12 @@ export interface CreateOptions {
   readonly imagesOnly?: boolean;
   /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
   admit?(): Disposable;
+}
+
+/** A pod's plan as it is and as it would be. */
+export interface Replanned {
+  readonly before: PodPlan;
+  readonly after: PodPlan;
 }
 
 /** How a delete ended. */
@@ -261,6 +271,64 @@ export class Pods implements RunningPorts {
     });
   }
 
+  /** What publishing these would make of a running pod. Takes nothing. */
+  planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+    const { plan } = this.running(idOrName);
+    const after = withPorts(this.find(idOrName), ports, this.#portsWorld());
+    return { before: plan, after: after.plan };
+  }
+
+  planUnpublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+    const { plan } = this.running(idOrName);
+    return { before: plan, after: withoutPorts(this.find(idOrName), ports).plan };
+  }
+
+  /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */
+  publish(
+    idOrName: string,
+    ports: readonly PortSpec[],
+  ): Promise<{ readonly row: PodRow; readonly ports: readonly PublishedPlan[] }> {
+    return this.change(idOrName, async (live, row) => {
+      const next = withPorts(row, ports, this.#portsWorld());
+      if (ports.length > 0) await publish(live, row, next, this.#supervision);
+      const added = next.plan.published?.slice(row.plan.published?.length ?? 0) ?? [];
+      return { row: this.find(row.id), ports: added };
+    });
+  }
+
+  /** Takes back published ports of a running pod; what it does not publish is passed over. */
+  unpublish(idOrName: string, ports: readonly PortSpec[]): Promise<PodRow> {
+    return this.change(idOrName, async (live, row) => {
+      const next = withoutPorts(row, ports);
+      if (next.plan.published?.length !== (row.plan.published ?? []).length)
+        await unpublish(live, row, next, this.#supervision);
+      return this.find(row.id);
+    });
+  }
+
+  #portsWorld(): PortsWorld {
+    const { db, config, host } = this.#parts;
+    return { db, config, randomBytes: (count) => host.randomBytes(count) };
+  }
+
+  /** Takes the host ports that a pod has by its row; one that somebody else has now is tried again. */
+  async #adoptPorts(row: PodRow): Promise<void> {
+    const { published } = this.#parts.host;
+    await published.adopt(row.id, row.plan.published);
+    this.#awaitPorts(row);
+  }
+
+  #awaitPorts({ id }: PodRow): void {
+    const { records, host, log } = this.#parts;
+    const missing = host.published.missing(id);
+    const row = records.get(id);
+    if (missing === undefined || row === undefined) return;
+    log.error({ pod_id: id, err: missing }, "A published port is not held");
+    keepTrying(row, "a published port is not served", missing, this.#supervision, (now) =>
+      host.published.retry(id, now.plan.published),
+    );
+  }
+
   async #bringUp(
     plan: PodPlan,
     how: {
@@ -304,7 +372,9 @@ export class Pods implements RunningPorts {
       this.#live.set(plan.podId, live);
       supervise(live, this.#supervision);
       log.info({ pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
-      return this.find(plan.podId);
+      const row = this.find(plan.podId);
+      this.#awaitPorts(row);
+      return row;
     }
     log.warn(
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
@@ -412,6 +482,8 @@ export class Pods implements RunningPorts {
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);
+    // What is not there any more, or goes back to what was, is known by now; the API does not answer before this.
+    for (const row of this.list()) await this.#adoptPorts(row);
   }
 
   /** Takes no new pods from here on, until they are admitted again. */

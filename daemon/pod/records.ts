@@ -27,6 +27,7 @@ import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
 import { recordError } from "./error-record.ts";
 import type { LivePod } from "./live-pod.ts";
+import type { HeldPorts } from "../ports/held-ports.ts";
 import { type PodPlan, staying } from "./pod-plan.ts";
 import type { Span } from "./span.ts";
 
@@ -50,12 +51,20 @@ export class PodRecords {
   readonly #journal: Journal;
   readonly #addresses: Addresses;
   readonly #clock: Clock;
+  readonly #published: Pick<HeldPorts, "release">;
 
-  constructor(parts: { db: Database; journal: Journal; addresses: Addresses; clock: Clock }) {
+  constructor(parts: {
+    db: Database;
+    journal: Journal;
+    addresses: Addresses;
+    clock: Clock;
+    published: Pick<HeldPorts, "release">;
+  }) {
     this.#db = parts.db;
     this.#journal = parts.journal;
     this.#addresses = parts.addresses;
     this.#clock = parts.clock;
+    this.#published = parts.published;
   }
 
   get(id: PodId): PodRow | undefined {
@@ -294,6 +303,7 @@ export class PodRecords {
       });
     });
     this.#addresses.freed(plans);
+    this.#published.release(podId);
   }
 }
 

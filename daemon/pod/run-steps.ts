@@ -32,6 +32,7 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
       return;
     case "together":
       return runTogether(flow.flows, run, signal);
+    case "publish.hold":
     case "tap.open":
     case "port.attach":
     case "vm.start":

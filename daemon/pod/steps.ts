@@ -2,6 +2,7 @@ import { type PodPlan, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
+  | { readonly kind: "publish.hold" }
   | { readonly kind: "tap.open" }
   | { readonly kind: "port.attach" }
   | { readonly kind: "vm.start" }
@@ -31,6 +32,8 @@ export function createSteps(plan: PodPlan): Flow {
   const machine = sequence({ kind: "vm.start" }, { kind: "guest.ready" });
   const nics = withNic(plan.interfaces);
   return sequence(
+    // First, for it is what may be refused, and costs the least.
+    ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
     // Without interfaces of ours — the driver brings the network — the host has no part.
     nics.length === 0 ? machine : together(host, machine),
     together(
@@ -70,6 +73,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
 }
 
 const titles: Readonly<Record<StepKind | UndoKind, string>> = {
+  "publish.hold": "Holding host ports",
   "tap.open": "Opening taps",
   "port.attach": "Joining the bridge",
   "vm.start": "Starting the machine",

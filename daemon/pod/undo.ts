@@ -68,6 +68,8 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   },
 
   "port.forget": async (_step, live, host) => {
+    // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
+    host.published.cut(live.plan.podId);
     await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));
   },
 };

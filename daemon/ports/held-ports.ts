@@ -2,17 +2,14 @@ import type { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import { type FlowCounts, Flows, sumOf } from "./flows.ts";
-import type { HeldPort, Lead, PortAt, Served } from "./held-port.ts";
+import type { HeldPort, PortAt, Served } from "./held-port.ts";
 import { holdError } from "./hold-error.ts";
 import { holdTcp } from "./tcp-port.ts";
 import { holdUdp } from "./udp-port.ts";
+import { portsOf } from "./wanted-port.ts";
 
 /** Sockets opened at a time. */
 const together = 64;
-
-interface Wanted extends PortAt, Lead {
-  readonly key: string;
-}
 
 interface Place {
   readonly served: Served;
@@ -25,23 +22,6 @@ interface Place {
 interface PodPorts {
   readonly flows: Flows;
   readonly places: Map<string, Place>;
-}
-
-/** Each host port by itself, at each address. There are no SCTP sockets here: of those only the rows keep others away. */
-function portsOf(published: readonly PublishedPlan[]): Wanted[] {
-  return published.flatMap(({ protocol, hostPort, podPort, count, at }) => {
-    if (protocol === "sctp") return [];
-    return at.flatMap(({ hostIp, podIp }) =>
-      Array.from({ length: count }, (_, i) => ({
-        key: `${protocol} ${hostIp} ${hostPort + i}`,
-        protocol,
-        hostIp,
-        hostPort: hostPort + i,
-        podIp,
-        podPort: podPort + i,
-      })),
-    );
-  });
 }
 
 async function tryToHold(port: PortAt, place: Place): Promise<void> {

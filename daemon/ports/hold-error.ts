@@ -1,8 +1,10 @@
 import { sameAddress } from "../../api/validate-ports.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { boundSockets, holderOf } from "../../linux/listeners.ts";
+import { type BoundSocket, boundSockets, holderOf } from "../../linux/listeners.ts";
+import type { PublishedPlan } from "../pod/published-plan.ts";
 import type { PortAt } from "./held-port.ts";
+import { portsOf } from "./wanted-port.ts";
 
 /** Why a host port cannot be held. */
 export function holdError(port: PortAt, thrown: unknown): PodnetError {
@@ -10,14 +12,8 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
   const what = `Host port ${hostPort}/${protocol} at ${hostIp}`;
   const { code } = thrown as NodeJS.ErrnoException;
   switch (code) {
-    case "EADDRINUSE": {
-      const holder = programAt(port) ?? "another program";
-      return new PodnetError("PORT_IN_USE", `${what} is taken by ${holder}`, {
-        hint: "End that program or choose another host port, or 0 to have one chosen",
-        details: { holder, port: hostPort },
-        cause: thrown,
-      });
-    }
+    case "EADDRINUSE":
+      return inUse(port, programAt(port) ?? "another program").with({ cause: thrown });
     case "EADDRNOTAVAIL":
     case "EAFNOSUPPORT":
       return new PodnetError("ADDRESS_INVALID", `This host has no address ${hostIp}`, {
@@ -42,12 +38,32 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
 }
 
 /** Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and do not listen. */
-export function programAt({ protocol, hostIp, hostPort }: PortAt): string | undefined {
-  const there = boundSockets([protocol]).filter(
-    ({ address, port }) => port === hostPort && covers(address, hostIp),
-  );
+function programAt(port: PortAt): string | undefined {
+  const there = boundSockets([port.protocol]).filter((each) => isAt(each, port));
   const by = there.find(({ listens }) => listens) ?? there[0];
   return by === undefined ? undefined : holderOf(by);
+}
+
+/** Throws `PORT_IN_USE` when a program has one of these: what `hold` would find. */
+export function refuseBusy(published: readonly PublishedPlan[]): void {
+  const ports = portsOf(published);
+  if (ports.length === 0) return;
+  const there = boundSockets(["tcp", "udp"]).filter(({ listens }) => listens);
+  for (const port of ports) {
+    const by = there.find((each) => isAt(each, port));
+    if (by !== undefined) throw inUse(port, holderOf(by));
+  }
+}
+
+const isAt = (socket: BoundSocket, { protocol, hostIp, hostPort }: PortAt): boolean =>
+  socket.protocol === protocol && socket.port === hostPort && covers(socket.address, hostIp);
+
+function inUse({ protocol, hostIp, hostPort }: PortAt, holder: string): PodnetError {
+  const what = `Host port ${hostPort}/${protocol} at ${hostIp}`;
+  return new PodnetError("PORT_IN_USE", `${what} is taken by ${holder}`, {
+    hint: "End that program or choose another host port, or 0 to have one chosen",
+    details: { holder, port: hostPort },
+  });
 }
 
 /** A socket at `::` may take IPv4 as well, and one at every IPv4 address keeps such a one away. */

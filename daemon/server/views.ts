@@ -1,12 +1,14 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
+import type { InterfaceSpec, PodSpec, PortSpec } from "../../api/pod-spec.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
   type InterfaceSchema,
   PodSpecSchema,
   type PodSpec as WireSpec,
+  type PublishedPort as WirePort,
+  PublishedPortSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { LivePod } from "../pod/live-pod.ts";
@@ -47,6 +49,7 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
     createdAt: time(row.createdMs),
     spec: specView(spec),
     interfaces: plan.interfaces.map((each) => interfaceView(each, row, live)),
+    ports: (plan.published ?? []).map(portView),
     ...(run === undefined
       ? {}
       : {
@@ -162,6 +165,7 @@ function specView(spec: PodSpec): WireSpec {
     ...(dns === undefined
       ? {}
       : { dns: { servers: [...dns.servers], search: [...dns.search], options: [...dns.options] } }),
+    ports: (spec.ports ?? []).map(portView),
     routes: spec.routes.map((route) => ({
       destination: route.destination,
       gateway: route.gateway ?? "",
@@ -170,6 +174,16 @@ function specView(spec: PodSpec): WireSpec {
     })),
   });
 }
+
+/** A published port: as asked for, or as decided. */
+export const portView = (port: PortSpec): WirePort =>
+  create(PublishedPortSchema, {
+    hostIp: port.hostIp ?? "",
+    hostPort: port.hostPort,
+    podPort: port.podPort,
+    count: port.count,
+    protocol: port.protocol,
+  });
 
 export const spanView = (span: Span): wire.Span => create(wire.SpanSchema, { ...span });
 

@@ -37,6 +37,7 @@ function scene({ readyMs = 5000 } = {}) {
     journal,
     addresses: undefined as never,
     clock: systemClock,
+    published: { release: () => {} },
   });
   const host = {
     clock: systemClock,

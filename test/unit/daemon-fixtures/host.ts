@@ -1,3 +1,4 @@
+import { HeldPorts } from "../../../daemon/ports/held-ports.ts";
 import { systemClock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { Host } from "../../../daemon/pod/host.ts";
@@ -107,6 +108,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
       remove: () => act("remove"),
     },
+    published: new HeldPorts(),
     clock: systemClock,
     openTap: (name: string): Tap => {
       note(`open ${name}`);

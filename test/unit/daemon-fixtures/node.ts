@@ -65,8 +65,9 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
   putNetwork(db, network, { state: "ready", configured: true, createdMs: 0 });
   const journal = new Journal(db, clock);
   const addresses = new Addresses(db, [network], config.quarantineMs, clock);
-  const records = new PodRecords({ db, journal, addresses, clock });
   const played = playHost();
+  const { published } = played.host;
+  const records = new PodRecords({ db, journal, addresses, clock, published });
   const { host } = played;
   const log = openLog({ component: "test", level: "silent" });
   const metrics = new Metrics({

@@ -1,0 +1,120 @@
+import type { PodSpec, PortSpec } from "../../api/pod-spec.ts";
+import { checkPortCount } from "../../api/validate-ports.ts";
+import { toPodnetError } from "../../core/errors.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import type { PodContents, PodRow } from "../store/pods.ts";
+import { gatherPorts, type PortsWorld } from "./gather-ports.ts";
+import { keepTrying } from "./keep-trying.ts";
+import type { LivePod } from "./live-pod.ts";
+import { planPublished, publishedDesired } from "./plan-published.ts";
+import { type PodPlan, withNic } from "./pod-plan.ts";
+import type { PublishedPlan } from "./published-plan.ts";
+import { attach } from "./run-steps.ts";
+import type { Supervision } from "./supervision.ts";
+
+/** Longest the host's rules may take, milliseconds. */
+const rulesMs = 30_000;
+
+/** A pod with more ports published than it has. Takes nothing. Throws as `planPublished`, and `INVALID_ARGUMENT`. */
+export function withPorts(
+  { plan, spec }: PodContents,
+  more: readonly PortSpec[],
+  world: PortsWorld,
+): PodContents {
+  const { interfaces, guest, published = [] } = plan;
+  checkPortCount([...published, ...more], "ports");
+  const pod = { interfaces, routes: guest.routes };
+  const added = planPublished(more, pod, gatherPorts(more, world));
+  return {
+    plan: withPublished(plan, [...published, ...added]),
+    spec: { ...spec, ports: [...(spec.ports ?? []), ...more] },
+  };
+}
+
+/** A pod without some of its published ports; what it does not publish is passed over. */
+export function withoutPorts({ plan, spec }: PodContents, asked: readonly PortSpec[]): PodContents {
+  const stays = (_: unknown, i: number): boolean => {
+    const entry = plan.published?.[i];
+    return entry === undefined || !asked.some((one) => isMeant(entry, one));
+  };
+  const { ports, ...rest } = spec;
+  const left = ports?.filter(stays) ?? [];
+  const without: PodSpec = left.length === 0 ? rest : { ...rest, ports: left };
+  return { plan: withPublished(plan, (plan.published ?? []).filter(stays)), spec: without };
+}
+
+/** By what it is at the host; by the pod's port, where a chosen one is not named. */
+const isMeant = (entry: PublishedPlan, { hostPort, podPort, count, hostIp, protocol }: PortSpec) =>
+  entry.protocol === protocol &&
+  entry.hostIp === hostIp &&
+  entry.count === count &&
+  (hostPort === 0 ? entry.podPort === podPort : entry.hostPort === hostPort);
+
+/** The fragment says so, too, when there are none any more: what was published then is taken away. */
+function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodPlan {
+  const desired = publishedDesired(published, plan.interfaces);
+  const rules = desired.length > 0 || plan.ports.published !== undefined;
+  const ports = rules ? { ...plan.ports, published: desired } : plan.ports;
+  return { ...plan, ports, published };
+}
+
+/** Publishes what `next` has more than the pod: all of it or none. Commit first; what fails after it is undone. */
+export async function publish(
+  live: LivePod,
+  row: PodRow,
+  next: PodContents,
+  watch: Supervision,
+): Promise<void> {
+  const { records, host } = watch;
+  const { podId, published } = row.plan;
+  records.replan(live, { ...next, text: "publishing ports", reverting: true });
+  try {
+    await host.published.hold(podId, next.plan.published);
+    await ensureRules(live, watch);
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    records.replan(live, {
+      plan: row.plan,
+      spec: row.spec,
+      text: `not published: ${error.message}`,
+    });
+    host.published.keep(podId, published);
+    await ensureRules(live, watch).catch((left: unknown) => {
+      throw attach(error, [left]);
+    });
+    throw error;
+  }
+  records.settled(live, "ports published");
+}
+
+/** Takes away what `next` has less. Once committed it is completed, if need be later. */
+export async function unpublish(
+  live: LivePod,
+  row: PodRow,
+  next: PodContents,
+  watch: Supervision,
+): Promise<void> {
+  const { records, host } = watch;
+  records.replan(live, { ...next, text: "ports unpublished" });
+  const complete = async (): Promise<void> => {
+    await ensureRules(live, watch);
+    host.published.keep(row.id, live.plan.published);
+  };
+  await complete().catch((thrown: unknown) => {
+    keepTrying(row, "a port is still published", thrown, watch, complete);
+  });
+}
+
+/** Gives the host the rules for what the pod publishes now, beside ports it has already. */
+async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
+  const { ports } = live.plan;
+  if (ports.published === undefined) return;
+  const plugged = withNic(live.plan.interfaces).filter(({ position }) =>
+    live.plugged.has(position),
+  );
+  const fragment: PodFragment = {
+    ...ports,
+    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
+  };
+  await host.network.ensure(fragment, AbortSignal.timeout(rulesMs));
+}

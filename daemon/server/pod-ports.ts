@@ -1,0 +1,69 @@
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePorts } from "../../api/validate-ports.ts";
+import { refuseBusy } from "../ports/hold-error.ts";
+import { holdSection, publishedText } from "../pod/published-text.ts";
+import type { PodPlan } from "../pod/pod-plan.ts";
+import type { PublishedPlan } from "../pod/published-plan.ts";
+import { note, type ServiceParts, viewPod } from "./context.ts";
+import { planView, portView } from "./views.ts";
+
+type Methods = Pick<ServiceImpl<typeof PodService>, "publishPorts" | "unpublishPorts">;
+
+/** What publishes ports of pods that run, and takes them back. */
+export function podPorts(parts: ServiceParts): Methods {
+  const { pods } = parts;
+  return {
+    async publishPorts({ idOrName, ports, planOnly }, context) {
+      const asked = validatePorts(ports);
+      const id = validatePodRef(idOrName);
+      if (planOnly) {
+        const { before, after } = pods.planPublish(id, asked);
+        const added = after.published?.slice(before.published?.length ?? 0) ?? [];
+        refuseBusy(added);
+        return { plan: planOf(after, added, "publish", parts), ports: added.map(portView) };
+      }
+      note(parts, context, `publish ${idOrName}`);
+      const { row, ports: added } = await pods.publish(id, asked);
+      return { pod: viewPod(row, parts), ports: added.map(portView) };
+    },
+
+    async unpublishPorts({ idOrName, ports, planOnly }, context) {
+      const asked = validatePorts(
+        // At the host one says enough.
+        ports.map((port) => ({ ...port, podPort: port.podPort || port.hostPort })),
+      );
+      const id = validatePodRef(idOrName);
+      if (planOnly) {
+        const { before, after } = pods.planUnpublish(id, asked);
+        const gone = before.published?.filter((each) => !after.published?.includes(each)) ?? [];
+        return { plan: planOf(after, gone, "unpublish", parts) };
+      }
+      note(parts, context, `unpublish ${idOrName}`);
+      return { pod: viewPod(await pods.unpublish(id, asked), parts) };
+    },
+  };
+}
+
+function planOf(
+  after: PodPlan,
+  changed: readonly PublishedPlan[],
+  what: "publish" | "unpublish",
+  { network }: ServiceParts,
+) {
+  const rules = { ...after.ports, ports: [] };
+  return planView(after.podId, [
+    {
+      step: "store.claim",
+      title: "Written down, before anything happens",
+      lines: changed.map((each) => `${what} ${publishedText(each)}`),
+    },
+    ...(what === "publish" ? [holdSection(changed)] : []),
+    {
+      step: "port.attach",
+      title: "Rules for all that the pod publishes then",
+      lines: rules.published === undefined ? [] : [...network.describe(rules)],
+    },
+  ]);
+}
