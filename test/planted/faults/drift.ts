@@ -49,6 +49,17 @@ export const driftFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "repair",
+    name: "what a look that breaks off has not come to is forgotten",
+    file: "daemon/drift/drift.ts",
+    find: "Object.assign(this.#suspects, { networks: true, ports: true });",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon-drift.test.ts",
+      title: "what a look that breaks off has not come to is looked at next time",
+    },
+  },
+  {
     kind: "lock",
     name: "what is taken down on purpose is healed",
     file: "daemon/drift/drift.ts",
