@@ -56,16 +56,44 @@ export function parseListing(text: string): Listing {
  * between them. Pure; what is not understood is left out.
  */
 export function parseElements(text: string, set: SetName): Element[] {
-  const inside = /elements = \{((?:"[^"]*"|[^"}])*)\}/.exec(text)?.[1]?.trim() ?? "";
-  const each =
-    /((?:"[^"]*"|[^",:]|:(?! ))+?)(?: comment "([^"]*)")?(?: : ((?:"[^"]*"|[^",])+))?(?:,|$)/g;
-  return [...inside.matchAll(each)].flatMap(([, key = "", owner, value]) => {
-    const written = canonical(key);
-    if (written === "") return [];
-    return [
-      { set, key: written, owner, ...(value === undefined ? {} : { value: canonical(value) }) },
-    ];
-  });
+  const begin = "elements = {";
+  const from = text.indexOf(begin);
+  if (from < 0) return [];
+  // Comments come in quotes, which nft lets nobody put into them.
+  const words = text.slice(from + begin.length).split(/("[^"]*")/);
+  const elements: Element[] = [];
+  let found = {
+    key: "",
+    owner: undefined as string | undefined,
+    value: undefined as string | undefined,
+  };
+  const end = (): void => {
+    const { owner, value } = found;
+    const key = canonical(found.key);
+    if (key !== "")
+      elements.push({
+        set,
+        key,
+        owner,
+        ...(value === undefined ? {} : { value: canonical(value) }),
+      });
+    found = { key: "", owner: undefined, value: undefined };
+  };
+  for (const [i, word] of words.entries()) {
+    if (i % 2 === 1 && / comment $/.test(found.key) && found.value === undefined) {
+      found = { ...found, key: found.key.slice(0, -" comment ".length), owner: word.slice(1, -1) };
+      continue;
+    }
+    for (const part of i % 2 === 1 ? [word] : word.split(/([,}]|\s:\s)/)) {
+      if (part === "," || part === "}") end();
+      if (part === "}") return elements;
+      if (part === ",") continue;
+      if (/^\s:\s$/.test(part)) found = { ...found, value: found.value ?? "" };
+      else if (found.value === undefined) found = { ...found, key: found.key + part };
+      else found = { ...found, value: found.value + part };
+    }
+  }
+  return [];
 }
 
 const words = (text: string): string[] => text.split(" . ").map((word) => word.trim());

@@ -1,12 +1,14 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("text", async () => {
-  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }] = await Promise.all([
-    import("./targets/addresses.ts"),
-    import("./targets/text.ts"),
-    import("./targets/host-files.ts"),
-    import("./targets/images.ts"),
-    import("./targets/ports.ts"),
-  ]);
-  return [...addressTexts, ...text, ...hostFiles, images, ports];
+  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }, { nftables }] =
+    await Promise.all([
+      import("./targets/addresses.ts"),
+      import("./targets/text.ts"),
+      import("./targets/host-files.ts"),
+      import("./targets/images.ts"),
+      import("./targets/ports.ts"),
+      import("./targets/nftables.ts"),
+    ]);
+  return [...addressTexts, ...text, ...hostFiles, images, ports, nftables];
 });

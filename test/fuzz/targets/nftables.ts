@@ -1,0 +1,111 @@
+import { deepStrictEqual } from "node:assert";
+import { ruleComments } from "../../../network/nftables/base.ts";
+import { diffBase, isOurs } from "../../../network/nftables/diff.ts";
+import { elementText } from "../../../network/nftables/edit.ts";
+import { type Element, elementId } from "../../../network/nftables/element.ts";
+import { parseElements, parseListing } from "../../../network/nftables/listing.ts";
+import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+const comment = "podnet:pod:abcdefghijkl";
+const listing = {
+  nftables: [
+    { metainfo: { version: "1.0.6", json_schema_version: 1 } },
+    { table: { family: "inet", name: "podnet", handle: 1 } },
+    {
+      set: {
+        family: "inet",
+        name: "own4",
+        table: "podnet",
+        type: ["ipv4_addr", "ifname"],
+        handle: 2,
+        comment: "podnet:table:own4",
+        flags: ["interval"],
+        elem: [
+          {
+            elem: {
+              val: { concat: [{ prefix: { addr: "192.168.123.0", len: 24 } }, "hyper0"] },
+              comment: "podnet:network:default",
+            },
+          },
+          { range: ["10.0.0.1", "10.0.0.9"] },
+        ],
+      },
+    },
+    {
+      map: {
+        name: "everywhere6",
+        type: ["inet_proto", "inet_service"],
+        map: "ipv6_addr . inet_service",
+        elem: [
+          [{ elem: { val: { concat: [6, 8080] }, comment } }, { concat: ["fd00::2", 80] }],
+          [{ concat: [17, 53] }, { concat: ["::1.2.3.4", 53] }],
+        ],
+      },
+    },
+    { chain: { name: "forward", type: "filter", hook: "forward", prio: 0, policy: "accept" } },
+    { chain: { name: "arriving" } },
+    {
+      rule: {
+        chain: "forward",
+        comment: ruleComments("forward")[0],
+        expr: [{ jump: { target: "arriving" } }],
+      },
+    },
+  ],
+};
+const got = `table inet podnet {
+	map everywhere6 {
+		type inet_proto . inet_service : ipv6_addr . inet_service
+		elements = { 6 . 8080 comment "${comment}" : fd00::2 . 80,
+			     17 . 53 : ::1.2.3.4 . 53 }
+	}
+}
+`;
+
+/** Words as nft writes them. */
+const isProper = ({ key, value = "0" }: Element): boolean =>
+  `${key} . ${value}`
+    .split(" . ")
+    .every((word) => /^(?:"[^"]*"|(?=.*[^:])[0-9A-Za-z.:/_-]+)$/.test(word) && word !== ".");
+
+/** What libnftables prints of our table, and of single elements. */
+export const nftables: Target = {
+  name: "nftables-text",
+  files: ["network/nftables/listing.ts"],
+  seeds: [
+    chosen(0, json(listing)),
+    chosen(0, json({ nftables: [{ set: { name: "bridges", elem: ["hyper0", 7, null, [[]]] } }] })),
+    chosen(0, json({ nftables: {} })),
+    chosen(1, utf8(got)),
+    chosen(1, utf8('elements = { "hyper0" . "hyper0" . fd00::1 comment "a, } : b" }')),
+    chosen(1, utf8('elements = { "a')),
+  ],
+  words: [
+    "elements = {",
+    "}",
+    ",",
+    " : ",
+    ' comment "',
+    '"',
+    " . ",
+    "::",
+    "concat",
+    "prefix",
+    "elem",
+  ],
+  run: choosing([
+    (bytes) => {
+      const found = valueOf(["FIREWALL_FAILED"], () => parseListing(textOf(bytes)));
+      if (found === undefined) return;
+      isOurs(found);
+      diffBase(found, new Map());
+      for (const set of found.sets.values()) set.elements.map(elementId);
+    },
+    (bytes) => {
+      const elements = parseElements(textOf(bytes), "everywhere6").filter(isProper);
+      // What nft could have said is written so that it is read as the same.
+      const written = `elements = { ${elements.map(elementText).join(", ")} }`;
+      deepStrictEqual(parseElements(written, "everywhere6"), elements);
+    },
+  ]),
+};
