@@ -1,6 +1,7 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { InterfaceState, type Pod, PodState } from "../api/gen/podnet/v1/pod_pb.ts";
 import type { Output } from "./io.ts";
+import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
 
 /** `RUNNING` becomes `running`, also for a state that a newer daemon knows alone. */
@@ -121,6 +122,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
     ...(pod.interfaces.length === 0
       ? []
       : [styled(out, "dim", "Interfaces"), ...interfaceFacts(pod)]),
+    ...(pod.ports.length === 0 ? [] : [styled(out, "dim", "Ports"), ...portFacts(pod)]),
     ...(pod.spans.length === 0 ? [] : [styled(out, "dim", "Provisioning"), ...waterfall(pod, 32)]),
   ];
   return `${lines.join("\n")}\n`;

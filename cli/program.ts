@@ -10,6 +10,8 @@ import { addInfo } from "./commands/info.ts";
 import { addList } from "./commands/list.ts";
 import { addNetwork } from "./commands/network.ts";
 import { addStart } from "./commands/start.ts";
+import { addPorts } from "./commands/ports.ts";
+import { addPublish, addUnpublish } from "./commands/publish.ts";
 import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/watch.ts";
@@ -79,6 +81,9 @@ export function buildProgram(context: Context): Command {
     addConsole,
     addStats,
     addCapture,
+    addPublish,
+    addUnpublish,
+    addPorts,
     addVerify,
     addNetwork,
     addInfo,

@@ -12,6 +12,7 @@ import {
   type RouteSchema,
 } from "../api/gen/podnet/v1/pod_spec_pb.ts";
 import { collect, parseCount, parseMemory, parsePairs, parseParts } from "./parse.ts";
+import { portFromText } from "./port-view.ts";
 
 /** The flags that say what a pod is. */
 export interface SpecFlags {
@@ -36,6 +37,7 @@ export interface SpecFlags {
   readonly dnsSearch?: readonly string[];
   readonly dnsOption?: readonly string[];
   readonly route?: readonly string[];
+  readonly publish?: readonly string[];
 }
 
 /** Adds the flags to a command. */
@@ -53,6 +55,11 @@ export function addSpecFlags(command: Command): void {
     .option(
       "--interface <parts>",
       "one more: network=…,address=…,mac=…,mtu=…,gateway=…,name=…; may be repeated",
+      collect,
+    )
+    .option(
+      "-p, --publish <spec>",
+      "a port to publish: [[IP:]HOST:]POD[/tcp|udp|sctp]; may be repeated",
       collect,
     )
     .option(
@@ -135,6 +142,7 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
     if (dnsSearch !== undefined) spec.dns.search = [...dnsSearch];
     if (dnsOption !== undefined) spec.dns.options = [...dnsOption];
   }
+  spec.ports.push(...(flags.publish ?? []).map((text) => portFromText(text, "--publish")));
   const routes = create(PodSpecSchema, { routes: (flags.route ?? []).map(route) }).routes;
   spec.routes.push(...routes);
   return spec;

@@ -7,10 +7,10 @@ import type { Output } from "../io.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { parseDuration } from "../parse.ts";
 import { readPodFile } from "../pod-file.ts";
+import { planText } from "../plan-view.ts";
 import { podLine } from "../pod-view.ts";
 import { showProgress } from "../progress.ts";
 import { addSpecFlags, type SpecFlags, specFromFlags } from "../spec-flags.ts";
-import { harmless, styled } from "../text.ts";
 
 interface Options extends SpecFlags, OutputOptions {
   readonly file?: string;
@@ -26,6 +26,7 @@ Examples:
   podnet create --name web --address 192.168.123.10 --memory 256M
   podnet create --name web --plan         show every link, rule, QMP command and guest message
   podnet create -f pod.yaml --name web-2  a file, with some of it changed
+  podnet create --name web -p 8080:80     port 80 of the pod at 127.0.0.1 and ::1 port 8080
   podnet create --interface lan,address=10.0.0.2 --route 10.0.0.0/8,via=10.0.0.1`;
 
 export function addCreate(program: Command, context: Context): void {
@@ -99,12 +100,4 @@ async function follow(
   throw new PodnetError("INTERNAL", "podnetd ended the create without a pod", {
     hint: "See its log, and whether client and daemon are of one version: podnet version",
   });
-}
-
-function planText(out: Output, plan: Plan): string {
-  const sections = plan.sections.map((section) => {
-    const heading = `${styled(out, "bold", section.title)} ${styled(out, "dim", section.step)}`;
-    return [heading, ...section.lines.map((line) => `  ${harmless(line)}`)].join("\n");
-  });
-  return `${sections.join("\n")}\n`;
 }

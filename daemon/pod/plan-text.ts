@@ -1,5 +1,6 @@
 import type { Fragment } from "../../network/desired.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
+import { holdSection, publishedText } from "./published-text.ts";
 import { type InterfacePlan, type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
 
 /** A part of a plan for people: each line is exactly what would be made, run or sent. */
@@ -35,6 +36,7 @@ export function describePlan(
       title: "On the host, shared by all pods of the network",
       lines: networks.flatMap((fragment) => describe.fragment(fragment)),
     },
+    ...(plan.published === undefined ? [] : [holdSection(plan.published)]),
     {
       step: "tap.open",
       title: "Taps, which end with their machine",
@@ -70,6 +72,7 @@ function claimLines(plan: PodPlan): string[] {
   return [
     `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`,
     ...plan.interfaces.map(interfaceLine),
+    ...(plan.published ?? []).map((each) => `publish ${publishedText(each)}`),
   ];
 }
 

@@ -1,6 +1,5 @@
 import { portText } from "../../api/port-text.ts";
 import { isLoopback } from "../../core/address.ts";
-import type { PlanSection } from "./plan-text.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 
 /** `*:8080:80`, with the port that was chosen. */
@@ -8,7 +7,7 @@ export const publishedText = (port: PublishedPlan): string =>
   portText({ ...port, hostIp: port.hostIp ?? "" });
 
 /** The sockets that hold a pod's host ports, as a part of its plan. */
-export const holdSection = (published: readonly PublishedPlan[]): PlanSection => ({
+export const holdSection = (published: readonly PublishedPlan[]) => ({
   step: "publish.hold",
   title: "Host ports, held by sockets of podnetd's",
   lines: published.flatMap(holdLines),

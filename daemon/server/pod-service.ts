@@ -4,6 +4,7 @@ import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
+import { refuseBusy } from "../ports/hold-error.ts";
 import { describePlan } from "../pod/plan-text.ts";
 import type { CreateOptions } from "../pod/pods.ts";
 import type { Progress } from "../pod/run-steps.ts";
@@ -101,6 +102,8 @@ async function plan(
   { values }: HandlerContext,
 ) {
   const planned = await pods.plan(asked, { imagesOnly: imagesOnly(values) });
+  // What holding them would find: a plan takes nothing.
+  refuseBusy(planned.published ?? []);
   const used = new Set(planned.interfaces.map((each) => each.network as string | undefined));
   const sections = describePlan(
     planned,

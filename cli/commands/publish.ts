@@ -1,0 +1,66 @@
+import type { Command } from "commander";
+import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { document, printDocument, toPlain } from "../output.ts";
+import { planText } from "../plan-view.ts";
+import { portsFromTexts, portTable } from "../port-view.ts";
+
+interface Options extends OutputOptions {
+  readonly plan?: boolean;
+}
+
+const spec = "[[IP:]HOST:]POD[/tcp|udp|sctp], with ranges such as 8000-8010:80-90";
+
+const examples = `
+Examples:
+  podnet publish web 8080:80              127.0.0.1 and ::1 port 8080
+  podnet publish web 80                   a port that podnet chooses, of the host alone
+  podnet publish web '*:8080:80'          every address of the host
+  podnet publish web '[::]:53:53/udp' 192.0.2.1:443:443`;
+
+export function addPublish(program: Command, context: Context): void {
+  const command = program.command("publish");
+  addOutput(command.description("make ports of a running pod reachable at the host"))
+    .argument("<pod>", "name or id")
+    .argument("<spec...>", spec)
+    .option("--plan", "show what would be done, and do nothing")
+    .addHelpText("after", examples)
+    .action(async (idOrName: string, texts: readonly string[], options: Options) => {
+      const request = { idOrName, ports: portsFromTexts(texts), planOnly: options.plan === true };
+      const { pod, plan, ports } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.pods.publishPorts(request, { signal }),
+      );
+      // Those that were asked for alone, with the ports that were chosen.
+      const shown = pod === undefined ? undefined : { ...pod, ports };
+      await answer(context, options, plan ?? shown, pod);
+    });
+}
+
+export function addUnpublish(program: Command, context: Context): void {
+  const command = program.command("unpublish");
+  addOutput(command.description("take published ports of a running pod back"))
+    .argument("<pod>", "name or id")
+    .argument("<spec...>", "as `podnet ports` shows it; without a host port: those of a pod's port")
+    .option("--plan", "show what would be done, and do nothing")
+    .action(async (idOrName: string, texts: readonly string[], options: Options) => {
+      const request = { idOrName, ports: portsFromTexts(texts), planOnly: options.plan === true };
+      const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.pods.unpublishPorts(request, { signal }),
+      );
+      await answer(context, options, plan ?? pod, pod);
+    });
+}
+
+async function answer(
+  { io }: Context,
+  { output }: Options,
+  shown: Plan | Pod | undefined,
+  pod: Pod | undefined,
+): Promise<void> {
+  if (shown === undefined) throw new PodnetError("INTERNAL", "podnetd answered without a pod");
+  const isPlan = shown.$typeName === "podnet.v1.Plan";
+  if (output === "table") io.stdout.write(isPlan ? planText(io.stdout, shown) : portTable([shown]));
+  else if (isPlan) await printDocument(io, output, document("Plan", toPlain(PlanSchema, shown)));
+  else await printDocument(io, output, document("Pod", toPlain(PodSchema, pod ?? shown)));
+}
