@@ -56,7 +56,7 @@ export function parseListing(text: string): Listing {
  * between them. Pure; what is not understood is left out.
  */
 export function parseElements(text: string, set: SetName): Element[] {
-  const begin = "elements = {";
+  const [begin, comment] = ["elements = {", " comment "];
   const from = text.indexOf(begin);
   if (from < 0) return [];
   // Comments come in quotes, which nft lets nobody put into them.
@@ -80,8 +80,8 @@ export function parseElements(text: string, set: SetName): Element[] {
     found = { key: "", owner: undefined, value: undefined };
   };
   for (const [i, word] of words.entries()) {
-    if (i % 2 === 1 && / comment $/.test(found.key) && found.value === undefined) {
-      found = { ...found, key: found.key.slice(0, -" comment ".length), owner: word.slice(1, -1) };
+    if (i % 2 === 1 && found.key.endsWith(comment) && found.value === undefined) {
+      found = { ...found, key: found.key.slice(0, -comment.length), owner: word.slice(1, -1) };
       continue;
     }
     for (const part of i % 2 === 1 ? [word] : word.split(/([,}]|\s:\s)/)) {
