@@ -90,7 +90,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   async "set-link"({ name, set: { vlanFiltering, ...set } }, { netlink }) {
     const { index } = await requireLink(netlink, name);
-    if (vlanFiltering !== undefined) await netlink.changeBridge(index, { vlanFiltering });
+    if (vlanFiltering !== undefined) await filterVlans(netlink, index, name, vlanFiltering);
     if (Object.keys(set).length > 0) await netlink.changeLink(index, set);
   },
 
@@ -223,3 +223,23 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
   parseOwner(link.alias) !== undefined ||
   (link.alias === undefined && link.group === mark.linkGroup);
+
+/** Not every kernel's bridges can (CONFIG_BRIDGE_VLAN_FILTERING). */
+async function filterVlans(
+  netlink: HostNetlink,
+  index: number,
+  name: IfName,
+  vlanFiltering: boolean,
+): Promise<void> {
+  try {
+    await netlink.changeBridge(index, { vlanFiltering });
+  } catch (cause) {
+    if (!isPodnetError(cause) || cause.details["errno"] !== "EOPNOTSUPP") throw cause;
+    throw new PodnetError("UNSUPPORTED", `Bridge "${name}" cannot filter VLANs on this kernel`, {
+      field: "vlan_filtering",
+      hint: "Leave VLAN filtering out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
+      details: { bridge: name },
+      cause,
+    });
+  }
+}
