@@ -12,7 +12,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { staying, withNic } from "../pod/pod-plan.ts";
 import type { PodRow } from "../store/pods.ts";
-import { readTaps } from "../traffic/counters.ts";
+import { tapCounters } from "../traffic/counters.ts";
 import { type Rates, ratesBetween, type Sample } from "../traffic/rates.ts";
 import type { ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
@@ -30,7 +30,7 @@ export async function* streamStats(
   for (let due = clock.monotonic(); ; ) {
     const pods = podsOf(parts, only);
     const taps = pods.flatMap(({ nics }) => nics.map(({ nic }) => nic.tap));
-    const links = await readTaps(parts.netlink, taps);
+    const links = await tapCounters(parts.netlink, taps);
     const atMs = clock.monotonic();
     const samples = new Map([...links].map(([tap, link]) => [tap, { atMs, link }] as const));
     yield create(StatsResponseSchema, {

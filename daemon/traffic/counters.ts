@@ -12,19 +12,19 @@ import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 const oneByOne = 8;
 
 /** The counters of taps, by name. A tap that is not there, or goes meanwhile, is left out. */
-export async function readTaps(
+export async function tapCounters(
   netlink: Pick<Rtnetlink, "answers">,
   taps: readonly IfName[],
 ): Promise<ReadonlyMap<string, CountedLink>> {
   const found =
     taps.length > oneByOne
       ? await netlink.answers(getTapCounters(), parseCounters)
-      : (await Promise.all(taps.map((tap) => readTap(netlink, tap)))).flat();
+      : (await Promise.all(taps.map((tap) => countersOf(netlink, tap)))).flat();
   const wanted = new Set<string>(taps);
   return new Map(found.filter(({ name }) => wanted.has(name)).map((link) => [link.name, link]));
 }
 
-async function readTap(
+async function countersOf(
   netlink: Pick<Rtnetlink, "answers">,
   tap: IfName,
 ): Promise<readonly CountedLink[]> {

@@ -1,9 +1,10 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { qmp }] = await Promise.all([
+  const [{ rtnetlink }, { packets }, { qmp }] = await Promise.all([
     import("./targets/rtnetlink.ts"),
+    import("./targets/packets.ts"),
     import("./targets/qmp.ts"),
   ]);
-  return [...rtnetlink, ...qmp];
+  return [...rtnetlink, ...packets, ...qmp];
 });

@@ -64,17 +64,14 @@ test("counters beyond what a number holds still give rates", (t) => {
 test("a pcap file: its header, and a packet with nanoseconds, cut", (t) => {
   t.is(
     Buffer.from(pcapHeader(262_144)).toString("hex"),
-    "4d3cb2a1020004000000000000000000000004000100" + "0000",
+    "4d3cb2a10200040000000000000000000000040001000000",
   );
   const record = pcapRecord({
     timeNs: 1_700_000_000_123_456_789n,
     bytes: Uint8Array.of(1, 2, 3),
     length: 60,
   });
-  t.is(
-    Buffer.from(record).toString("hex"),
-    "00f15365" + "15cd5b07" + "03000000" + "3c000000" + "010203",
-  );
+  t.is(Buffer.from(record).toString("hex"), "00f1536515cd5b07030000003c000000010203");
   // A time after 2106 must not make the file unreadable.
   t.is(
     pcapRecord({ timeNs: 2n ** 40n * 1_000_000_000n, bytes: new Uint8Array(0), length: 0 }).length,
@@ -125,7 +122,7 @@ test("a frame gets its tag back, and stays cut where it was to be", (t) => {
   t.is(whole.length, 24);
   t.is(
     Buffer.from(whole.bytes).toString("hex"),
-    "000102030405060708090a0b" + "8100000a" + "0c0d0e0f10111213",
+    "000102030405060708090a0b8100000a0c0d0e0f10111213",
   );
   const cut = withTag(frame, 1500, { timeNs: 1n, tag });
   t.deepEqual([cut.bytes.length, cut.length], [20, 1504]);

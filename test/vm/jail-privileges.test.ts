@@ -110,6 +110,31 @@ test.serial(
   },
 );
 
+test.serial(
+  "captures take an eighth, CAP_NET_RAW: without it they are refused, and with it they work",
+  async (t) => {
+    const file = path.join(directory, "one.pcap");
+    for (const capabilities of [needed, [...needed, "CAP_NET_RAW"]]) {
+      await using daemon = await start(capabilities);
+      // The one before has left an address that rests.
+      const said = await daemon.podnet("create", "--name", "one");
+      const [address = ""] = /192\.168\.123\.\d+/.exec(said) ?? [];
+      if (capabilities === needed)
+        await t.throwsAsync(daemon.podnet("capture", "one", "-w", file), {
+          message: /socket failed with EPERM \(SYSCALL_FAILED\)[^]*CAP_NET_RAW/,
+        });
+      else {
+        const captured = daemon.podnet("capture", "one", "-c", "2", "-w", file);
+        const pings = lab.host.run("ping", "-n", "-c", "30", "-i", "0.2", address);
+        await captured;
+        t.regex(await lab.host.run("tcpdump", "-n", "-r", file), new RegExp(address));
+        await pings;
+      }
+      await daemon.podnet("down", "--yes");
+    }
+  },
+);
+
 /** What fails without each, tried past the preflight. */
 const uses: Readonly<Record<string, string>> = {
   CAP_CHOWN: 'mkdir "$0/group"; chgrp 2000000000 "$0/group"; r=$?; rmdir "$0/group"; exit $r',

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { InterfaceStats } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { addressOf, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 let address: string;

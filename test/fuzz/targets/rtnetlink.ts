@@ -4,6 +4,7 @@ import { parseAck, ackError } from "../../../linux/rtnetlink/ack.ts";
 import { addAddress, parseAddress, scopeOfAddress } from "../../../linux/rtnetlink/address.ts";
 import { parseAttributes } from "../../../linux/rtnetlink/attributes.ts";
 import { parsePortVlans } from "../../../linux/rtnetlink/bridge-vlan.ts";
+import { parseCounters } from "../../../linux/rtnetlink/counters.ts";
 import { parseEvent } from "../../../linux/rtnetlink/event.ts";
 import { addFdb, parseFdb } from "../../../linux/rtnetlink/fdb.ts";
 import { newBridge, newVxlan } from "../../../linux/rtnetlink/link-requests.ts";
@@ -129,6 +130,33 @@ const link = attributeTarget(
       throw new Error("A name out of nothing");
   },
   ["writeBridge", "writeVxlan", "writeBridgePort", "isPortMessage"],
+);
+
+const counted = (size: number): Uint8Array =>
+  new Writer()
+    .u8(0)
+    .u8(0)
+    .u16(1)
+    .i32(9)
+    .u32(0x10043)
+    .u32(0)
+    .attributeText(3, "tap0")
+    .attribute(
+      23,
+      Uint8Array.from({ length: size }, (_, i) => i),
+    )
+    .finish();
+const counters = attributeTarget(
+  "rtnetlink-counters",
+  ["counters"],
+  16,
+  [counted(192), counted(64), counted(63), ...links],
+  (bytes) => {
+    const value = valueOf(refusals, () => parseCounters(bytes));
+    for (const count of Object.values(value?.counters ?? {}))
+      if (count < 0n || count >= 2n ** 64n) throw new Error(`A count of ${count}`);
+  },
+  ["getCounters", "getTapCounters", "header"],
 );
 
 const vlans = attributeTarget(
@@ -408,6 +436,7 @@ const acks: Target = {
 
 export const rtnetlink: readonly Target[] = [
   link,
+  counters,
   vlans,
   address,
   route,
