@@ -11,6 +11,7 @@ import {
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
+import { bridgeNf, diffHairpin } from "./hairpin.ts";
 import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedLink } from "./observed.ts";
 import { networkMark, ownedBy, type Owner } from "./ownership.ts";
@@ -53,7 +54,10 @@ export async function fingerprint(
 ): Promise<string> {
   const keys = fragments.flatMap((fragment) => bridgeSettings(fragment).map(({ key }) => key));
   if (fragments.some((fragment) => hasFamily(fragment, 6))) keys.push(ipv6ForwardKey);
-  const settings = keys.map((key) => readOptional(sysctl, key) ?? "");
+  const settings = [
+    ...keys.map((key) => readOptional(sysctl, key) ?? ""),
+    ...([4, 6] as const).map((family) => String(bridgeNf(sysctl, family))),
+  ];
   const rules = await firewall.fingerprint(signal);
   return [sysctl.read(ipForwardKey), ...settings, rules].join("\n");
 }
@@ -74,11 +78,12 @@ async function comparePod(
   fragment: PodFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const changes = diffPod(fragment, await observePod(view.netlink, fragment));
+  const observed = await observePod(view.netlink, fragment);
+  const changes = diffPod(fragment, observed);
+  if (fragment.published === undefined) return changes;
+  const hairpin = diffHairpin(fragment, observed, (family) => bridgeNf(view.sysctl, family));
   // Links before rules: what is published leads to a pod that can answer.
-  return fragment.published === undefined
-    ? changes
-    : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
+  return [...changes, ...hairpin, ...(await view.firewall.comparePod(fragment, signal))];
 }
 
 /** What is left of a fragment. Parts that do not depend on each other, links first: that ends traffic. */
@@ -150,11 +155,10 @@ export interface HostFacts {
 }
 
 export async function observeFacts(view: View, signal: AbortSignal): Promise<HostFacts> {
-  const bridgeNf = readOptional(view.sysctl, "net.bridge.bridge-nf-call-iptables");
   return {
     firewall: await view.firewall.facts(signal),
     ipForward: view.sysctl.read(ipForwardKey) === "1",
-    bridgeNfCallIptables: bridgeNf === undefined ? undefined : bridgeNf === "1",
+    bridgeNfCallIptables: bridgeNf(view.sysctl, 4),
   };
 }
 

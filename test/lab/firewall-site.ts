@@ -10,6 +10,7 @@ import {
   type HostNetworkOptions,
   openHostNetwork,
 } from "../../network/ensure.ts";
+import { type HostKernel, openHostKernel } from "../../network/kernel.ts";
 import { podMark } from "../../network/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { ownNetns } from "./netns.ts";
@@ -112,6 +113,13 @@ class End {
   }
 }
 
+export interface SiteOptions {
+  /** Done once the host is there, before podnet does anything. */
+  readonly prepare?: () => Promise<unknown>;
+  /** What podnet is given for a kernel. */
+  readonly kernel?: (real: HostKernel) => HostKernel;
+}
+
 /**
  * A host — the namespace of this process — with a network of pods, and a machine outside that has a route through it to
  * everything. Pods are namespaces with their link on the bridge.
@@ -128,28 +136,49 @@ export class FirewallSite implements AsyncDisposable {
 
   static async open(
     options: DriverUnderTest["options"],
-    prepare?: () => Promise<unknown>,
+    { prepare, kernel }: SiteOptions = {},
   ): Promise<FirewallSite> {
     await ownNetns();
-    const site = new FirewallSite({ chain: "HYPER", hostSeed: "test", ...options });
+    // Addresses of links may be used at once.
+    writeSysctl("net.ipv6.conf.default.accept_dad", "0");
+    const site = new FirewallSite({
+      chain: "HYPER",
+      hostSeed: "test",
+      ...options,
+      ...(kernel === undefined ? {} : { kernel: kernel(openHostKernel()) }),
+    });
     await site.#machine("outside", "out0", [`192.0.2.20/24`, "2001:db8:2::20/64"]);
-    for (const family of [4, 6] as const)
-      for (const address of [hostAddresses[family].outer, hostAddresses[family].second])
-        await run([
-          "ip",
-          "address",
-          "add",
-          ...nodad(`${address}/${family === 4 ? 24 : 64}`),
-          "dev",
-          "out0",
-        ]);
-    await batch(["link set dev out0 up"]);
+    await batch([
+      "address add 192.0.2.1/24 dev out0",
+      "address add 192.0.2.2/24 dev out0",
+      "address add 2001:db8:2::1/64 dev out0 nodad",
+      // What leaves the host takes the other.
+      "address add 2001:db8:2::2/64 dev out0 nodad preferred_lft 0",
+      "link set dev out0 up",
+    ]);
     await batch(
       ["route add default via 192.0.2.1", "route add ::/0 via 2001:db8:2::1"],
       site.#namespace("outside"),
     );
+    await site.#settled();
     await prepare?.();
     return site;
+  }
+
+  /** Links that have just come up get their last addresses and routes a little later. */
+  async #settled(): Promise<void> {
+    for (const machine of ["host", "outside"]) {
+      const link = machine === "host" ? "out0" : "eth0";
+      const shown = (): Promise<string> =>
+        this.inside(machine, "ip", "-6", "route", "show", "table", "all", "dev", link);
+      for (
+        let i = 0;
+        i < 100 &&
+        !/^local fe80[^]*^multicast ff00|^multicast ff00[^]*^local fe80/m.test(await shown());
+        i++
+      )
+        await new Promise((resolve) => setTimeout(resolve, 50));
+    }
   }
 
   /** Makes a pod's namespace, whose link `ensure` makes a port. */
@@ -180,14 +209,48 @@ export class FirewallSite implements AsyncDisposable {
   }
 
   /** What is answered: the address one is seen with and the port reached; `refused`, `silence`. */
-  async ask(
+  ask(machine: string, protocol: "tcp" | "udp", address: string, port: number): Promise<string> {
+    // Longer than what TCP sends again after, which it does when a link is quite new.
+    return this.#ask(machine, protocol, address, port, 3000);
+  }
+
+  /** The same where nothing is to come: what should have an answer has one long before. */
+  askInVain(
     machine: string,
     protocol: "tcp" | "udp",
     address: string,
     port: number,
-    waitMs = 700,
+  ): Promise<string> {
+    return this.#ask(machine, protocol, address, port, 600);
+  }
+
+  #ask(
+    machine: string,
+    protocol: "tcp" | "udp",
+    address: string,
+    port: number,
+    waitMs: number,
   ): Promise<string> {
     return this.#end(machine).order({ do: "ask", protocol, address, port, waitMs });
+  }
+
+  /** Whether an INIT of SCTP to there arrives at a pod: where it seems to come from, and the port; or `silence`. */
+  async sctp(from: string, to: string, address: string, port: number): Promise<string> {
+    const script = `${import.meta.dirname}/sctp-init.py`;
+    const family = address.includes(":") ? "6" : "4";
+    const argv = ["netns", "exec", this.#namespace(to), "python3", script, "hear", family, "0.6"];
+    const listener = spawn("ip", argv);
+    let said = "";
+    const ended = new Promise<void>((resolve) => listener.on("close", () => resolve()));
+    await new Promise<void>((resolve) => {
+      listener.stdout.on("data", (bytes: Buffer) => {
+        said += bytes.toString();
+        resolve();
+      });
+    });
+    await this.inside(from, "python3", script, "send", address, `${port}`);
+    await ended;
+    return said.replace("listening\n", "").trim();
   }
 
   async ensure(...fragments: readonly (NetworkFragment | PodFragment)[]): Promise<void> {
@@ -215,6 +278,7 @@ export class FirewallSite implements AsyncDisposable {
     const name = this.#namespace(machine);
     await run(["ip", "netns", "add", name]);
     this.#made.push(name);
+    await this.inside(machine, "sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0");
     await run([
       "ip",
       "link",

@@ -69,6 +69,8 @@ function ask(order: Order & { readonly do: "ask" }): Promise<string> {
       );
       // Connected, so that a refusal is heard of, and an answer from elsewhere is none.
       socket.connect(port, address, () => socket.send("hello"));
+      const again = setInterval(() => socket.send("hello"), 250);
+      socket.on("close", () => clearInterval(again));
     }
   });
 }
