@@ -71,7 +71,7 @@ export class PacketSocket implements Disposable {
       throw syscallError("socket", errno, what, errnoName(errno) === "EPERM" ? { hint } : {});
     });
     try {
-      this.#index = cross("socket", "bind packet socket", () => this.#bind(link, what));
+      this.#index = cross("socket", "bind packet socket", () => this.#attach(link, what));
     } catch (error) {
       closeSync(this.fd);
       throw error;
@@ -88,7 +88,7 @@ export class PacketSocket implements Disposable {
     msghdr.setBigUint64(32, addressOf(this.#control), true);
   }
 
-  #bind(link: IfName, what: string): number {
+  #attach(link: IfName, what: string): number {
     const index = checked(this.#indexOf(link), "SIOCGIFINDEX", what);
     // Without CAP_NET_ADMIN there is only SO_RCVBUF, which net.core.rmem_max bounds.
     if (this.#option(SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer) < 0)

@@ -50,6 +50,8 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   ],
   "linux/netns.ts: setns": [2, "changes the process alone"],
   "linux/netns.ts: unshare": [1, "changes the process alone"],
+  "linux/packet-socket.ts: bind": [1, "`#attach`, which is called in one"],
+  "linux/packet-socket.ts: ioctlPointer": [1, "asks which link has a name; changes nothing"],
   "linux/tun.ts: openSync": [1, "makes nothing; what is asked of the device crosses"],
   "linux/unix-socket.ts: connect": [1, "`tryConnect`, which is called in one"],
   "linux/unix-socket.ts: sendRights": [1, "`sendWithFd`, which is called in one"],

@@ -16,6 +16,7 @@ import {
 import { addService } from "../../../api/service.ts";
 import { validateCreate } from "../../../api/validate.ts";
 import { PodnetError } from "../../../core/errors.ts";
+import { pcapHeader, pcapRecord } from "../../../daemon/traffic/pcap.ts";
 import type { NetworkName } from "../../../core/names.ts";
 
 type PodInit = MessageInitShape<typeof PodSchema>;
@@ -115,6 +116,36 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
       yield { event: { case: "pod", value: { ...web, name: spec.name ?? "web" } } };
     },
     get: ({ idOrName }) => ({ pod: find(idOrName) }),
+    stop: ({ idOrName, force }) => ({
+      pod: { ...find(idOrName), state: PodState.STOPPED, reason: force ? "forced" : "" },
+    }),
+    pause: ({ idOrName }) => ({ pod: { ...find(idOrName), state: PodState.PAUSED } }),
+    resume: ({ idOrName }) => ({ pod: { ...find(idOrName), state: PodState.RUNNING } }),
+    update: ({ idOrName, resources }) => {
+      const pod = find(idOrName);
+      if (resources?.vcpu === 1 || resources?.memoryMib === 128) return { pod };
+      throw new PodnetError("UNSUPPORTED", "Fixed when it is made", { hint: "Create it again" });
+    },
+    async *stats({ idOrName, everyMs }) {
+      const interfaces = [
+        { guestName: "eth0", rxBytes: 1_234_567n, rxPackets: 1000n, txBytes: 999n, txPackets: 9n },
+      ];
+      const { name = "" } = find(idOrName === "" ? "web" : idOrName);
+      yield { pods: [{ name, interfaces }] };
+      if (everyMs === 0) return;
+      const rates = { rxBytesPerS: 12_345, txBytesPerS: 0 };
+      yield { pods: [{ name, interfaces: interfaces.map((each) => ({ ...each, rates })) }] };
+    },
+    async *capture({ idOrName, maxPackets, snapBytes }, { signal }) {
+      find(idOrName);
+      yield { data: pcapHeader(snapBytes) };
+      const packet = pcapRecord({ timeNs: 0n, bytes: new Uint8Array(10), length: 60 });
+      yield { data: Buffer.concat([packet, packet]), lost: 3n };
+      if (maxPackets > 0n) return;
+      await new Promise((resolve) => {
+        signal.addEventListener("abort", resolve, { once: true });
+      });
+    },
     list: ({ labels }) => ({
       pods: known.filter((pod) =>
         Object.entries(labels).every(([key, value]) => pod.labels?.[key] === value),
