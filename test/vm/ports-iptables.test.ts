@@ -1,0 +1,3 @@
+import { testReach } from "./ports-reach.ts";
+
+testReach("iptables");
