@@ -11,7 +11,7 @@ const server = await serve(playDaemon().routes);
 const socket = server.h2;
 const directory = mkdtempSync(join(tmpdir(), "podnet-cli-"));
 test.after.always(() => {
-  server.kill();
+  void server.kill();
   rmSync(directory, { recursive: true, force: true });
 });
 
