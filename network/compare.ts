@@ -1,3 +1,4 @@
+import type { Family } from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 import type { Kernel } from "./apply.ts";
 import type { Change } from "./change.ts";
@@ -22,6 +23,8 @@ export interface View extends Kernel {
   readonly firewall: FirewallDriver;
   /** Takes away the rules that the other driver made when it was configured. */
   readonly formerRules: Comparison;
+  /** Whether the other driver's rules are in force, as far as is remembered. */
+  readonly switching: () => boolean;
   readonly hostSeed: string;
 }
 
@@ -37,8 +40,7 @@ export function compareFragment(view: View, fragment: Fragment): Comparison {
 
 /** The same but for the firewall. */
 export function compareLinks(view: View, fragment: Fragment): Comparison {
-  if (fragment.kind === "pod")
-    return async () => diffPod(fragment, await observePod(view.netlink, fragment));
+  if (fragment.kind === "pod") return () => comparePorts(view, fragment);
   return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
 }
 
@@ -78,12 +80,18 @@ async function comparePod(
   fragment: PodFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const observed = await observePod(view.netlink, fragment);
+  const changes = await comparePorts(view, fragment);
+  // Links before rules: what is published leads to a pod that can answer.
+  return fragment.published === undefined
+    ? changes
+    : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
+}
+
+async function comparePorts({ netlink, sysctl }: View, fragment: PodFragment): Promise<Change[]> {
+  const observed = await observePod(netlink, fragment);
   const changes = diffPod(fragment, observed);
   if (fragment.published === undefined) return changes;
-  const hairpin = diffHairpin(fragment, observed, (family) => bridgeNf(view.sysctl, family));
-  // Links before rules: what is published leads to a pod that can answer.
-  return [...changes, ...hairpin, ...(await view.firewall.comparePod(fragment, signal))];
+  return [...changes, ...diffHairpin(fragment, observed, (family) => bridgeNf(sysctl, family))];
 }
 
 /** What is left of a fragment. Parts that do not depend on each other, links first: that ends traffic. */
@@ -128,22 +136,20 @@ export function compareKnown(view: View, known: Known): Comparison[] {
 
 /** All that is ours, and what we changed of others'. */
 export function compareDown(view: View): Comparison[] {
-  const restorations: Comparison = async () => {
-    const { memory, sysctl } = view;
-    const lowered = memory.value.raised.map(
-      (name): Change => ({ kind: "set-adopted", name, up: false }),
-    );
-    const keys = [
-      [4, ipForwardKey],
-      [6, ipv6ForwardKey],
-    ] as const;
-    const restored = keys.flatMap(([family, key]): Change[] => {
+  const lowered: Comparison = async () =>
+    view.memory.value.raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
+  return [...compareKnown(view, nothingKnown), lowered, compareUnforwarded(view, [4, 6])];
+}
+
+/** Forwarding of these families as it was before podnet set it. */
+export function compareUnforwarded(view: View, families: readonly Family[]): Comparison {
+  const { memory, sysctl } = view;
+  return async () =>
+    families.flatMap((family): Change[] => {
+      const key = family === 4 ? ipForwardKey : ipv6ForwardKey;
       const to = memory.forward(family);
       return to === undefined ? [] : [{ kind: "set-sysctl", key, from: sysctl.read(key), to }];
     });
-    return [...lowered, ...restored];
-  };
-  return [...compareKnown(view, nothingKnown), restorations];
 }
 
 export interface HostFacts {

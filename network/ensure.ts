@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import type { Family } from "../core/address.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import { applyAll, throwFailures } from "./apply.ts";
@@ -9,6 +10,7 @@ import {
   compareFragment,
   compareKnown,
   compareRemoval,
+  compareUnforwarded,
   type Comparison,
   fingerprint,
   type HostFacts,
@@ -16,7 +18,7 @@ import {
   type View,
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
-import type { Fragment, FragmentKey, NetworkFragment } from "./desired.ts";
+import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
@@ -60,6 +62,8 @@ export interface HostNetwork extends AsyncDisposable {
    * failures and throws the first of them, with the others as its cause.
    */
   remove(target: Fragment | FragmentKey, signal: AbortSignal): Promise<readonly Change[]>;
+  /** Puts back forwarding of families that no network has any more. */
+  unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes a pod's ports, or one of them, off their bridges: no traffic from here on. Absent is success. */
   detach(
     target: { readonly pod: string; readonly tap?: IfName },
@@ -82,6 +86,12 @@ export interface HostNetwork extends AsyncDisposable {
   plan(fragment: Fragment, signal: AbortSignal): Promise<readonly string[]>;
   /** What the fragment is to look like, as text, without looking at the host. */
   describe(fragment: Fragment): readonly string[];
+  /**
+   * After the firewall's driver was changed, before anything else: gives the new one's rules to what pods have
+   * published, so that no network lets it in no more for a moment. What cannot be done is left to `ensure`, which says
+   * why. The other driver's rules stay until `sweep`.
+   */
+  publishFirst(pods: readonly PodFragment[], signal: AbortSignal): Promise<void>;
   /** Takes away what bears our mark and has no row. What bears no mark is never touched. */
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes away all that is ours and puts back what we changed of others'. */
@@ -131,6 +141,10 @@ class OpenHostNetwork implements HostNetwork {
     return this.#takeAway(compareRemoval(this.#view, target), signal);
   }
 
+  unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#takeAway([compareUnforwarded(this.#view, families)], signal);
+  }
+
   detach(
     target: { readonly pod: string; readonly tap?: IfName },
     signal: AbortSignal,
@@ -165,6 +179,21 @@ class OpenHostNetwork implements HostNetwork {
   describe(fragment: Fragment): readonly string[] {
     const { hostSeed, firewall } = this.#view;
     return [...describeFragment(fragment, hostSeed), ...firewall.describe(fragment)];
+  }
+
+  publishFirst(pods: readonly PodFragment[], signal: AbortSignal): Promise<void> {
+    return this.#queue.run(async () => {
+      if (!this.#view.switching()) return;
+      for (const pod of pods) {
+        if (pod.published === undefined) continue;
+        const rules: Comparison = () => this.#view.firewall.comparePod(pod, signal);
+        try {
+          await this.#converge(rules, [], false, signal);
+        } catch (error) {
+          if (!isPodnetError(error) || isPodnetError(error, "CANCELLED")) throw error;
+        }
+      }
+    }, signal);
   }
 
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]> {

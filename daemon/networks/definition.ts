@@ -1,4 +1,4 @@
-import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
+import { type Cidr, type Family, familyOf, type Ip, type IpPrefix } from "../../core/address.ts";
 import type { IpRange } from "../../core/ip-range.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
 
@@ -20,6 +20,12 @@ export interface NetworkDefinition {
   /** Somebody said that its subnets may overlap with what the host has. */
   readonly mayOverlap: boolean;
 }
+
+/** The address families that none of these networks has. */
+export const unusedFamilies = (networks: readonly NetworkDefinition[]): Family[] =>
+  ([4, 6] as const).filter((family) =>
+    networks.every(({ subnets }) => subnets.every(({ cidr }) => familyOf(cidr) !== family)),
+  );
 
 export interface SubnetDefinition {
   readonly cidr: Cidr;

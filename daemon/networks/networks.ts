@@ -13,7 +13,7 @@ import type { Addresses } from "../pod/addresses.ts";
 import type { Database } from "../store/database.ts";
 import * as rows from "../store/networks.ts";
 import { deleteRestingOutside } from "../store/leases.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import { type NetworkDefinition, unusedFamilies } from "./definition.ts";
 import { type FirewallConfig, networkFragment } from "./network-fragment.ts";
 import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
 import { refuseUpdate } from "./refuse-update.ts";
@@ -147,7 +147,7 @@ export class Networks implements KnownNetworks {
         await host.ensure(this.#fragment(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);
       } catch (thrown) {
-        await this.#undo(definition.name, () => this.#takeAway(definition.name));
+        await this.#tidy(definition.name, () => this.#takeAway(definition.name));
         throw thrown;
       }
       place();
@@ -228,7 +228,7 @@ export class Networks implements KnownNetworks {
         entry.definition = definition;
       } catch (thrown) {
         entry.wanted = before;
-        await this.#undo(name, async () => {
+        await this.#tidy(name, async () => {
           await host.ensure(this.#between(definition, before), AbortSignal.timeout(hostMs));
           rows.revertNetwork(db, name);
         });
@@ -236,6 +236,7 @@ export class Networks implements KnownNetworks {
       } finally {
         this.#changing.delete(name);
       }
+      await this.#tidy(name, () => this.#unforward());
       await this.#parts.refit(name);
       return definition;
     });
@@ -331,16 +332,23 @@ export class Networks implements KnownNetworks {
   async #takeAway(name: NetworkName): Promise<void> {
     const { db, host, addresses } = this.#parts;
     await host.remove({ kind: "network", key: name }, AbortSignal.timeout(hostMs));
+    await this.#unforward();
     rows.deleteNetwork(db, name);
     addresses.drop(name);
   }
 
-  /** What fails of an undoing is done by the next start, or by who asks next. */
-  async #undo(name: NetworkName, body: () => Promise<void>): Promise<void> {
+  /** The host forwards nothing that no network needs, unless it did before. */
+  async #unforward(): Promise<void> {
+    const wanted = Array.from(this.#entries.values(), (entry) => entry.wanted);
+    await this.#parts.host.unforward(unusedFamilies(wanted), AbortSignal.timeout(hostMs));
+  }
+
+  /** What fails of what is to go is done by the next start, or by who asks next. */
+  async #tidy(name: NetworkName, body: () => Promise<void>): Promise<void> {
     try {
       await body();
     } catch (err) {
-      this.#parts.log.error({ network: name, err }, "Cannot undo all of the network's change");
+      this.#parts.log.error({ network: name, err }, "Cannot take away all of what the network was");
     }
   }
 

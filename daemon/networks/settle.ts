@@ -6,7 +6,7 @@ import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
 import { deleteRestingOutside } from "../store/leases.ts";
 import * as rows from "../store/networks.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import { type NetworkDefinition, unusedFamilies } from "./definition.ts";
 import { networkFragment } from "./network-fragment.ts";
 import { goneSubnets, heldIn } from "./refuse-update.ts";
 
@@ -34,9 +34,16 @@ export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinit
     if (configured) await retireConfigured(definition, parts);
   await ensureConfigured(parts);
   for (const row of stored) if (!row.configured) await settleOne(row, parts);
-  return rows
+  const settled = rows
     .listNetworks(db)
     .flatMap(({ definition, state }) => (state === "ready" ? [definition] : []));
+  // An earlier configuration, or a network that has gone, may have needed more.
+  await parts.host
+    .unforward(unusedFamilies(settled), AbortSignal.timeout(hostMs))
+    .catch((err: unknown) => {
+      parts.log.error({ err }, "Forwarding that no network needs cannot be put back");
+    });
+  return settled;
 }
 
 /** Throws `CONFIG_INVALID` when the configured name or bridge is that of a network made by API. */
