@@ -1,0 +1,131 @@
+import test from "ava";
+import fc from "fast-check";
+import type { Cidr, Ip } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import type { PodFragment, PublishedDesired } from "../../network/desired.ts";
+import { diffPodFirewall } from "../../network/iptables/diff-owners.ts";
+import { restoreText } from "../../network/iptables/diff.ts";
+import type { ObservedFirewall } from "../../network/iptables/firewall.ts";
+import { publishedRules } from "../../network/iptables/published-rules.ts";
+import { ruleText } from "../../network/iptables/rule.ts";
+import { parseSave } from "../../network/iptables/save-format.ts";
+import { Memory } from "../../network/memory.ts";
+import { commitToText, emptyHost } from "../lab/iptables-model.ts";
+import { podIdOf } from "../lab/network.ts";
+
+const port = (more: Partial<PublishedDesired> = {}): PublishedDesired => ({
+  protocol: "tcp",
+  hostPort: 8080,
+  podIp: "192.168.123.2" as Ip,
+  podPort: 80,
+  count: 1,
+  bridge: "hyper0" as IfName,
+  subnet: "192.168.123.0/24" as Cidr,
+  ...more,
+});
+const six = { podIp: "fd00:123::2" as Ip, subnet: "fd00:123::/64" as Cidr };
+
+const pod = (n: number, ...published: PublishedDesired[]): PodFragment => ({
+  kind: "pod",
+  key: podIdOf(n),
+  ports: [],
+  published,
+});
+
+test("The rules of published ports, golden", (t) => {
+  const texts = (family: 4 | 6, ...published: PublishedDesired[]): string[] =>
+    publishedRules(pod(2, ...published), "HYPER", family).map((rule) =>
+      ruleText(rule).replace("-m comment --comment podnet:pod:podaaaaaaaa2 ", ""),
+    );
+  t.deepEqual(texts(4, port(), port({ ...six })), [
+    "nat -A HYPER -p tcp -m tcp --dport 8080 -j DNAT --to-destination 192.168.123.2:80",
+    "nat -A POSTROUTING -s 192.168.123.0/24 -d 192.168.123.2/32 -o hyper0 -m conntrack --ctstate DNAT -j MASQUERADE",
+    "filter -A HYPER -d 192.168.123.2/32 -p tcp -m tcp --dport 80 -m conntrack --ctstate DNAT -j ACCEPT",
+  ]);
+  const range = port({ ...six, protocol: "udp", hostPort: 9000, podPort: 7000, count: 3 });
+  t.deepEqual(texts(6, port(), { ...range, hostIp: "2001:db8::1" as Ip }), [
+    'nat -A HYPER -d 2001:db8::1/128 -p udp -m udp --dport 9000:9002 -j DNAT --to-destination "[fd00:123::2]:7000-7002/9000"',
+    "nat -A POSTROUTING -s fd00:123::/64 -d fd00:123::2/128 -o hyper0 -m conntrack --ctstate DNAT -j MASQUERADE",
+    "filter -A HYPER -d fd00:123::2/128 -p udp -m udp --dport 7000:7002 -m conntrack --ctstate DNAT -j ACCEPT",
+  ]);
+  t.is(
+    texts(4, port({ protocol: "sctp", hostPort: 5000, podPort: 5000, count: 10 }))[0],
+    "nat -A HYPER -p sctp -m sctp --dport 5000:5009 -j DNAT --to-destination 192.168.123.2",
+    "ports that are the same on both sides are left alone",
+  );
+  t.deepEqual(texts(4), []);
+});
+
+test("What several host ports have in common is said once; a bridge's name cannot be a wildcard", (t) => {
+  const rules = publishedRules(pod(2, port(), port({ hostPort: 8081 })), "HYPER", 4);
+  t.deepEqual(
+    rules.map(({ table, chain }) => `${table} ${chain}`),
+    ["nat HYPER", "nat POSTROUTING", "filter HYPER", "nat HYPER"],
+  );
+  const error = t.throws(() =>
+    publishedRules(pod(2, port({ bridge: "br+" as IfName })), "HYPER", 4),
+  );
+  t.true(isPodnetError(error, "CONFIG_INVALID"));
+});
+
+const observed = (text: string): ObservedFirewall => ({
+  family: 4,
+  saved: { nft: parseSave(text), legacy: new Map() },
+  systemDefault: "nft",
+  incompatible: [],
+});
+const context = { configured: "nft", memory: new Memory("here").chains(4) } as const;
+const look = (text: string, fragment: PodFragment): ReturnType<typeof diffPodFirewall> =>
+  diffPodFirewall(fragment, "HYPER", observed(text), context);
+const apply = (text: string, fragment: PodFragment): string =>
+  look(text, fragment).reduce((host, edit) => commitToText(host, edit), text);
+
+test("All that a pod publishes is one commit a table", (t) => {
+  const edits = look(emptyHost, pod(2, port(), port({ hostPort: 8443, podPort: 443 })));
+  t.deepEqual(
+    edits.map((edit) => restoreText(edit).replaceAll(/-m comment --comment \S+ /g, "")),
+    [
+      `*filter
+:HYPER - [0:0]
+-I HYPER 1 -d 192.168.123.2/32 -p tcp -m tcp --dport 80 -m conntrack --ctstate DNAT -j ACCEPT
+-I HYPER 2 -d 192.168.123.2/32 -p tcp -m tcp --dport 443 -m conntrack --ctstate DNAT -j ACCEPT
+COMMIT
+`,
+      `*nat
+:HYPER - [0:0]
+-I HYPER 1 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 192.168.123.2:80
+-I HYPER 2 -p tcp -m tcp --dport 8443 -j DNAT --to-destination 192.168.123.2:443
+-I POSTROUTING 1 -s 192.168.123.0/24 -d 192.168.123.2/32 -o hyper0 -m conntrack --ctstate DNAT -j MASQUERADE
+COMMIT
+`,
+    ],
+  );
+});
+
+const ports = fc
+  .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 1, max: 60_000 }), fc.nat(20))
+  .map(([hostPort, podPort, more]) => port({ hostPort, podPort, count: 1 + more }));
+
+test("Whatever pods publish and take back, each has its own, and in the end the host is as before", (t) => {
+  const steps = fc.array(
+    fc.tuple(fc.integer({ min: 2, max: 4 }), fc.array(ports, { maxLength: 3 })),
+    {
+      maxLength: 12,
+    },
+  );
+  fc.assert(
+    fc.property(steps, (history) => {
+      let text = emptyHost;
+      const last = new Map<number, readonly PublishedDesired[]>();
+      for (const [n, list] of history) {
+        text = apply(text, pod(n, ...list));
+        last.set(n, list);
+        for (const [each, held] of last) t.deepEqual(look(text, pod(each, ...held)), []);
+      }
+      for (const n of last.keys()) text = apply(text, pod(n));
+      t.is(text, emptyHost);
+    }),
+    { numRuns: 100 },
+  );
+});
