@@ -17,6 +17,7 @@ import type { Database } from "./store/database.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
 import { listNetworks } from "./store/networks.ts";
+import { listPods } from "./store/pods.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
 export interface NodeParts
@@ -50,6 +51,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await using opened = new AsyncDisposableStack();
   const network = opened.use(openNetwork(parts));
   const { bringsOwnNetwork } = driver.capabilities();
+  if (!bringsOwnNetwork) await publishFirst(network, db);
   const settled = bringsOwnNetwork
     ? [config.network]
     : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
@@ -143,6 +145,13 @@ function openHost(
     recordRun: (plan, record) => records.started(plan.podId, record),
     timeouts: parts.config.timeouts,
   };
+}
+
+/** With another firewall than before, what is published by pods that run is let in before networks judge it. */
+async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
+  const running = listPods(db).filter(({ state }) => state === "running" || state === "paused");
+  const fragments = running.map(({ plan }) => plan.ports);
+  await network.publishFirst(fragments, AbortSignal.timeout(60_000));
 }
 
 /** Takes away what bears our mark and belongs to no row. */

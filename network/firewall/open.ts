@@ -23,6 +23,8 @@ export interface Firewall {
   readonly firewall: FirewallDriver;
   /** Looks for what the other driver left when it was configured, and takes all of it away. */
   readonly formerRules: (signal: AbortSignal) => Promise<Change[]>;
+  /** Whether the other driver's rules are in force, as far as is remembered. */
+  readonly switching: () => boolean;
   readonly ruleTable: RuleTable;
 }
 
@@ -38,6 +40,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
     return {
       firewall: nftables(true),
       formerRules: (signal) => formerChains(options, signal),
+      switching: () => madeChains(memory),
       ruleTable,
     };
   }
@@ -47,9 +50,12 @@ export function openFirewall(options: FirewallOptions): Firewall {
     // Switched off, podnet looks for nothing but what it remembers.
     formerRules: async (signal) =>
       off && !memory.madeTable ? [] : former.compareRemoval(everybody, signal),
+    switching: () => !off && memory.madeTable,
     ruleTable,
   };
 }
+
+const madeChains = (memory: Memory): boolean => memory.chains(4).any || memory.chains(6).any;
 
 const everybody = (): boolean => true;
 
@@ -58,9 +64,10 @@ async function formerChains(
   { kernel, memory, iptables, chain }: FirewallOptions,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const remembered = memory.chains(4).any || memory.chains(6).any;
+  const remembered = madeChains(memory);
   const configured = remembered ? iptables : "nft";
-  const former = new IptablesDriver({ ...kernel, configured, chain, memory });
+  const lostMemory = !remembered;
+  const former = new IptablesDriver({ ...kernel, configured, chain, memory, lostMemory });
   try {
     return await former.compareRemoval(everybody, signal);
   } catch (error) {

@@ -26,6 +26,8 @@ export interface IptablesOptions {
   readonly memory: Memory;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
+  /** Looks for rules of IPv6 even if none are remembered. */
+  readonly lostMemory?: boolean;
 }
 
 const families: readonly Family[] = [4, 6];
@@ -114,8 +116,8 @@ export class IptablesDriver implements FirewallDriver {
 
   /** Those of IPv6 only where there is something to be made, or something was made by what is remembered. */
   #programs(wants6: boolean): IptablesPrograms[] {
-    const { iptables, ip6tables, memory } = this.#options;
-    return wants6 || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
+    const { iptables, ip6tables, memory, lostMemory = false } = this.#options;
+    return wants6 || lostMemory || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
   }
 
   #context(configured: "auto" | Variant, family: Family): FirewallContext {

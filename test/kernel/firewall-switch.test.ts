@@ -1,0 +1,145 @@
+import { rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import test from "ava";
+import { run } from "../../linux/command.ts";
+import type { PublishedDesired } from "../../network/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
+import {
+  dualNetwork,
+  dualPod,
+  FirewallSite,
+  hostAddresses,
+  outsideAddress,
+  podAddress,
+  published,
+} from "../lab/firewall-site.ts";
+import type { Asked } from "../lab/steady-asker.ts";
+
+const { signal } = new AbortController();
+const families = [4, 6] as const;
+const asker = path.resolve(import.meta.dirname, "../lab/steady-asker.ts");
+
+const ports: readonly PublishedDesired[] = families.map((family) =>
+  published(2, family, { hostPort: 8080, podPort: 80, protocol: "udp" }),
+);
+
+const driver = (name: string): DriverUnderTest =>
+  driversUnderTest.find((each) => each.name === name) as DriverUnderTest;
+
+/** Asks from both sides while something is done. */
+async function whileAsking(site: FirewallSite, work: () => Promise<void>): Promise<Asked[]> {
+  const until = `/tmp/podnet-switch-${process.pid}`;
+  rmSync(until, { force: true });
+  const inward = families.flatMap((family) => [
+    ...[hostAddresses[family].outer, "8080", `${outsideAddress[family]} 80`],
+    ...[podAddress(2, family), "80", ""],
+  ]);
+  const outward = families.flatMap((family) => [
+    outsideAddress[family],
+    "7000",
+    `${hostAddresses[family].outer} 7000`,
+  ]);
+  const asking = [
+    site.inside("outside", process.execPath, asker, until, ...inward),
+    site.inside("pod2", process.execPath, asker, until, ...outward),
+  ];
+  try {
+    // Both programs have begun by then.
+    await delay(1000);
+    await work();
+    await delay(300);
+  } finally {
+    writeFileSync(until, "");
+  }
+  return (await Promise.all(asking)).flatMap((said) => JSON.parse(said) as Asked[]);
+}
+
+/** All rules of podnet's, by where they are. */
+async function whereRulesAre(): Promise<string[]> {
+  const saves = ["iptables", "ip6tables"].flatMap((command) =>
+    ["nft", "legacy"].map((variant) => `${command}-${variant}`),
+  );
+  const found: string[] = [];
+  for (const name of saves)
+    if (/podnet:|HYPER/.test((await run([`${name}-save`])).stdout)) found.push(name);
+  if ((await run(["nft", "list", "tables"])).stdout.includes("podnet")) found.push("nftables");
+  return found;
+}
+
+/** What podnetd does at its start, with the rows of before. */
+async function start(
+  { options }: DriverUnderTest,
+  before: HostNetwork | undefined,
+): Promise<HostNetwork> {
+  const host = openHostNetwork({
+    chain: "HYPER",
+    hostSeed: "test",
+    ...options,
+    remembered: before?.remembered,
+  });
+  await host.publishFirst([dualPod(2, ports)], signal);
+  await host.ensure(dualNetwork(), signal);
+  await host.ensure(dualPod(2, ports), signal);
+  await host.sweep(
+    { pods: new Set([dualPod(2).key]), networks: new Set([dualNetwork().key]) },
+    signal,
+  );
+  return host;
+}
+
+const places: Readonly<Record<string, readonly string[]>> = {
+  "iptables-nft": ["iptables-nft", "ip6tables-nft"],
+  "iptables-legacy": ["iptables-legacy", "ip6tables-legacy"],
+  nftables: ["nftables"],
+};
+
+for (const other of ["iptables-nft", "iptables-legacy"])
+  test.serial(
+    `between nftables and ${other} and back there is no gap, and nothing of the other stays`,
+    async (t) => {
+      await using site = await FirewallSite.open(driver(other).options);
+      await site.ensure(dualNetwork());
+      await site.pod(2);
+      await site.ensure(dualPod(2, ports));
+      await site.serve("pod2", "udp", 80);
+      await site.serve("outside", "udp", 7000);
+      t.deepEqual(await whereRulesAre(), places[other]);
+      let host = site.host;
+      const asked = await whileAsking(site, async () => {
+        for (const name of ["nftables", other, "nftables", "nftables", other, other, "nftables"]) {
+          const next = await start(driver(name), host);
+          if (host !== site.host) await host[Symbol.asyncDispose]();
+          host = next;
+          t.deepEqual(await whereRulesAre(), places[name]);
+        }
+      });
+      for (const { times, otherwise } of asked) {
+        t.true(times > 3);
+        t.deepEqual(otherwise, []);
+      }
+      // Control: what is missing for a moment is noticed.
+      const noticed = await whileAsking(site, async () => {
+        await run(["nft", "delete", "table", "inet", "podnet"]);
+        await host.ensure(dualNetwork(), signal);
+        await host.ensure(dualPod(2, ports), signal);
+      });
+      t.true(noticed.some(({ otherwise }) => otherwise.length > 0));
+      await host.down(signal);
+      await host[Symbol.asyncDispose]();
+      t.deepEqual(await whereRulesAre(), []);
+    },
+  );
+
+test.serial("what a lost memory does not tell of is taken away all the same", async (t) => {
+  await using site = await FirewallSite.open(driver("nftables").options);
+  await site.pod(2);
+  let host = site.host;
+  for (const name of ["nftables", "iptables-nft", "nftables", "iptables-nft"]) {
+    host = await start(driver(name), undefined);
+    t.deepEqual(await whereRulesAre(), places[name]);
+  }
+  await host.down(signal);
+  t.deepEqual(await whereRulesAre(), []);
+});
