@@ -46,6 +46,8 @@ export interface PodnetdOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** A command that runs it in some other way, given podnetd's own as arguments. */
   readonly through?: readonly [string, ...string[]];
+  /** Longest it may take until it takes connections, milliseconds; 20,000 unless given. */
+  readonly readyMs?: number;
 }
 
 /** Control groups are everybody's in a sandbox: each podnetd makes those of its machines below a directory of its own. */
@@ -54,7 +56,7 @@ const ownGroups = ({ directory, config = "" }: PodnetdOptions): Record<string, s
 
 /** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
 export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
-  const { machine, directory } = options;
+  const { machine, directory, readyMs = 20_000 } = options;
   mkdirSync(directory, { recursive: true });
   const stateDir = path.join(directory, "state");
   const runDir = path.join(directory, "run");
@@ -76,7 +78,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const readLog = (): string => readFileSync(logFile, "utf8");
 
-  const deadline = performance.now() + 20_000;
+  const deadline = performance.now() + readyMs;
   while (!(await accepts(socket))) {
     if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline) {
       child.kill("SIGKILL");

@@ -1,0 +1,110 @@
+/**
+ * What a live change of a pod costs: a port published and unpublished, a NIC added and removed, through the API, on a host
+ * with one pod and on the 900th pod of another, with both firewall drivers; beside them the ancestors' way, one iptables
+ * process for each rule. All hosts stand side by side and take turns, so that the machine's noise falls on all.
+ *   scripts/bench network [ROUNDS]
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import path from "node:path";
+import { lastLine, row, summarise } from "../measure.ts";
+import { type AncestorHost, openAncestor } from "./network/ancestor.ts";
+import { crowdSize } from "./network/crowd.ts";
+import { type ChangeFigures, type NodeHost, openNodeHost } from "./network/node-host.ts";
+
+export const description =
+  "A port published, a NIC added: 1st and 900th pod, both firewall drivers";
+
+const top = path.resolve(import.meta.dirname, "../..");
+const drivers = ["nftables", "iptables"] as const;
+const sizes = ["alone", "crowded"] as const;
+type Size = (typeof sizes)[number];
+type Name = `${(typeof drivers)[number]} ${Size}`;
+
+const figures = ["publish", "unpublish", "add", "remove"] as const;
+
+/** Opens every host, has them take turns, prints the table and returns the last line. */
+export async function run(rounds: number): Promise<string> {
+  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits for it.
+  const directory = mkdtempSync(path.join(top, "build/bench-"));
+  await using opened = new AsyncDisposableStack();
+  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+  const hosts = new Map<Name, NodeHost>();
+  const ancestors = new Map<Size, AncestorHost>();
+  for (const size of sizes) {
+    const crowded = size === "crowded";
+    ancestors.set(size, opened.use(await openAncestor(crowded ? crowdSize : 0)));
+    for (const driver of drivers) {
+      const name: Name = `${driver} ${size}`;
+      console.log(`preparing ${name}`);
+      const place = path.join(directory, name.replace(" ", "-"));
+      hosts.set(name, opened.use(await openNodeHost({ directory: place, driver, crowded })));
+    }
+  }
+
+  const changes = new Map<Name, ChangeFigures[]>([...hosts.keys()].map((name) => [name, []]));
+  const rules = new Map<Size, number[]>(sizes.map((size) => [size, []]));
+  const warmUp = 5;
+  for (let round = -warmUp; round < rounds; round++) {
+    const counts = round >= 0;
+    for (const [name, host] of hosts) {
+      const measured = await host.change(round + warmUp);
+      if (counts) changes.get(name)?.push(measured);
+    }
+    // Slow, and steady enough with fewer.
+    if (round % 4 !== 0) continue;
+    for (const [size, host] of ancestors) {
+      const measured = await host.publish();
+      if (counts) rules.get(size)?.push(measured);
+    }
+  }
+  return report(rounds, changes, rules);
+}
+
+function report(
+  rounds: number,
+  changes: ReadonlyMap<Name, readonly ChangeFigures[]>,
+  rules: ReadonlyMap<Size, readonly number[]>,
+): string {
+  const of = (name: Name, figure: (typeof figures)[number]) =>
+    summarise((changes.get(name) ?? []).map((each) => each[figure]));
+  const growth = (driver: (typeof drivers)[number], figure: (typeof figures)[number]): number =>
+    of(`${driver} crowded`, figure).median / of(`${driver} alone`, figure).median;
+  console.log(
+    `${rounds} rounds; API call to answer, milliseconds; the 900th pod has ${crowdSize} synthetic ones beside it`,
+  );
+  row("", "1st", "p99", "900th", "p99", "growth");
+  for (const driver of drivers) {
+    for (const figure of figures) {
+      const [alone, crowded] = [of(`${driver} alone`, figure), of(`${driver} crowded`, figure)];
+      const cells = [alone.median, alone.p99, crowded.median, crowded.p99].map((ms) =>
+        ms.toFixed(2),
+      );
+      row(`${driver}: ${titles[figure]}`, ...cells, growth(driver, figure).toFixed(2));
+    }
+  }
+  const [alone, crowded] = [
+    summarise(rules.get("alone") ?? []),
+    summarise(rules.get("crowded") ?? []),
+  ];
+  const cells = [alone.median, alone.p99, crowded.median, crowded.p99].map((ms) => ms.toFixed(2));
+  row("one iptables process a rule: publish", ...cells, (crowded.median / alone.median).toFixed(2));
+  const publish = of("nftables crowded", "publish").median;
+  return lastLine("network", {
+    publish_ms: publish,
+    publish_growth: growth("nftables", "publish"),
+    nic_add_ms: of("nftables crowded", "add").median,
+    nic_growth: growth("nftables", "add"),
+    vs_ancestor: crowded.median / publish,
+  });
+}
+
+const titles: Readonly<Record<(typeof figures)[number], string>> = {
+  publish: "publish a port",
+  unpublish: "unpublish it",
+  add: "add a NIC",
+  remove: "remove it",
+};
+
+if (import.meta.main) {
+  console.log(await run(Number(process.argv[2] ?? 100)));
+}
