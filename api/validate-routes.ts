@@ -15,7 +15,7 @@ import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
 import { guestNameOf, metricOf } from "./unique-interfaces.ts";
 
-const maxRoutes = 64;
+export const maxRoutes = 64;
 
 /** Checks a pod's own routes, also against the gateways of its interfaces. */
 export function validateRoutes(

@@ -108,8 +108,9 @@ async function reach(
   // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
   // given only what it lacks.
   const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
-  if (anew || live.stood) {
-    const why = anew ? "the agent may have started anew meanwhile" : resumed;
+  if (anew || live.stood || live.unsettled) {
+    const undone = live.unsettled ? "a change was undone" : resumed;
+    const why = anew ? "the agent may have started anew meanwhile" : undone;
     guard(live, watch, () => configureAgain(live, watch, why, signal));
   }
   return guest;
@@ -189,6 +190,7 @@ export async function configureNow(
     const message = guestMessage(live, watch.host);
     live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
     live.stood = false;
+    live.unsettled = false;
     compareGuest(message, live.observed);
     watch.records.configured(live, `configured again: ${why}`);
   } catch (thrown) {

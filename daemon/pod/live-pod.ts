@@ -29,6 +29,8 @@ export interface LivePod {
   readonly time: GuestTime;
   /** It has stood since the guest was last configured: its clock is behind. */
   stood: boolean;
+  /** A change was taken back since the guest was last configured: it may not be as planned. */
+  unsettled: boolean;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
@@ -89,6 +91,7 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     ejected: new Set(),
     time: new GuestTime(),
     stood: false,
+    unsettled: false,
     poweringOff: false,
     ended: new AbortController(),
     subscriptions: new Set(),

@@ -1,5 +1,6 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate.ts";
+import type { InterfaceChange } from "../../api/validate-interface-change.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { Config } from "../config/config.ts";
@@ -12,14 +13,16 @@ import type { Metrics } from "../metrics.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import { Tally } from "../tally.ts";
 import type { Database } from "../store/database.ts";
-import { podIdByName, type PodRow } from "../store/pods.ts";
+import { type PodContents, podIdByName, type PodRow } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf, timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
 import type { KnownNetworks } from "./gather-networks.ts";
+import { changeInterfaces } from "./live-interfaces.ts";
 import { namedLinks } from "./named-links.ts";
+import { askedBy, planChange } from "./plan-change.ts";
 import type { Host } from "./host.ts";
 import type { PortsWorld } from "./gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";
@@ -271,16 +274,43 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** What publishing these would make of a running pod. Takes nothing. */
-  planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+  /** What a change of an interface would make of a running pod. Takes nothing. */
+  async planInterface(idOrName: string, change: InterfaceChange): Promise<Replanned> {
     const { plan } = this.running(idOrName);
-    const after = withPorts(this.find(idOrName), ports, this.#portsWorld());
+    const after = await this.#changed(this.find(idOrName), change);
     return { before: plan, after: after.plan };
   }
 
+  /** Adds an interface to a running pod, changes one or removes one; the others are left alone. */
+  changeInterface(idOrName: string, change: InterfaceChange): Promise<PodRow> {
+    return this.change(idOrName, async (live, row) => {
+      const next = await this.#changed(row, change);
+      await changeInterfaces(live, row, change, next, this.#supervision);
+      return this.find(row.id);
+    });
+  }
+
+  async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
+    const asked = askedBy(row, change);
+    const links = await namedLinks({ interfaces: asked }, this.#parts.host);
+    const { ports: _theirs, ...spec } = row.spec;
+    // Nothing is awaited from here to the commit.
+    const world = this.#world(false, links);
+    const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
+    return planChange(row, change, snapshot);
+  }
+
+  /** What publishing these would make of a running pod. Takes nothing. */
+  planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+    this.running(idOrName);
+    const row = this.find(idOrName);
+    return { before: row.plan, after: withPorts(row, ports, this.#portsWorld()).plan };
+  }
+
   planUnpublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
-    const { plan } = this.running(idOrName);
-    return { before: plan, after: withoutPorts(this.find(idOrName), ports).plan };
+    this.running(idOrName);
+    const row = this.find(idOrName);
+    return { before: row.plan, after: withoutPorts(row, ports).plan };
   }
 
   /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */

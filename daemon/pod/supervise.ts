@@ -3,6 +3,7 @@ import { followAgent } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { lastWords } from "./last-words.ts";
 import { followRunState } from "./lifecycle.ts";
+import { leftAtLast } from "./live-leaving.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -50,6 +51,8 @@ export function supervise(live: LivePod, watch: Supervision): void {
         if (event.kind === "console-overwritten") watch.overwritten?.(event.bytes);
         if (event.kind === "nic-removed" && !event.expected)
           note(`the guest let go of ${event.nicId}`);
+        if (event.kind === "nic-removed" && event.expected)
+          guard(live, watch, () => leftAtLast(live, event.nicId, watch));
       }),
     );
   }

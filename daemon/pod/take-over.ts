@@ -6,9 +6,10 @@ import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunState } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
-import { withNic } from "./pod-plan.ts";
+import { finishChanges } from "./live-interfaces.ts";
+import { type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { supervise } from "./supervise.ts";
-import type { Supervision } from "./supervision.ts";
+import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
 /** Longest a machine may take to be found again, milliseconds: when podnetd starts, and when it tries again, as a delete waits for that. */
@@ -45,10 +46,12 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
+  // Its guest may have been told of what is gone back from.
+  live.unsettled = row.before !== undefined;
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
-    ports = await portsOf(live, vm, signal);
+    ports = await portsOf(live, vm, row.before?.plan ?? row.plan, signal);
     noteRunState(live, await vm.runState(signal), row.state, recovery);
   } catch (thrown) {
     unsubscribe(live);
@@ -58,6 +61,9 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   recovery.attached(live);
   // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);
+  const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
+  if (row.before !== undefined || row.plan.interfaces.some(changing))
+    guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
   const ensure = (until: AbortSignal) => host.network.ensure(ports, until);
   try {
     await ensure(signal);
@@ -80,9 +86,14 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   if (failures.length > 0) throw failures[0];
 }
 
-/** The ports of NICs that the machine still has: one that its guest ejected took its tap along. */
-async function portsOf(live: LivePod, vm: RunningVm, signal: AbortSignal): Promise<PodFragment> {
-  const { interfaces, ports } = live.plan;
+/** Those of the ports whose NICs the machine still has: one that its guest ejected took its tap along. */
+async function portsOf(
+  live: LivePod,
+  vm: RunningVm,
+  { ports }: PodPlan,
+  signal: AbortSignal,
+): Promise<PodFragment> {
+  const { interfaces } = live.plan;
   const there = await vm.nics(signal);
   const nics = withNic(interfaces);
   const plugged = nics.filter(({ nic }) => there.includes(nic.nicId));

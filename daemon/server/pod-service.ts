@@ -13,6 +13,7 @@ import { callerKey } from "./callers.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
+import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
@@ -91,6 +92,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     },
 
     ...podLifecycle(parts),
+    ...podInterfaces(parts),
     ...podPorts(parts),
     ...podTraffic(parts),
   };

@@ -5,6 +5,8 @@ import type { Host } from "../../../daemon/pod/host.ts";
 import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Driver, RunningVm, VmEvent } from "../../../hypervisor/driver.ts";
+import type { IfName } from "../../../core/names.ts";
+import type { NamedLink } from "../../../network/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
 
 /** A host that does nothing and tells of it. */
@@ -20,6 +22,12 @@ export interface PlayedHost {
   onCall: (call: string) => void;
   /** The guest answers no further configuration. */
   mute: boolean;
+  /** The guest does not let go of its NICs. */
+  keeps: boolean;
+  /** It lets go of one it was asked for. */
+  letGo(nicId: string): void;
+  /** Links of the host that can be named. */
+  links: NamedLink[];
   /** The guest says READY once more. */
   readyAgain(): void;
   /** Somebody stops the machine, or lets it run. */
@@ -38,12 +46,14 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     machine.runs = now;
     for (const tell of machine.tell) tell({ kind: "run-state", runs: now });
   };
-  const identity = { api: 4244, extension: 1, agent: "test" };
+  const identity = { api: 4244, extension: 1, agent: "test", features: ["loopback"] };
   const played = {
     calls: [] as string[],
     failing: new Set(fails),
     onCall: (_call: string) => {},
     mute: false,
+    keeps: false,
+    links: [] as NamedLink[],
     readyAgain: () => {
       for (const tell of listeners) tell(identity);
     },
@@ -76,12 +86,19 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     },
     onClose: off,
   } as unknown as Guest;
+  const nics = new Set(["nic0"]);
   const vm = {
     record: { pid: 1, startTime: "1", bootId: "b", uid: 0, runDir: "/nowhere" },
     socketPath: () => "/nowhere/x",
-    plug: (nic: { nicId: string }) => act(`plug ${nic.nicId}`),
+    plug: ({ nicId }: { nicId: string }) => act(`plug ${nicId}`).then(() => nics.add(nicId)),
+    unplug: async ({ nicId }: { nicId: string }) => {
+      await act(`unplug ${nicId}`);
+      if (played.keeps) return "pending";
+      nics.delete(nicId);
+      return "unplugged";
+    },
     stop: () => act("stop"),
-    nics: () => Promise.resolve(["nic0"]),
+    nics: () => Promise.resolve([...nics]),
     detach: () => act("vm-detach"),
     pause: () => act("pause").then(() => runs(false)),
     resume: () => act("resume").then(() => runs(true)),
@@ -107,6 +124,8 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       ensure: () => act("ensure"),
       detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
       remove: () => act("remove"),
+      observeNamed: (names: readonly IfName[]) =>
+        Promise.resolve(played.links.filter(({ name }) => names.includes(name))),
     },
     published: new HeldPorts(),
     clock: systemClock,
@@ -119,7 +138,11 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     recordRun: () => played.calls.push("record"),
     timeouts: { readyMs: 1000, stopMs: 1000 },
   } as unknown as Host;
-  return Object.assign(played, { host, vm });
+  const letGo = (nicId: string): void => {
+    nics.delete(nicId);
+    for (const tell of machine.tell) tell({ kind: "nic-removed", nicId, expected: true });
+  };
+  return Object.assign(played, { host, vm, letGo });
 }
 
 const aborted = (signal: AbortSignal): Promise<never> =>

@@ -1,0 +1,65 @@
+import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import type { Describers, PlanSection } from "./plan-text.ts";
+import { interfaceLine, tapLine } from "./plan-text.ts";
+import { type InterfacePlan, type PodPlan, staying, withNic } from "./pod-plan.ts";
+
+/** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
+export function describeChange(
+  before: PodPlan,
+  after: PodPlan,
+  describe: Pick<Describers, "fragment" | "plug">,
+): PlanSection[] {
+  const had = byPosition(before);
+  const has = byPosition(after);
+  const added = [...has.values()].filter(({ position }) => !had.has(position));
+  const removed = [...had.values()].filter(({ position }) => !has.has(position));
+  const changed = [...has.values()].filter((each) => {
+    const was = had.get(each.position);
+    return was !== undefined && interfaceLine(was) !== interfaceLine(each);
+  });
+  const nics = withNic(added);
+  const taps = new Set<string>(nics.map(({ nic }) => nic.tap));
+  const { published: _asBefore, ...fragment } = after.ports;
+  const ports = { ...fragment, ports: fragment.ports.filter(({ tap }) => taps.has(tap)) };
+  return [
+    {
+      step: "store.claim",
+      title: "Written down, before anything happens",
+      lines: [
+        ...added.map((each) => `+ ${interfaceLine(each)}`),
+        ...changed.map((each) => `~ ${interfaceLine(each)}`),
+        ...removed.map((each) => `- ${interfaceLine(each)}`),
+      ],
+    },
+    { step: "tap.open", title: "Taps", lines: nics.map(tapLine) },
+    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(ports) },
+    {
+      step: "nic.plug",
+      title: "Plugged (QMP)",
+      lines: nics.flatMap(({ nic }) => describe.plug(nic)),
+    },
+    {
+      step: "nic.unplug",
+      title: "Unplugged (QMP), off the bridge before",
+      lines: withNic(removed).map(
+        ({ nic }) => `device_del ${nic.nicId}, netdev_del ${nic.netdevId}`,
+      ),
+    },
+    {
+      step: "guest.configure",
+      title: "Told to the guest, which leaves alone what is so already",
+      lines: toldAnew(before.guest, after.guest),
+    },
+  ].filter(({ lines }) => lines.length > 0);
+}
+
+const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
+  new Map(staying(interfaces).map((each) => [each.position, each]));
+
+/** A NIC that goes takes what the guest knows of it along: then it is told nothing. */
+function toldAnew(before: GuestConfig, after: GuestConfig): string[] {
+  const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
+  const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
+  const fewer = after.interfaces.length < before.interfaces.length;
+  return known === told || fewer ? [] : [`configure ${JSON.stringify(after)}`];
+}
