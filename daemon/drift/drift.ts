@@ -155,7 +155,7 @@ export class DriftWatch implements AsyncDisposable {
       }
       if (rules && !networksWell) this.#clean = undefined;
       // Without its bridge no port can be healed, and each would say so.
-      if (networksWell) await this.#lookAtPorts(suspects, signal);
+      if (networksWell) await this.#lookAtPorts(suspects, rules, signal);
       else this.#suspects.ports ||= suspects.ports;
     } catch (thrown) {
       if (this.#over.signal.aborted) return;
@@ -166,14 +166,17 @@ export class DriftWatch implements AsyncDisposable {
     }
   }
 
-  async #lookAtPorts(suspects: Suspects, signal: AbortSignal): Promise<void> {
+  async #lookAtPorts(suspects: Suspects, rules: boolean, signal: AbortSignal): Promise<void> {
     const ports = portParts(this.#parts.pods);
     this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
     for (const part of ports) {
       const sick = suspects.rules && this.#sick.has(part.key);
       const known = this.#known.has(part.key);
-      if (!suspects.ports && !sick && known && !suspects.links.has(part.tap)) continue;
-      await this.#inspect(part, true, signal);
+      const ruled = part.hasRules === true && (rules || sick);
+      if (!suspects.ports && !sick && !ruled && known && !suspects.links.has(part.tap)) continue;
+      const { healed } = await this.#inspect(part, !ruled, signal);
+      // Looked at again with the next change of rules, and until then every time.
+      if (ruled && !healed) this.#clean = undefined;
       this.#known.add(part.key);
     }
   }

@@ -15,6 +15,8 @@ export interface RunningPort {
   readonly podId: PodId;
   readonly podName: PodName;
   readonly tap: IfName;
+  /** The rules of what its pod has published are looked at with it: with one port of the pod's. */
+  readonly hasRules?: boolean;
 }
 
 export interface PortPart extends RunningPort {

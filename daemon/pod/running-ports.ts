@@ -5,8 +5,16 @@ import type { LivePod } from "./live-pod.ts";
 import { withNic } from "./pod-plan.ts";
 
 /** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
-export const portsOfPod = ({ plan }: LivePod): RunningPort[] =>
-  plan.ports.ports.map(({ tap }) => ({ podId: plan.podId, podName: plan.name, tap }));
+export function portsOfPod(live: LivePod): RunningPort[] {
+  const { podId, name: podName, ports } = live.plan;
+  const first = ports.ports.find(({ tap }) => portOfPod(live, tap) !== undefined)?.tap;
+  return ports.ports.map(({ tap }) => ({
+    podId,
+    podName,
+    tap,
+    hasRules: ports.published !== undefined && tap === first,
+  }));
+}
 
 /** One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. */
 export function portOfPod({ plan, plugged }: LivePod, tap: IfName): PodFragment | undefined {
