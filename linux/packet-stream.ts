@@ -16,6 +16,7 @@ export class PacketStream implements Disposable {
   readonly #opened: DisposableStack;
   #readable = Promise.withResolvers<void>();
   #lost = 0;
+  #gone = false;
 
   /** Throws as `PacketSocket` does. */
   constructor(options: PacketSocketOptions) {
@@ -44,10 +45,10 @@ export class PacketStream implements Disposable {
    */
   async next(limit: number, signal: AbortSignal): Promise<readonly Frame[] | undefined> {
     for (;;) {
-      const { frames, gone } = this.#take(Math.min(limit, mostFrames));
+      const frames = this.#take(Math.min(limit, mostFrames));
       this.#lost += this.#socket.takeDropped();
       if (frames.length > 0) return frames;
-      if (gone) return undefined;
+      if (this.#gone) return undefined;
       this.#readable = Promise.withResolvers();
       this.#poll.start();
       await abortable(this.#readable.promise, signal, "The capture").finally(() =>
@@ -56,18 +57,21 @@ export class PacketStream implements Disposable {
     }
   }
 
-  #take(limit: number): { readonly frames: readonly Frame[]; readonly gone: boolean } {
+  #take(limit: number): readonly Frame[] {
     const frames: Frame[] = [];
     let bytes = 0;
     while (frames.length < limit && bytes < mostBytes) {
       const frame = this.#socket.receive();
-      if (frame === "empty") return { frames, gone: false };
-      // One that has gone down may come up again.
-      if (frame === "down") return { frames, gone: !this.#socket.linkIsThere() };
+      if (frame === "empty") break;
+      if (frame === "down") {
+        // It says so once. A link that has gone down may come up again.
+        this.#gone ||= !this.#socket.linkIsThere();
+        break;
+      }
       frames.push(frame);
       bytes += frame.bytes.length;
     }
-    return { frames, gone: false };
+    return frames;
   }
 
   [Symbol.dispose](): void {
