@@ -53,6 +53,21 @@ function library(): LibNftables {
   }
 }
 
+function opened(library: LibNftables): Context {
+  let cause: unknown;
+  try {
+    const context = cross("socket", "nftables", () => library.create(NFT_CTX_DEFAULT));
+    // (It ends the process when the kernel gives it no socket; null is for what memory is lacking.)
+    if (context !== null) return context;
+  } catch (error) {
+    cause = error;
+  }
+  throw new PodnetError("FIREWALL_FAILED", "libnftables cannot be set up", {
+    hint: "Look at the memory and the open files that podnetd has",
+    cause,
+  });
+}
+
 class OpenNftables implements Nftables {
   readonly #library: LibNftables;
   #context: Context | undefined;
@@ -61,12 +76,7 @@ class OpenNftables implements Nftables {
 
   constructor(library: LibNftables) {
     this.#library = library;
-    const context = cross("socket", "nftables", () => library.create(NFT_CTX_DEFAULT));
-    // (It ends the process when the kernel gives it no socket; null is for what memory is lacking.)
-    if (context === null)
-      throw new PodnetError("FIREWALL_FAILED", "libnftables cannot be set up", {
-        hint: "Look at the memory and the open files that podnetd has",
-      });
+    const context = opened(library);
     // Its socket would be inherited by every QEMU.
     closeAllOnExec();
     this.#context = context;

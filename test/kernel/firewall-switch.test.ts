@@ -32,10 +32,12 @@ const driver = (name: string): DriverUnderTest =>
 async function whileAsking(site: FirewallSite, work: () => Promise<void>): Promise<Asked[]> {
   const until = `/tmp/podnet-switch-${process.pid}`;
   rmSync(until, { force: true });
-  const inward = families.flatMap((family) => [
-    ...[hostAddresses[family].outer, "8080", `${outsideAddress[family]} 80`],
-    ...[podAddress(2, family), "80", ""],
-  ]);
+  const inward = families
+    .map((family) => [
+      [hostAddresses[family].outer, "8080", `${outsideAddress[family]} 80`],
+      [podAddress(2, family), "80", ""],
+    ])
+    .flat(2);
   const outward = families.flatMap((family) => [
     outsideAddress[family],
     "7000",
