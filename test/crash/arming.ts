@@ -1,3 +1,4 @@
+import { type Change, changes, isChange } from "./changes.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
 
 /** Milliseconds a create may take where one call hangs, and how long that call hangs. */
@@ -13,7 +14,7 @@ export const armed = (point: Point, action: Action): string =>
   `${point}=${action === "hang" ? `hang:${hanging.callMs}` : action}`;
 
 /** What a podnetd is armed with, beside the point itself, for an operation it is to begin: where its points are counted from. */
-export const countedFrom: Readonly<Record<Operation, readonly string[]>> = {
+export const countedFrom: Readonly<Record<Exclude<Operation, Change>, readonly string[]>> = {
   create: [armedCreate],
   clone: [armedCreate],
   undo: ["from:commit:running:before", `${almost}=error`],
@@ -28,5 +29,6 @@ export const countedFrom: Readonly<Record<Operation, readonly string[]>> = {
 export function armedFor({ operation, point, action }: Case): readonly string[] {
   if (operation === "recover") return [armedCreate, `${almost}=kill`];
   if (operation === "start") return [];
-  return [...countedFrom[operation], armed(point, action)];
+  const from = isChange(operation) ? [`from:${changes[operation].from}`] : countedFrom[operation];
+  return [...from, armed(point, action)];
 }

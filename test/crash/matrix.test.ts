@@ -4,7 +4,8 @@ import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { Random } from "../sim/random.ts";
-import { type Enumerated, enumerate } from "./enumerate.ts";
+import { allChanges, type Change } from "./changes.ts";
+import { type Enumerated, enumerate, enumerateChanges } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
@@ -19,6 +20,8 @@ const random = new Random(seed);
 const beside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
 const few = { kill: 5, error: 1, hang: 0 } as const;
+/** Cases of changes in a short run: kills of each, and of all of them the others. */
+const ofChanges = { kill: 2, error: 4, hang: 1 } as const;
 /** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
 const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
 
@@ -102,8 +105,40 @@ for (const each of operations) {
   }
 }
 
+let changePoints: ReadonlyMap<Change, readonly Point[]>;
+for (const group of full ? allChanges.map((each) => [each]) : [allChanges]) {
+  const what = full ? group.join() : "each change of a pod that runs, and of networks";
+  test.serial(
+    `there wholly or not at all, killed, failed or held up anywhere: ${what}`,
+    async (t) => {
+      t.timeout(full ? 7_200_000 : 290_000);
+      changePoints ??= await pointsOfChanges(config);
+      const all = group.flatMap((change) => casesOf(change, changePoints.get(change) ?? []));
+      sums.points += all.filter(({ action }) => action === "kill").length;
+      for (const change of group)
+        t.true(all.filter(({ operation }) => operation === change).length > 8, change);
+      await run(t, full ? all : fewChanges(all), { config, lanes: full ? 4 : 2 });
+    },
+  );
+}
+
+function fewChanges(all: readonly Case[]): readonly Case[] {
+  const of = (wanted: Action): Case[] => all.filter(({ action }) => action === wanted);
+  return [
+    ...allChanges.flatMap((change) =>
+      sample(
+        of("kill").filter(({ operation }) => operation === change),
+        ofChanges.kill,
+        random,
+      ),
+    ),
+    ...sample(of("error"), ofChanges.error, random),
+    ...sample(of("hang"), ofChanges.hang, random),
+  ];
+}
+
 /** On real machines an operation's points are those of its stand-in, but for those of the jail. */
-const realOperations: readonly Operation[] = full
+const realOperations: readonly Exclude<Operation, Change>[] = full
   ? ["create", "delete", "recover", "clone"]
   : ["create", "clone"];
 
@@ -146,7 +181,12 @@ async function run(
   t.true(result.failures.length === 0, [`PODNET_SEED=${seed}`, ...result.failures].join("\n\n"));
 }
 
-async function pointsOf(operation: Operation, where: string): Promise<Enumerated> {
+async function pointsOf(operation: Exclude<Operation, Change>, where: string): Promise<Enumerated> {
   await using lane = await openLane(`points-${operation}`, where);
   return await enumerate(lane, operation);
+}
+
+async function pointsOfChanges(where: string): Promise<ReadonlyMap<Change, readonly Point[]>> {
+  await using lane = await openLane("points-changes", where);
+  return await enumerateChanges(lane, full ? 3 : 2);
 }

@@ -1,4 +1,5 @@
 import { armedFor } from "./arming.ts";
+import { allChanges } from "./changes.ts";
 import { openLane } from "./lane.ts";
 import type { Outcome } from "./outcome.ts";
 import { type Case, endsAll, impossible, type Operation, type Point, title } from "./points.ts";
@@ -63,6 +64,7 @@ class CaseQueue {
         .map((visited) => ({ visited, again: undefined, attempt: 1 }));
     this.#waiting = [
       ...(["create", "clone", "undo", "delete", "again"] as const).flatMap(of),
+      ...allChanges.flatMap(of),
       ...paired(of("recover")),
       ...(["start", "down"] as const).flatMap(of),
     ];

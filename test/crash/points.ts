@@ -1,3 +1,5 @@
+import type { Change } from "./changes.ts";
+
 /** Failpoints as podnetd records them (`daemon/failpoints.ts`): `netlink:add bridge:before#1`. */
 export type Point = string;
 
@@ -18,7 +20,8 @@ export type Operation =
   /** A first start of podnetd. */
   | "start"
   /** `podnet down` with a running pod. */
-  | "down";
+  | "down"
+  | Change;
 
 /** These take the bystander along. */
 export const endsAll = (operation: Operation): boolean =>
@@ -58,7 +61,7 @@ export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
 }
 
 /** Calls that only look. */
-const looks =
+export const looks =
   /^(?:netlink:(?:read|list .*)|command:ip6?tables-\w+-save|qmp:(?:query-.*|qom-list))$/;
 
 /**

@@ -5,8 +5,10 @@ import { hanging } from "./arming.ts";
 import { type Expected, inspect, unreached } from "./inspect.ts";
 import type { Lane } from "./lane.ts";
 import { bystander, create, remove, restart, started, subject } from "./pods.ts";
+import { type Change, isChange } from "./changes.ts";
 import { type Baselines, judged, type Outcome, type Visit } from "./outcome.ts";
 import type { Case, Operation } from "./points.ts";
+import { visitChange } from "./visit-change.ts";
 import { visitDown, visitRecovery, visitStart } from "./visit-node.ts";
 
 /** Makes the lane ready for cases: podnetd runs as the first case wants it, and the bystander with it. */
@@ -23,7 +25,8 @@ export async function begin(lane: Lane, first: readonly string[]): Promise<Basel
 /** Carries out one case. The lane is to be thrown away after a `wrong` one. */
 export async function visit(how: Visit): Promise<Outcome> {
   try {
-    return await visits[how.visited.operation](how);
+    const { operation } = how.visited;
+    return isChange(operation) ? await visitChange(how, operation) : await visits[operation](how);
   } catch (thrown) {
     const { stack } = thrown as Error;
     return { kind: "wrong", problems: [stack ?? String(thrown), how.lane.log()] };
@@ -33,7 +36,7 @@ export async function visit(how: Visit): Promise<Outcome> {
 const limitOf = ({ action }: Case): { readonly timeoutMs?: number } =>
   action === "hang" ? { timeoutMs: hanging.createMs } : {};
 
-const visits: Readonly<Record<Operation, (how: Visit) => Promise<Outcome>>> = {
+const visits: Readonly<Record<Exclude<Operation, Change>, (how: Visit) => Promise<Outcome>>> = {
   create: (how) => visitLive(how, () => create(how.lane, subject, limitOf(how.visited))),
   clone: (how) => visitLive(how, () => create(how.lane, subject, { factory: "template" })),
   undo: (how) =>

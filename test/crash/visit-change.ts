@@ -1,0 +1,89 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { type Change, changes, extra, parts } from "./changes.ts";
+import { learnt, unhealthy } from "./inspect.ts";
+import type { Lane } from "./lane.ts";
+import { judged, type Outcome, type Visit } from "./outcome.ts";
+import { bystander, remove, restart, started, subject } from "./pods.ts";
+
+/** Longest that what failed may take to be put right, milliseconds. */
+const settledMs = 20_000;
+
+/** A change of a pod that runs, or of the node's networks. Whatever comes of it, it is there wholly or not at all. */
+export async function visitChange(how: Visit, change: Change): Promise<Outcome> {
+  const { lane, visited, next } = how;
+  const problems: string[] = [];
+  await changes[change].prepare(lane);
+  await changes[change].change(lane).catch((thrown: unknown) => {
+    if (!isPodnetError(thrown)) throw thrown;
+    if (visited.action !== "error") return;
+    if (!`${thrown.message} ${lane.log()}`.includes("Injected failure"))
+      problems.push(`podnetd does not tell of the failure but of ${thrown.message}`);
+  });
+  const killed = visited.action === "kill";
+  const reached = killed
+    ? (await lane.ended(5000)) !== undefined
+    : lane.record().includes(visited.point);
+  const { ofPod } = changes[change];
+  if (reached && !killed) problems.push(...(await whole(how, change, "before the restart", ofPod)));
+  await lane.kill();
+  await started(lane, []);
+  // (What was looked at before the restart has been deleted.)
+  problems.push(...(await whole(how, change, "after the restart", ofPod && (killed || !reached))));
+  await restart(lane, next);
+  return reached ? judged(problems, lane) : { kind: "unreached" };
+}
+
+/** Looks at everything, and takes away what the case has made. */
+async function whole(
+  { lane, baselines }: Visit,
+  change: Change,
+  when: string,
+  there: boolean,
+): Promise<readonly string[]> {
+  const problems: string[] = [];
+  const pods = await settled(lane);
+  for (const pod of pods) {
+    problems.push(...(await unhealthy(lane, await again(lane, pod))));
+    if (pod.name === subject && !parts[change].includes(partsOf(pod)))
+      problems.push(`${subject} has ${partsOf(pod)}`);
+  }
+  if (!pods.some(({ name }) => name === bystander)) problems.push("the bystander is gone");
+  if (there && !pods.some(({ name }) => name === subject))
+    problems.push("the subject is gone, and its addresses with it");
+  const { drift, parts: looked } = await lane.client.node.diff({});
+  if (drift) problems.push(JSON.stringify(looked.filter(({ found }) => found.length > 0)));
+  await remove(lane, subject);
+  await lane.client.networks.delete({ name: extra });
+  const left = await lane.changes(baselines.withBystander, learnt(pods));
+  problems.push(...left.filter((line) => !stays.test(line)));
+  return problems.map((problem) => `${when}: ${problem}`);
+}
+
+/** What the first rule of IPv6 brings: the tables that ip6tables-nft makes for whoever asks it. */
+const stays = /^\+ ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
+
+const partsOf = ({ interfaces, ports }: Pod): string =>
+  `${interfaces.length} interfaces, ${ports.length} ports`;
+
+/** Pods, once what was under way or is tried again is over. */
+async function settled({ client }: Lane): Promise<readonly Pod[]> {
+  const passing: readonly State[] = [State.CREATING, State.DELETING];
+  for (const deadline = performance.now() + settledMs; ; await delay(50)) {
+    const { pods } = await client.pods.list({});
+    const over = pods.every(
+      ({ state, reason }) => !passing.includes(state) && (state !== State.RUNNING || reason === ""),
+    );
+    if (over || performance.now() > deadline) return pods;
+  }
+}
+
+/** A pod that runs, whichever state a change of its state has left it in. */
+async function again({ client }: Lane, pod: Pod): Promise<Pod> {
+  const idOrName = pod.name;
+  if (pod.state === State.PAUSED) return (await client.pods.resume({ idOrName })).pod ?? pod;
+  if (pod.state === State.STOPPED || pod.state === State.FAILED)
+    return (await client.pods.start({ idOrName })).pod ?? pod;
+  return pod;
+}
