@@ -123,6 +123,7 @@ function applyLine(variant: Variant, tableName: string, table: Table, line: stri
   // and a chain declared further down is not there yet.
   const target = jumpOf(rest);
   if (tableName === "nat" && targetOf(splitWords(rest)) === "DROP") refuse();
+  if (tableName !== "nat" && targetOf(splitWords(rest)) === "DNAT") refuse();
   if (target !== undefined && !table.chains.has(target)) refuse();
   if (verb === "N") {
     if (chain !== undefined) refuse();
@@ -190,4 +191,16 @@ function checkJumps(table: Table): void {
   for (const target of jumps(table))
     if (table.chains.get(target)?.policy !== "-") throw new RestoreRefused(`no chain ${target}`);
   if (goesRound(table)) throw new RestoreRefused("chains that lead to each other");
+  if (translatesLate(table)) throw new RestoreRefused("DNAT where packets leave");
+}
+
+/** A destination is translated as packets come in; the kernel follows jumps to find out (xt_nat, nf_tables). */
+function translatesLate({ chains }: Table): boolean {
+  const from = (name: string): boolean => {
+    const rules = there(chains.get(name)?.rules ?? []);
+    return (
+      rules.some(({ text }) => targetOf(splitWords(text)) === "DNAT") || jumpsOf(rules).some(from)
+    );
+  };
+  return ["INPUT", "POSTROUTING"].some(from);
 }

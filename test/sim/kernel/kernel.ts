@@ -99,6 +99,7 @@ export class FakeKernel {
 
   readSysctl(key: string): string {
     if (isForward(key)) return this.#ipForward;
+    if (isIpv6Forward(key)) return this.links.ipv6Forwarding;
     const { link, setting } = this.#linkSetting(key);
     return link.settings.get(setting) as string;
   }
@@ -107,6 +108,13 @@ export class FakeKernel {
     if (isForward(key)) {
       refuseIf(!/^-?\d+$/.test(value), "EINVAL");
       this.#ipForward = value;
+      return;
+    }
+    if (isIpv6Forward(key)) {
+      refuseIf(!/^-?\d+$/.test(value), "EINVAL");
+      // addrconf_forward_change
+      this.links.ipv6Forwarding = value;
+      for (const { settings } of this.links.all.values()) settings.set("forwarding", value);
       return;
     }
     const { link, setting } = this.#linkSetting(key);
@@ -130,5 +138,8 @@ function leaveIpv6(link: FakeLink): void {
   link.addresses = link.addresses.filter(({ prefix }) => familyOf(prefix) === 4);
   for (const ip of link.neighbours.keys()) if (familyOf(ip) === 6) link.neighbours.delete(ip);
 }
+
+const isIpv6Forward = (key: string): boolean =>
+  key.replaceAll(".", "/") === "net/ipv6/conf/all/forwarding";
 
 const isForward = (key: string): boolean => key.replaceAll(".", "/") === "net/ipv4/ip_forward";

@@ -52,6 +52,8 @@ const maxAlias = 255;
 /** The links of one network namespace, with the rules of Linux 6.18 that podnet relies on. */
 export class FakeLinks {
   readonly all = new Map<number, FakeLink>();
+  /** net.ipv6.conf.all.forwarding, which new links are born with. */
+  ipv6Forwarding = "0";
   readonly #descriptors = new Map<number, number>();
   readonly #randomMac: () => Mac;
   /** Told of links and addresses that have come, changed or gone. */
@@ -250,6 +252,7 @@ export class FakeLinks {
         ["accept_ra", "1"],
         ["addr_gen_mode", "0"],
         ["disable_ipv6", "0"],
+        ["forwarding", this.ipv6Forwarding],
       ]),
     };
     this.all.set(link.index, link);

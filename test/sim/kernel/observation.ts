@@ -18,11 +18,12 @@ export async function observe(subject: Subject, firewall: boolean): Promise<stri
     const known = mac === undefined || macs.includes(mac) || mac === "00:00:00:00:00:00";
     const words = [name, kind, known ? mac : "random", mtu, up, group, alias, nameOf(master)];
     lines.push(`link ${words.map(String).join(" ")} isolated=${port?.isolated === true}`);
-    for (const setting of ["accept_ra", "addr_gen_mode", "disable_ipv6"])
+    for (const setting of ["accept_ra", "addr_gen_mode", "disable_ipv6", "forwarding"])
       if (name !== "lo")
         lines.push(`sysctl ${name} ${setting} ${settingOf(subject, name, setting)}`);
   }
-  lines.push(`sysctl ip_forward ${subject.sysctl.read("net.ipv4.ip_forward")}`);
+  for (const key of ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"])
+    lines.push(`sysctl ${key} ${subject.sysctl.read(key)}`);
   for (const { index, prefix } of await subject.netlink.addresses())
     if (!/^(?:fe80:|127\.|::1)/.test(prefix)) lines.push(`address ${nameOf(index)} ${prefix}`);
   for (const { destination, link } of await subject.routes())

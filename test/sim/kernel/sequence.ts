@@ -186,8 +186,11 @@ function drawSettings(random: Random): Settings {
 
 function drawSysctl(random: Random, link: string): { key: string; value: string } {
   if (random.chance(0.4))
-    return { key: "net.ipv4.ip_forward", value: random.pick(["0", "1", "1", "many"]) };
-  const setting = random.pick(["accept_ra", "addr_gen_mode", "disable_ipv6"]);
+    return {
+      key: random.pick(["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"]),
+      value: random.pick(["0", "1", "1", "many"]),
+    };
+  const setting = random.pick(["accept_ra", "addr_gen_mode", "disable_ipv6", "forwarding"]);
   return { key: `net/ipv6/conf/${link}/${setting}`, value: random.pick(["0", "1", "2", "9", "x"]) };
 }
 
@@ -203,6 +206,8 @@ function drawRestore(random: Random): string {
       `! -i br0 ${out} ${comment} -j DROP`,
       `${comment} -j ${random.pick(chains)}`,
       `-s 10.1.0.0/24 ${out} -j RETURN`,
+      `-p tcp -m tcp --dport 8080:8082 ${comment} -j DNAT --to-destination 10.1.0.9:80-82/8080`,
+      `-d 10.1.0.9/32 -p udp -m udp --dport 53 -m conntrack --ctstate DNAT ${comment} -j ACCEPT`,
     ]);
   };
   const chain = (): string => random.pick([builtIn, ...chains]);
