@@ -1,5 +1,10 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import { InterfaceState, type Pod, PodState } from "../api/gen/podnet/v1/pod_pb.ts";
+import {
+  InterfaceState,
+  type Pod,
+  type PodInterface,
+  PodState,
+} from "../api/gen/podnet/v1/pod_pb.ts";
 import type { Output } from "./io.ts";
 import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
@@ -27,6 +32,10 @@ const bare = (address: string): string => address.replace(/\/\d+$/, "");
 
 export const addressesOf = (pod: Pod): string[] => pod.interfaces.flatMap((one) => one.addresses);
 
+const networksOf = (pod: Pod): string[] => [
+  ...new Set(pod.interfaces.map(({ network, bridge }) => network || bridge).filter(Boolean)),
+];
+
 const created = (pod: Pod, now: number): string =>
   pod.createdAt === undefined ? "" : age(now - timestampMs(pod.createdAt));
 
@@ -39,7 +48,7 @@ export function podTable(pods: readonly Pod[], now: number): string {
       pod.id,
       stateName(pod.state),
       created(pod, now),
-      [...new Set(pod.interfaces.map((one) => one.network))].join(","),
+      networksOf(pod).join(","),
       addressesOf(pod).map(bare).join(","),
       harmless(pod.reason),
     ]),
@@ -58,16 +67,40 @@ function facts(out: Output, pairs: readonly (readonly [string, string])[]): stri
   return known.map(([name, value]) => `${styled(out, "dim", name.padEnd(width))}  ${value}`);
 }
 
+/** Where the host's end of an interface is. */
+function hostEnd({ tap, bridge, network }: PodInterface): string {
+  if (tap === "") return "";
+  if (bridge === "") return `${tap} (not podnet's)`;
+  return `${tap} on ${bridge} (${network === "" ? "not podnet's" : network})`;
+}
+
 const interfaceFacts = (pod: Pod): string[] =>
   columns(
     pod.interfaces.map((one) => [
       `  ${one.guestName}`,
-      one.addresses.join(" "),
+      one.addresses.join(" ") || "no address",
       one.mac,
-      `mtu ${one.mtu}`,
-      `${one.tap} on ${one.bridge} (${one.network})`,
+      one.mac === "" ? "" : `mtu ${one.mtu}`,
+      hostEnd(one),
       one.gateway === "" ? "" : `default via ${one.gateway}`,
       lower(InterfaceState, one.state),
+    ]),
+  );
+
+/** A pod's interfaces as a table. */
+export const interfaceTable = (pod: Pod): string =>
+  table(
+    ["NAME", "STATE", "NETWORK", "BRIDGE", "TAP", "ADDRESS", "GATEWAY", "MTU", "MAC"],
+    pod.interfaces.map((one) => [
+      one.guestName,
+      lower(InterfaceState, one.state),
+      one.network,
+      one.bridge,
+      one.tap,
+      one.addresses.join(","),
+      one.gateway,
+      one.mac === "" ? "" : `${one.mtu}`,
+      one.mac,
     ]),
   );
 

@@ -7,6 +7,7 @@ import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addGet } from "./commands/get.ts";
 import { addInfo } from "./commands/info.ts";
+import { addInterface } from "./commands/interface.ts";
 import { addList } from "./commands/list.ts";
 import { addNetwork } from "./commands/network.ts";
 import { addStart } from "./commands/start.ts";
@@ -81,6 +82,7 @@ export function buildProgram(context: Context): Command {
     addConsole,
     addStats,
     addCapture,
+    addInterface,
     addPublish,
     addUnpublish,
     addPorts,

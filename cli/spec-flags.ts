@@ -4,13 +4,18 @@ import {
   BootSchema,
   type DiskSchema,
   DnsSchema,
-  type Interface,
   InterfaceSchema,
   type PodSpec,
   PodSpecSchema,
   ResourcesSchema,
-  type RouteSchema,
 } from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import {
+  interfaceFrom,
+  interfaceHelp,
+  type InterfaceParts,
+  overlay,
+  routeFrom,
+} from "./interface-flags.ts";
 import { collect, parseCount, parseMemory, parsePairs, parseParts } from "./parse.ts";
 import { portFromText } from "./port-view.ts";
 
@@ -52,11 +57,7 @@ export function addSpecFlags(command: Command): void {
     .option("--mtu <bytes>", "its MTU; default the network's")
     .option("--gateway <ip>", "default route by this gateway")
     .option("--guest-name <name>", "its name in the guest; default eth0")
-    .option(
-      "--interface <parts>",
-      "one more: network=…,address=…,mac=…,mtu=…,gateway=…,name=…; may be repeated",
-      collect,
-    )
+    .option("--interface <parts>", `one more, may be repeated: ${interfaceHelp}`, collect)
     .option(
       "-p, --publish <spec>",
       "a port to publish: [[IP:]HOST:]POD[/tcp|udp|sctp]; may be repeated",
@@ -64,7 +65,7 @@ export function addSpecFlags(command: Command): void {
     )
     .option(
       "--route <parts>",
-      "a route: DESTINATION,via=GATEWAY,dev=INTERFACE; may be repeated",
+      "a route: DESTINATION,via=GATEWAY,dev=INTERFACE,metric=…; may be repeated",
       collect,
     )
     .option("--hostname <name>", "hostname in the guest; default the pod's name")
@@ -81,20 +82,6 @@ export function addSpecFlags(command: Command): void {
     .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up");
 }
 
-const interfaceKeys = ["network", "address", "mac", "mtu", "gateway", "name"] as const;
-
-type InterfaceParts = Readonly<Partial<Record<(typeof interfaceKeys)[number], string>>>;
-
-function overlay(into: Interface, parts: InterfaceParts): Interface {
-  if (parts.network !== undefined) into.network = parts.network;
-  if (parts.address !== undefined) into.address = parts.address;
-  if (parts.mac !== undefined) into.mac = parts.mac;
-  if (parts.mtu !== undefined) into.mtu = parseCount("MTU", parts.mtu);
-  if (parts.gateway !== undefined) into.gateway = parts.gateway;
-  if (parts.name !== undefined) into.guestName = parts.name;
-  return into;
-}
-
 function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
   const { network, address, mac, mtu, gateway, guestName: name } = flags;
   const first = Object.fromEntries(
@@ -105,12 +92,8 @@ function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
   if (Object.keys(first).length > 0) {
     spec.interfaces[0] = overlay(spec.interfaces[0] ?? create(InterfaceSchema), first);
   }
-  for (const text of flags.interface ?? []) {
-    // `--interface lan` is short for `--interface network=lan`.
-    const { first: lead, rest } = parseParts("--interface", text, interfaceKeys);
-    const parts = lead === "" ? rest : { network: lead, ...rest };
-    spec.interfaces.push(overlay(create(InterfaceSchema), parts));
-  }
+  for (const text of flags.interface ?? [])
+    spec.interfaces.push(interfaceFrom("--interface", text));
 }
 
 function disk(text: string): MessageInitShape<typeof DiskSchema> {
@@ -120,11 +103,6 @@ function disk(text: string): MessageInitShape<typeof DiskSchema> {
     format: rest["format"] ?? "",
     readOnly: rest["readonly"] !== undefined,
   };
-}
-
-function route(text: string): MessageInitShape<typeof RouteSchema> {
-  const { first, rest } = parseParts("--route", text, ["via", "dev"]);
-  return { destination: first, gateway: rest["via"] ?? "", interface: rest["dev"] ?? "" };
 }
 
 /** The flags' pod: a file's spec, where there is one, with each flag given in its place. */
@@ -143,7 +121,9 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
     if (dnsOption !== undefined) spec.dns.options = [...dnsOption];
   }
   spec.ports.push(...(flags.publish ?? []).map((text) => portFromText(text, "--publish")));
-  const routes = create(PodSpecSchema, { routes: (flags.route ?? []).map(route) }).routes;
+  const routes = create(PodSpecSchema, {
+    routes: (flags.route ?? []).map((text) => routeFrom("--route", text)),
+  }).routes;
   spec.routes.push(...routes);
   return spec;
 }

@@ -157,7 +157,7 @@ function changedSpec(
     mtu: mtu ?? was.mtu,
     ...(toHave === undefined ? {} : { gateway: toHave }),
     ...(weight === undefined ? {} : { metric: weight }),
-  } as InterfaceSpec;
+  };
 }
 
 function changedGateways(
@@ -251,5 +251,5 @@ function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: P
       },
     },
     spec: { ...spec, routes },
-  } as PodContents;
+  };
 }
