@@ -79,7 +79,8 @@ for (const schema of left) {
         .toSorted(),
       [
         "failed failed",
-        "paused paused",
+        // A row says what its machine does, and the one that is played here runs.
+        "paused running",
         "restarting failed",
         "running running",
         "stopped stopped",
