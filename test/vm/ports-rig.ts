@@ -18,6 +18,8 @@ const inGuest = "/tmp/port-peer";
 export interface Peer {
   ask(protocol: string, address: string, port: number): Promise<string>;
   serve(protocol: string, port: number, name: string): Promise<void>;
+  /** Sends back what TCP connections to the port bring. */
+  echo(port: number): Promise<void>;
 }
 
 export interface PortsRig extends Rig {
@@ -50,13 +52,15 @@ export async function openPortsRig(config: string): Promise<PortsRig> {
 const outputOf = (thrown: unknown): string => (thrown as { readonly stdout?: string }).stdout ?? "";
 
 function peerOf(words: (...words: [string, ...string[]]) => Promise<string>): Peer {
+  const start = async (...order: [string, ...string[]]): Promise<void> => {
+    const said = await words(...order);
+    if (said !== "ready\n") throw new Error(`Does not serve: ${said}`);
+  };
   return {
     ask: async (protocol, address, port) =>
       (await words("ask", protocol, address, `${port}`)).trim(),
-    async serve(protocol, port, name) {
-      const said = await words("serve", protocol, `${port}`, name);
-      if (said !== "ready\n") throw new Error(`Does not serve: ${said}`);
-    },
+    serve: (protocol, port, name) => start("serve", protocol, `${port}`, name),
+    echo: (port) => start("echo", `${port}`),
   };
 }
 
