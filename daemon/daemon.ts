@@ -20,6 +20,8 @@ import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
 import { addRoutes } from "./server/routes.ts";
 import { Tally } from "./tally.ts";
+import { tapCounters } from "./traffic/counters.ts";
+import { TrafficTotals } from "./traffic/totals.ts";
 import { Database } from "./store/database.ts";
 
 export interface Daemon {
@@ -72,10 +74,22 @@ export async function openDaemon(
           ),
         };
 
+  const netlink = opened.use(Rtnetlink.open());
+  const totals = new TrafficTotals();
+  const countPods = async () =>
+    totals.add(
+      await tapCounters(
+        netlink,
+        node.pods.runningPorts().map(({ tap }) => tap),
+      ),
+    );
+  await countPods();
+  node.metrics.followTraffic(countPods);
+
   const parts: ServiceParts = {
     ...node,
     ...drift,
-    netlink: opened.use(Rtnetlink.open()),
+    netlink,
     config,
     db,
     log: logOf("api"),

@@ -2,6 +2,7 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom
 import type { NetworkName } from "../core/names.ts";
 import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
+import type { Totals } from "./traffic/totals.ts";
 import type { PodRow } from "./store/pods.ts";
 
 export interface MetricsSources {
@@ -109,6 +110,45 @@ export class Metrics {
       },
     });
     this.#registry.registerMetric(gauge);
+  }
+
+  /** Shows what passed the interfaces of all pods, counted when it is asked for. */
+  followTraffic(read: () => Promise<Totals>): void {
+    const sums = (name: string, help: string, of: (now: Totals) => readonly [number, number]) =>
+      new Counter({
+        name,
+        help,
+        labelNames: ["direction"],
+        registers: [],
+        async collect() {
+          const [rx, tx] = of(await latest());
+          this.reset();
+          this.inc({ direction: "rx" }, rx);
+          this.inc({ direction: "tx" }, tx);
+        },
+      });
+    // One look for both, which are asked for together.
+    let looking: Promise<Totals> | undefined;
+    const latest = (): Promise<Totals> => {
+      looking ??= read().finally(() => {
+        looking = undefined;
+      });
+      return looking;
+    };
+    this.#registry.registerMetric(
+      sums(
+        "podnet_traffic_bytes_total",
+        "Bytes that pods received (rx) and sent (tx) while this podnetd ran",
+        ({ rxBytes, txBytes }) => [rxBytes, txBytes],
+      ),
+    );
+    this.#registry.registerMetric(
+      sums(
+        "podnet_traffic_packets_total",
+        "Packets that pods received (rx) and sent (tx) while this podnetd ran",
+        ({ rxPackets, txPackets }) => [rxPackets, txPackets],
+      ),
+    );
   }
 
   /** Counts what a guest did that no event tells of. */

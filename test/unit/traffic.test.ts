@@ -7,6 +7,7 @@ import {
 import { validateCapture, validateStats } from "../../api/validate-traffic.ts";
 import { pcapHeader, pcapRecord } from "../../daemon/traffic/pcap.ts";
 import { ratesBetween, type Sample } from "../../daemon/traffic/rates.ts";
+import { TrafficTotals } from "../../daemon/traffic/totals.ts";
 import { parseControl, withTag } from "../../linux/packet-control.ts";
 import type { LinkCounters } from "../../linux/rtnetlink/counters.ts";
 
@@ -59,6 +60,26 @@ test("counters beyond what a number holds still give rates", (t) => {
   const much = 2n ** 63n;
   const rates = ratesBetween(sample(0, { txBytes: much }), sample(1000, { txBytes: much + 8n }));
   t.is(rates?.txBytes, 8);
+});
+
+test("totals never fall: taps come, go and come anew", (t) => {
+  const totals = new TrafficTotals();
+  const at = (...links: readonly (readonly [name: string, index: number, rx: bigint])[]) =>
+    totals.add(
+      new Map(
+        links.map(([name, index, rxBytes]) => [
+          name,
+          { index, name, counters: { ...none, rxBytes, txPackets: 1n } },
+        ]),
+      ),
+    );
+  t.is(at(["a", 1, 1000n]).txBytes, 0, "what passed before was counted by another");
+  t.is(at(["a", 1, 1500n]).txBytes, 500);
+  t.is(at(["a", 1, 1500n], ["b", 2, 70n]).txBytes, 570, "one that came since counts whole");
+  t.is(at(["b", 2, 80n]).txBytes, 580);
+  t.is(at(["a", 3, 5n], ["b", 2, 80n]).txBytes, 585, "anew");
+  t.is(at(["b", 2, 10n]).txBytes, 585, "went back");
+  t.is(at().rxPackets, 2, "of b, and of a anew");
 });
 
 test("a pcap file: its header, and a packet with nanoseconds, cut", (t) => {

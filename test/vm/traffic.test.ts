@@ -103,6 +103,20 @@ test.serial("counters grow by what was sent, as the pod sees it", async (t) => {
   t.true(sent.txBytes - after.txBytes < 50_000n, `${sent.txBytes - after.txBytes}`);
 });
 
+test.serial("metrics sum up what pods receive and send", async (t) => {
+  const total = async (direction: string): Promise<number> => {
+    const { socket } = rig.daemon;
+    const text = await rig.lab.host.run("curl", "-s", "--unix-socket", socket, "http://p/metrics");
+    const line = `^podnet_traffic_bytes_total\\{direction="${direction}"\\} (\\d+)$`;
+    return Number(new RegExp(line, "m").exec(text)?.[1]);
+  };
+  const before = await total("rx");
+  await ping(10, 1000);
+  const grown = (await total("rx")) - before;
+  t.true(grown >= 10_420 && grown < 13_000, `${grown}`);
+  t.true((await total("tx")) > 10_420);
+});
+
 test.serial(
   "rates are those since the answer before, over a NIC that comes anew too",
   async (t) => {
