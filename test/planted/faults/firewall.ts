@@ -119,4 +119,39 @@ export const firewallFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "escape",
+    name: "a published port is open by a route to the pod, too",
+    file: "network/iptables/published-rules.ts",
+    find: '...match(podPort), ...translated, ...ours, "-j", "ACCEPT"',
+    put: '...match(podPort), ...ours, "-j", "ACCEPT"',
+    noticedBy: {
+      file: "test/kernel/firewall-ports.test.ts",
+      title:
+        "iptables-nft, bridge-nf 0: what is published is reached from everywhere, and nothing else of the pod",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a host that forwards IPv6 forgets its own way out",
+    file: "network/forward.ts",
+    find: 'sysctl.write(each, "2");',
+    put: "void each;",
+    noticedBy: {
+      file: "test/kernel/firewall-host.test.ts",
+      title:
+        "A host keeps the default route that it was advertised while it forwards, and listens as before after it",
+    },
+  },
+  {
+    kind: "bound",
+    name: "rules of IPv6 are looked at where there is none",
+    file: "network/iptables/driver.ts",
+    find: "memory.chains(6).any ?",
+    put: "memory.chains(4).any ?",
+    noticedBy: {
+      file: "test/kernel/firewall-host.test.ts",
+      title: "With IPv4 alone no command of IPv6 is run, and nothing of it is made",
+    },
+  },
 ];

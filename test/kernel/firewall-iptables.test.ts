@@ -1,0 +1,168 @@
+import test from "ava";
+import { isPodnetError } from "../../core/errors.ts";
+import { run } from "../../linux/command.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { type Variant, variants } from "../../network/iptables/variant.ts";
+import { dualNetwork, dualPod, published } from "../lab/firewall-site.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { ip, networkFragment } from "../lab/network.ts";
+
+const { signal } = new AbortController();
+
+const ports = ([4, 6] as const).flatMap((family) => [
+  published(2, family, { hostPort: 8080, podPort: 80 }),
+  published(2, family, { hostPort: 9000, podPort: 7000, count: 3, protocol: "udp" }),
+]);
+const pod = dualPod(2, ports);
+
+const open = (iptables: Variant | "auto"): HostNetwork =>
+  openHostNetwork({ iptables, chain: "HYPER", hostSeed: "test" });
+
+/** The tables in one order, without dates and counters. */
+async function saved(command: "iptables" | "ip6tables", variant: Variant): Promise<string> {
+  const text = (await run([`${command}-${variant}-save`])).stdout.replaceAll(/^#.*\n/gm, "");
+  return text
+    .split(/(?<=^COMMIT\n)/m)
+    .toSorted()
+    .join("");
+}
+
+const golden = (family: 4 | 6): string => {
+  const [subnet, of, to, loopback] =
+    family === 4
+      ? ["192.168.123.0/24", "192.168.123.2/32", "192.168.123.2", "127.0.0.0/8"]
+      : ["fd00:123::/64", "fd00:123::2/128", "[fd00:123::2]", "::1/128"];
+  const network = '-m comment --comment "podnet:network:default"';
+  const chain = '-m comment --comment "podnet:chain:HYPER"';
+  const own = '-m comment --comment "podnet:pod:podaaaaaaaa2"';
+  const state = "-m conntrack --ctstate";
+  return `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:HYPER - [0:0]
+-A FORWARD -o hyper0 ${state} RELATED,ESTABLISHED ${network} -j ACCEPT
+-A FORWARD -o hyper0 ${network} -j HYPER
+-A FORWARD -i hyper0 ${network} -j ACCEPT
+-A HYPER -d ${of} -p tcp -m tcp --dport 80 ${state} DNAT ${own} -j ACCEPT
+-A HYPER -d ${of} -p udp -m udp --dport 7000:7002 ${state} DNAT ${own} -j ACCEPT
+-A HYPER ! -i hyper0 -o hyper0 ${network} -j DROP
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:HYPER - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL ${chain} -j HYPER
+-A OUTPUT ! -d ${loopback} -m addrtype --dst-type LOCAL ${chain} -j HYPER
+-A POSTROUTING -s ${subnet} -d ${of} -o hyper0 ${state} DNAT ${own} -j MASQUERADE
+-A POSTROUTING -s ${subnet} ! -o hyper0 ${network} -j MASQUERADE
+-A HYPER -p tcp -m tcp --dport 8080 ${own} -j DNAT --to-destination ${to}:80
+-A HYPER -p udp -m udp --dport 9000:9002 ${own} -j DNAT --to-destination ${to}:7000-7002/9000
+-A HYPER ${chain} -j RETURN
+COMMIT
+`;
+};
+
+for (const variant of variants)
+  test.serial(`${variant}: all rules of a host with a network and a pod, golden`, async (t) => {
+    await ownNetns();
+    await using host = open(variant);
+    await ip("link add name tap2 type veth peer name pod2");
+    await host.ensure(dualNetwork(), signal);
+    const changes = await host.ensure(pod, signal);
+    t.deepEqual(
+      changes
+        .filter((change) => change.kind === "iptables")
+        .map(({ family, table }) => `${family} ${table}`),
+      ["4 filter", "4 nat", "6 filter", "6 nat"],
+      "one commit a table",
+    );
+    t.is(await saved("iptables", variant), golden(4));
+    t.is(await saved("ip6tables", variant), golden(6));
+    // What is told of a fragment is what is made of it.
+    const told = [...host.describe(dualNetwork()), ...host.describe(pod)]
+      .filter((line) => /^ip6?tables /.test(line))
+      .map((line) => line.replace(" -A", ":"));
+    const made = (["iptables", "ip6tables"] as const).map(async (command) => {
+      const text = (await saved(command, variant)).replaceAll('"', "");
+      return text
+        .split(/(?<=^COMMIT\n)/m)
+        .flatMap((part) =>
+          [...part.matchAll(/^-A (.*)$/gm)].map(
+            ([, rule]) => `${command} ${part.slice(1, part.indexOf("\n"))}: ${rule}`,
+          ),
+        );
+    });
+    t.deepEqual(
+      told.map((line) => line.replaceAll('"', "")).toSorted(),
+      (await Promise.all(made)).flat().toSorted(),
+    );
+  });
+
+test.serial(
+  "Written in another variant from now on, nothing is left in the one before",
+  async (t) => {
+    await ownNetns();
+    await ip("link add name tap2 type veth peer name pod2");
+    await using before = open("legacy");
+    await before.ensure(dualNetwork(), signal);
+    await before.ensure(pod, signal);
+    await using after = open("nft");
+    await after.ensure(dualNetwork(), signal);
+    t.regex(await saved("iptables", "legacy"), /podnet:pod:/, "control: the pod's are still there");
+    await after.ensure(pod, signal);
+    t.is(await saved("iptables", "nft"), golden(4));
+    t.is(await saved("ip6tables", "nft"), golden(6));
+    for (const command of ["iptables", "ip6tables"] as const)
+      t.notRegex(await saved(command, "legacy"), /podnet|HYPER/);
+  },
+);
+
+test.serial(
+  "A network that is of one family from now on leaves nothing of the other",
+  async (t) => {
+    await ownNetns();
+    await using host = open("nft");
+    await host.ensure(dualNetwork(), signal);
+    t.regex(await saved("ip6tables", "nft"), /HYPER/);
+    await host.ensure(networkFragment(), signal);
+    t.notRegex(await saved("ip6tables", "nft"), /podnet|HYPER/);
+    await host.ensure(dualNetwork({ gateways: dualNetwork().gateways.slice(1) }), signal);
+    t.regex(await saved("ip6tables", "nft"), /HYPER/);
+    t.notRegex(await saved("iptables", "nft"), /podnet|HYPER/);
+  },
+);
+
+test.serial("Somebody's chain of our name among those of IPv6 is theirs", async (t) => {
+  await ownNetns();
+  await run(["ip6tables-nft", "-N", "HYPER"]);
+  await run(["ip6tables-nft", "-A", "HYPER", "-j", "ACCEPT"]);
+  await using host = open("nft");
+  const error = await t.throwsAsync(host.ensure(dualNetwork(), signal));
+  t.true(isPodnetError(error, "CHAIN_CONFLICT"));
+  t.regex(String(isPodnetError(error) && error.hint), /ip6tables -t filter -F HYPER/);
+  t.notRegex(await saved("iptables", "nft"), /HYPER/, "nothing is written by halves");
+  await host.ensure(networkFragment(), signal);
+  t.regex(await saved("iptables", "nft"), /HYPER/, "control: IPv4 is free");
+});
+
+test.serial(
+  "A pod that has never published anything costs no command of the firewall",
+  async (t) => {
+    await ownNetns();
+    await using host = open("nft");
+    await ip("link add name tap2 type veth peer name pod2");
+    await host.ensure(networkFragment(), signal);
+    const before = process.env["PATH"];
+    process.env["PATH"] = "/nowhere";
+    try {
+      await host.ensure(dualPod(2), signal);
+      await host.remove(dualPod(2), signal);
+      await t.throwsAsync(host.ensure(pod, signal), undefined, "control: one that has does");
+    } finally {
+      process.env["PATH"] = before;
+    }
+  },
+);
