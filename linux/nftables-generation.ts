@@ -18,14 +18,22 @@ const headerSize = 16;
 /** struct nfgenmsg { u8 family; u8 version; be16 res_id; } */
 const genmsgSize = 4;
 
+/** Tells how many transactions nf_tables has committed in the network namespace it was opened in. */
+export interface GenerationCounter {
+  /**
+   * The number, modulo 2^32: it changes with every change of a rule, chain, set or table, whoever makes it, and costs a
+   * hundredth of listing the rules. Undefined where the kernel does not tell: no nf_tables, or no CAP_NET_ADMIN.
+   */
+  read(): number | undefined;
+  close(): void;
+}
+
 /**
- * How many transactions nf_tables has committed in the calling thread's network namespace, modulo 2^32: it changes with
- * every change of a rule, chain, set or table, whoever makes it, and costs a hundredth of listing the rules. Undefined
- * where the kernel does not tell: no nf_tables, or no CAP_NET_ADMIN.
- *
+ * Opens the counter of the calling thread's network namespace. To be kept for who asks again and again: closing a socket
+ * of nf_tables waits until what was deleted before is freed, some 10 ms (nft_rcv_nl_event, Linux 6.1).
  * Throws `SYSCALL_FAILED` when there is no socket to ask by.
  */
-export function nftablesGeneration(): number | undefined {
+export function openGenerationCounter(): GenerationCounter {
   const what = "Cannot ask for the generation of nf_tables";
   const fd = cross("socket", "nfnetlink", () =>
     checked(
@@ -34,17 +42,28 @@ export function nftablesGeneration(): number | undefined {
       what,
     ),
   );
+  return {
+    read() {
+      const request = getGeneration();
+      cross("netlink", "nftables generation", () =>
+        checked(send(fd, request, request.length, 0), "send", what),
+      );
+      const answer = new Uint8Array(4096);
+      // The kernel answers before send returns.
+      const size = recv(fd, answer, answer.length, 0);
+      return size < 0 ? undefined : parseGeneration(answer.subarray(0, size));
+    },
+    close: () => closeSync(fd),
+  };
+}
+
+/** The generation, asked for once. */
+export function nftablesGeneration(): number | undefined {
+  const counter = openGenerationCounter();
   try {
-    const request = getGeneration();
-    cross("netlink", "nftables generation", () =>
-      checked(send(fd, request, request.length, 0), "send", what),
-    );
-    const answer = new Uint8Array(4096);
-    // The kernel answers before send returns.
-    const size = recv(fd, answer, answer.length, 0);
-    return size < 0 ? undefined : parseGeneration(answer.subarray(0, size));
+    return counter.read();
   } finally {
-    closeSync(fd);
+    counter.close();
   }
 }
 

@@ -1,6 +1,6 @@
 import { readlinkSync } from "node:fs";
 import { openNftables } from "../linux/libnftables.ts";
-import { nftablesGeneration } from "../linux/nftables-generation.ts";
+import { openGenerationCounter } from "../linux/nftables-generation.ts";
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../linux/sysctl.ts";
@@ -52,7 +52,7 @@ export const openHostKernel = (): HostKernel => ({
   netlink: Rtnetlink.open(),
   iptables: installedPrograms(4),
   ip6tables: installedPrograms(6),
-  nftables: { open: openNftables, generation: nftablesGeneration },
+  nftables: { open: openNftables, openCounter: openGenerationCounter },
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),
 });

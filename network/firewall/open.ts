@@ -31,10 +31,9 @@ export interface Firewall {
 /** Opens the configured driver, and what clears up behind the other one. Changes nothing by itself. */
 export function openFirewall(options: FirewallOptions): Firewall {
   const { kernel, memory, firewall, iptables, chain } = options;
-  const source = kernel.nftables;
-  const ruleTable = new RuleTable(source, memory);
+  const ruleTable = new RuleTable(kernel.nftables, memory);
   const nftables = (configured: boolean): FirewallDriver =>
-    new NftablesDriver({ table: ruleTable, source, memory, configured });
+    new NftablesDriver({ table: ruleTable, memory, configured });
   const off = iptables === "off";
   if (firewall === "nftables" && !off) {
     return {

@@ -7,11 +7,10 @@ import { networkMark, type Owner, parseOwner, podRuleMark } from "../ownership.t
 import { diffElements, tableConflict } from "./diff.ts";
 import { elementText, isEmpty, type TableEdit } from "./edit.ts";
 import { type Element, networkElements, podElements } from "./element.ts";
-import type { NftablesSource, RuleTable } from "./rule-table.ts";
+import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
   readonly table: RuleTable;
-  readonly source: NftablesSource;
   readonly memory: Memory;
   /** Whether it is the one configured; else it only takes away what it made when it was. */
   readonly configured: boolean;
@@ -58,7 +57,7 @@ export class NftablesDriver implements FirewallDriver {
   }
 
   fingerprint(): Promise<string> {
-    const generation = this.#options.source.generation();
+    const generation = this.#options.table.generation();
     // Where nothing tells, anything may have changed each time.
     return Promise.resolve(String(generation ?? `unknown ${this.#asked++}`));
   }

@@ -1,6 +1,7 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Nftables } from "../../linux/libnftables.ts";
+import type { GenerationCounter } from "../../linux/nftables-generation.ts";
 import type { Memory } from "../memory.ts";
 import { table } from "./base.ts";
 import { diffBase, isOurs } from "./diff.ts";
@@ -13,8 +14,8 @@ import { Elements } from "./elements.ts";
 export interface NftablesSource {
   /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
   open(): Nftables;
-  /** How many transactions it has seen; undefined when nothing tells. */
-  generation(): number | undefined;
+  /** Counts the transactions of everybody. */
+  openCounter(): GenerationCounter;
 }
 
 /** Elements asked for one by one at most: from there on the whole table is listed. */
@@ -31,6 +32,7 @@ export class RuleTable {
   readonly #source: NftablesSource;
   readonly #memory: Memory;
   #nftables: Nftables | undefined;
+  #counter: GenerationCounter | undefined;
   /** Counts what others have changed. */
   #epoch = 0;
   #generation: number | undefined;
@@ -116,7 +118,7 @@ export class RuleTable {
     if (edit.base === "delete") this.#memory.forgetTable();
     this.#exists = edit.base !== "delete";
     if (edit.base !== "keep") this.#base = edit.base === "delete" ? "make" : "keep";
-    this.#generation = this.#source.generation();
+    this.#generation = this.generation();
     // (It counts modulo 2^32.)
     const alone = before !== undefined && this.#generation === (before + 1) % 2 ** 32;
     if (!alone) this.#epoch++;
@@ -125,11 +127,19 @@ export class RuleTable {
   close(): void {
     this.#nftables?.close();
     this.#nftables = undefined;
+    this.#counter?.close();
+    this.#counter = undefined;
+  }
+
+  /** How many transactions there have been, whosoever; undefined when nothing tells. Throws `SYSCALL_FAILED`. */
+  generation(): number | undefined {
+    this.#counter ??= this.#source.openCounter();
+    return this.#counter.read();
   }
 
   /** Notices whether somebody else has changed anything. */
   #count(): void {
-    const generation = this.#source.generation();
+    const generation = this.generation();
     if (generation === undefined || generation !== this.#generation) this.#epoch++;
     this.#generation = generation;
   }

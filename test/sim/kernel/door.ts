@@ -41,7 +41,7 @@ const noNftables: HostKernel["nftables"] = {
       details: { errno: "ENOENT" },
     });
   },
-  generation: () => undefined,
+  openCounter: () => ({ read: () => undefined, close: () => {} }),
 };
 
 /** What `delete…` of the real one takes for absence. */
