@@ -89,6 +89,24 @@ test("creates: so many of one caller, given back once", (t) => {
   );
 });
 
+test("captures: so many of one caller, given back once, and another has its own", (t) => {
+  const { callers } = callersAt({ capturesPerCaller: 1 });
+  const caller = callers.caller(user(1));
+  const held = caller.capture();
+  t.is(
+    refusal(() => callers.caller(user(1)).capture()),
+    "limits.captures_per_caller",
+  );
+  callers.caller(user(2)).capture();
+  held[Symbol.dispose]();
+  held[Symbol.dispose]();
+  caller.capture();
+  t.is(
+    refusal(() => caller.capture()),
+    "limits.captures_per_caller",
+  );
+});
+
 test("a flood is counted whole and told in one line", (t) => {
   const told: unknown[] = [];
   const log = { warn: (fields: unknown) => told.push(fields) } as unknown as Log;
