@@ -18,7 +18,7 @@ export interface IpRange {
 }
 
 /** Reads an address, a network or `FIRST-LAST`. Throws `ADDRESS_INVALID`. */
-export function parseIpRange(text: string, field?: string): IpRange {
+export function parseIpRange(text: string, field = "range"): IpRange {
   if (text.includes("/")) {
     const network = networkOf(parseIpPrefix(text, field));
     const { first, last } = rangeOf(network);
@@ -40,8 +40,5 @@ export function parseIpRange(text: string, field?: string): IpRange {
 export const ipRangeText = ({ first, last }: IpRange): string =>
   first === last ? first : `${first}-${last}`;
 
-const refuse = (text: string, what: string, hint: string, field: string | undefined): PodnetError =>
-  new PodnetError("ADDRESS_INVALID", `"${printable(text)}" ${what}`, {
-    hint,
-    ...(field === undefined ? {} : { field }),
-  });
+const refuse = (text: string, what: string, hint: string, field: string): PodnetError =>
+  new PodnetError("ADDRESS_INVALID", `"${printable(text)}" ${what}`, { hint, field });

@@ -35,8 +35,8 @@ function bounds(prefix: IpPrefix): { first: bigint; last: bigint } {
 }
 
 /** A pool's network, with its gateway: see `planAddresses`. Throws `ADDRESS_INVALID`, `ADDRESS_RESERVED`. */
-export function parseSubnet(text: string): SubnetConfig {
-  const { network, gateway } = planAddresses(text);
+export function parseSubnet(text: string, field?: string): SubnetConfig {
+  const { network, gateway } = planAddresses(text, field);
   bounds(gateway);
   return { cidr: network, gateway };
 }

@@ -1,6 +1,6 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { type Cidr, overlaps } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
 import type { Overlap } from "../../network/overlap.ts";
 import { divideRanges, parseSubnet } from "../config/cidr.ts";
@@ -45,7 +45,7 @@ export function planNetwork(
 }
 
 function planSubnet(asked: NetworkSpec["subnets"][number], field: string): SubnetDefinition {
-  const { cidr, gateway } = inField(`${field}.cidr`, () => parseSubnet(asked.cidr));
+  const { cidr, gateway } = parseSubnet(asked.cidr, `${field}.cidr`);
   const divide = (key: "ranges" | "reserved") =>
     inField(`${field}.${key}`, () => divideRanges(asked[key], [cidr]).get(cidr) ?? []);
   return { cidr, gateway, ranges: divide("ranges"), reserved: divide("reserved") };
@@ -56,14 +56,7 @@ function inField<T>(field: string, body: () => T): T {
   try {
     return body();
   } catch (thrown) {
-    if (!(thrown instanceof PodnetError)) throw thrown;
-    const { code, message, hint, details } = thrown;
-    throw new PodnetError(code, message, {
-      field,
-      details,
-      cause: thrown,
-      ...(hint === undefined ? {} : { hint }),
-    });
+    throw toPodnetError(thrown).with({ field });
   }
 }
 

@@ -1,9 +1,10 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("api", async () => {
-  const [{ api }, { settingTexts }] = await Promise.all([
+  const [{ api }, { networkSpecs }, { settingTexts }] = await Promise.all([
     import("./targets/api.ts"),
+    import("./targets/networks.ts"),
     import("./targets/settings.ts"),
   ]);
-  return [...api, ...settingTexts];
+  return [...api, networkSpecs, ...settingTexts];
 });

@@ -66,6 +66,9 @@ const settings: readonly object[] = [
   { flags: { "tcp.cert": "/c" } },
   { flags: { "access.admin": "uid:0,gid:root,cert:web", "access.viewer": "uid:nobody-here" } },
   { flags: { "access.admin": "uid:4294967295", "access.operator": "who" } },
+  { flags: { "network.cidr6": "fd00:1::/64", "network.ranges": "fd00:1::5,192.168.123.9" } },
+  { flags: { "network.cidr6": "fd00:1::/64", "network.mtu": "1000" } },
+  { flags: { "network.cidr6": "10.0.0.0/24" } },
   { flags: { "qemu.uids": "5000-4000" } },
   { flags: { "qemu.uids": "100000-165535", "qemu.confine": "off" } },
 ];
@@ -100,6 +103,7 @@ const configuration: Target = {
     "daemon/config/layers.ts",
     "daemon/config/config.ts",
     "daemon/config/access.ts",
+    "daemon/config/network.ts",
     "hypervisor/jail/uids.ts",
   ],
   // What is in a file goes to parseLayer.
