@@ -3,6 +3,8 @@ import type { NetworkName } from "../core/names.ts";
 import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
 import type { Totals } from "./traffic/totals.ts";
+import type { FlowCounts } from "./ports/flows.ts";
+import type { HeldPorts } from "./ports/held-ports.ts";
 import type { PodRow } from "./store/pods.ts";
 
 export interface MetricsSources {
@@ -149,6 +151,54 @@ export class Metrics {
         ({ rxPackets, txPackets }) => [rxPackets, txPackets],
       ),
     );
+  }
+
+  /** Shows what passes published ports by loopback, and how many host ports are held. */
+  followPorts(ports: Pick<HeldPorts, "counts" | "size">): void {
+    const total = (name: string, help: string, of: (counts: FlowCounts) => number): Counter =>
+      new Counter({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.reset();
+          this.inc(of(ports.counts()));
+        },
+      });
+    const gauge = (name: string, help: string, of: () => number): Gauge =>
+      new Gauge({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.set(of());
+        },
+      });
+    for (const metric of [
+      gauge("podnet_host_ports", "Host ports that sockets of podnetd hold", () => ports.size),
+      gauge(
+        "podnet_forwarded_flows",
+        "Connections and UDP sessions by loopback to published ports there are now",
+        () => ports.counts().active,
+      ),
+      total(
+        "podnet_forwarded_flows_total",
+        "Connections and UDP sessions that were begun by loopback",
+        ({ begun }) => begun,
+      ),
+      total(
+        "podnet_forwarded_refused_total",
+        "Connections that were refused or not taken by a pod, and datagrams not passed on",
+        ({ refused }) => refused,
+      ),
+      total("podnet_forwarded_in_bytes_total", "Bytes forwarded to pods", ({ bytesIn }) => bytesIn),
+      total(
+        "podnet_forwarded_out_bytes_total",
+        "Bytes forwarded from pods",
+        ({ bytesOut }) => bytesOut,
+      ),
+    ])
+      this.#registry.registerMetric(metric);
   }
 
   /** Counts what a guest did that no event tells of. */

@@ -84,6 +84,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
           addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
         ),
   });
+  metrics.followPorts(published);
   const log = logOf("pod");
   const pods: Pods = new Pods({
     db,
