@@ -41,20 +41,16 @@ export function parseSubnet(text: string, field?: string): SubnetConfig {
   return { cidr: network, gateway };
 }
 
-/** Ranges by the subnet they are in. Throws `ADDRESS_INVALID` for one that is in none. */
+/** Checks that each range is in one of the subnets, and gives those of a subnet. Throws `ADDRESS_INVALID`. */
 export function divideRanges(
   ranges: readonly IpRange[],
   cidrs: readonly Cidr[],
-): ReadonlyMap<Cidr, readonly IpRange[]> {
-  const divided = new Map<Cidr, IpRange[]>(cidrs.map((cidr) => [cidr, []]));
+): (cidr: Cidr) => readonly IpRange[] {
   for (const range of ranges) {
     const { first, last } = range;
-    const cidr = cidrs.find((each) => contains(each, first) && contains(each, last));
-    if (cidr === undefined) {
-      const all = cidrs.join(" or ");
-      throw refuse(`"${ipRangeText(range)}" is not inside ${all}`, `Name addresses of ${all} only`);
-    }
-    divided.get(cidr)?.push(range);
+    if (cidrs.some((each) => contains(each, first) && contains(each, last))) continue;
+    const all = cidrs.join(" or ");
+    throw refuse(`"${ipRangeText(range)}" is not inside ${all}`, `Name addresses of ${all} only`);
   }
-  return divided;
+  return (cidr) => ranges.filter(({ first }) => contains(cidr, first));
 }

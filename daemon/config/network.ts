@@ -32,8 +32,8 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     subnets: subnets.map(({ cidr, gateway }) => ({
       cidr,
       gateway,
-      ranges: ranges.get(cidr) ?? [],
-      reserved: reserved.get(cidr) ?? [],
+      ranges: ranges(cidr),
+      reserved: reserved(cidr),
     })),
     mtu: read("network.mtu", network.mtu, (mtu) => checkMtu(mtu, subnets)),
     dns: read("network.dns", network.dns, (list) => list.map((text) => parseIp(text))),

@@ -47,7 +47,7 @@ export function planNetwork(
 function planSubnet(asked: NetworkSpec["subnets"][number], field: string): SubnetDefinition {
   const { cidr, gateway } = parseSubnet(asked.cidr, `${field}.cidr`);
   const divide = (key: "ranges" | "reserved") =>
-    inField(`${field}.${key}`, () => divideRanges(asked[key], [cidr]).get(cidr) ?? []);
+    inField(`${field}.${key}`, () => divideRanges(asked[key], [cidr])(cidr));
   return { cidr, gateway, ranges: divide("ranges"), reserved: divide("reserved") };
 }
 

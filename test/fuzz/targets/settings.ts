@@ -69,6 +69,7 @@ const settings: readonly object[] = [
   { flags: { "network.cidr6": "fd00:1::/64", "network.ranges": "fd00:1::5,192.168.123.9" } },
   { flags: { "network.cidr6": "fd00:1::/64", "network.mtu": "1000" } },
   { flags: { "network.cidr6": "10.0.0.0/24" } },
+  { flags: { publish_ports: "30000-32767" } },
   { flags: { "qemu.uids": "5000-4000" } },
   { flags: { "qemu.uids": "100000-165535", "qemu.confine": "off" } },
 ];
