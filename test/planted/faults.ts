@@ -6,9 +6,11 @@ import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
 import { jailFaults } from "./faults/jail.ts";
+import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
 import { memoryFaults } from "./faults/memory.ts";
 import { networkFaults } from "./faults/network.ts";
+import { nftablesFaults } from "./faults/nftables.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
@@ -26,6 +28,7 @@ export const faults: readonly Fault[] = [
   ...memoryFaults,
   ...networkFaults,
   ...firewallFaults,
+  ...nftablesFaults,
   ...driftFaults,
   ...qemuFaults,
   ...jailFaults,
@@ -33,6 +36,7 @@ export const faults: readonly Fault[] = [
   ...channelFaults,
   ...agentsFaults,
   ...limitsFaults,
+  ...lifecycleFaults,
   ...callersFaults,
   ...crashFaults,
 ];

@@ -1,0 +1,132 @@
+import type { Fault } from "../fault.ts";
+
+const unit = "test/unit/daemon-lifecycle.test.ts";
+const traffic = "test/unit/traffic.test.ts";
+const packets = "test/kernel/linux-packets.test.ts";
+
+/** Pauses, ends and the traffic of pods. */
+export const lifecycleFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "a pause that is not written down leaves the machine paused",
+    file: "daemon/pod/lifecycle.ts",
+    find: "await vm.resume(limited(limitMs, live.ended.signal)).then(\n      () => live.time.go(),",
+    put: "await Promise.resolve().then(\n      () => live.time.go(),",
+    noticedBy: {
+      file: unit,
+      title: "a pause that cannot be written down, or not be done, leaves a pod that runs",
+    },
+  },
+  {
+    kind: "record",
+    name: "a machine paused while podnetd was away is taken over as it was recorded",
+    file: "daemon/pod/take-over.ts",
+    find: "    noteRunState(live, await vm.runState(signal), row.state, recovery);\n",
+    put: "",
+    noticedBy: { file: unit, title: "a running pod whose machine stands is taken over as paused" },
+  },
+  {
+    kind: "record",
+    name: "the pause of somebody else is not written down",
+    file: "daemon/pod/lifecycle.ts",
+    find: 'if (!runs) records.state(live.plan, "paused", { reason });',
+    put: "if (!runs) return;",
+    noticedBy: {
+      file: unit,
+      title: "what somebody else does to a machine is shown, and its guest is configured after it",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a machine that is paused over and over is looked at each time",
+    file: "daemon/pod/lifecycle.ts",
+    find: "    if (queued) {",
+    put: "    if (lookedAt === 0) {",
+    noticedBy: {
+      file: unit,
+      title: "a machine that is stopped over and over is looked at once a second",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a paused guest is told to power off without being resumed",
+    file: "daemon/pod/undo.ts",
+    find: "        await resumeForItsEnd(live);\n",
+    put: "",
+    noticedBy: {
+      file: unit,
+      title: "a paused pod powers off having been resumed; with force it is ended as it is",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a guest whose machine was paused keeps its clock",
+    file: "daemon/pod/lifecycle.ts",
+    find: "  await configureNow(live, watch, resumed, live.ended.signal);\n}",
+    put: "}",
+    noticedBy: {
+      file: unit,
+      title: "a resume that cannot be written down, or not be done, leaves a paused pod",
+    },
+  },
+  {
+    kind: "lock",
+    name: "a paused guest's deadlines pass",
+    file: "guest-init/channel/guest-time.ts",
+    find: "for (const timer of this.#timers) timer.hold();",
+    put: "",
+    noticedBy: {
+      file: "test/unit/guest-time.test.ts",
+      title: "what is due is done when the guest has had its time, not before",
+    },
+  },
+  {
+    kind: "record",
+    name: "a NIC that was plugged anew has the rates of the one before",
+    file: "daemon/traffic/rates.ts",
+    find: "before === undefined || before.link.index !== now.link.index",
+    put: "before === undefined",
+    noticedBy: { file: traffic, title: "there are no rates where they would be wrong" },
+  },
+  {
+    kind: "bound",
+    name: "a capture reads all there is in one turn",
+    file: "linux/packet-stream.ts",
+    find: "this.#take(Math.min(limit, mostFrames))",
+    put: "this.#take(limit)",
+    noticedBy: {
+      file: packets,
+      title: "what nobody reads is dropped by the kernel and counted; the rest is there in order",
+    },
+  },
+  {
+    kind: "record",
+    name: "packets that the kernel dropped are not counted",
+    file: "linux/packet-stream.ts",
+    find: "      this.#lost += this.#socket.takeDropped();\n",
+    put: "",
+    noticedBy: {
+      file: packets,
+      title: "what nobody reads is dropped by the kernel and counted; the rest is there in order",
+    },
+  },
+  {
+    kind: "access",
+    name: "a capture takes packets of other links",
+    file: "linux/packet-socket.ts",
+    find: "sockaddr.setInt32(4, index, true);",
+    put: "sockaddr.setInt32(4, 0, true);",
+    noticedBy: { file: packets, title: "nothing of other links is taken" },
+  },
+  {
+    kind: "bound",
+    name: "a caller may have any number of captures",
+    file: "daemon/server/callers.ts",
+    find: "if (this.#account.captures >= capturesPerCaller)",
+    put: "if (this.#account.captures < 0)",
+    noticedBy: {
+      file: "test/unit/daemon-callers.test.ts",
+      title: "captures: so many of one caller, given back once, and another has its own",
+    },
+  },
+];
