@@ -1,0 +1,64 @@
+import type { Fault } from "../fault.ts";
+
+const kernel = "test/kernel/network-nftables.test.ts";
+
+/** The table of nftables: whose it is, what it costs, and how it comes after another firewall. */
+export const nftablesFaults: readonly Fault[] = [
+  {
+    kind: "mark",
+    name: "any table of podnet's name is podnet's",
+    file: "network/nftables/rule-table.ts",
+    find: 'if (!empty || !this.#memory.madeTable) return "foreign";',
+    put: "void empty;",
+    noticedBy: {
+      file: kernel,
+      title: "a table of our name that is another's is refused and left alone",
+    },
+  },
+  {
+    kind: "mark",
+    name: "somebody else's element is taken over",
+    file: "network/nftables/diff.ts",
+    find: "if (!same && kindOf(element.set).value !== undefined) throw taken(element, found);",
+    put: "",
+    noticedBy: {
+      file: kernel,
+      title: "a port that somebody else has translated is refused and left to him",
+    },
+  },
+  {
+    kind: "repair",
+    name: "what others have changed of nftables goes unnoticed",
+    file: "network/nftables/rule-table.ts",
+    find: "if (generation === undefined || generation !== this.#generation) this.#epoch++;",
+    put: "void generation;",
+    noticedBy: { file: kernel, title: "drift: an element is deleted" },
+  },
+  {
+    kind: "repair",
+    name: "a rule is known by its comment alone",
+    file: "network/nftables/diff.ts",
+    find: "return (known.get(comment) ?? text) === text;",
+    put: "return true;",
+    noticedBy: { file: kernel, title: "drift: a rule says something else under its comment" },
+  },
+  {
+    kind: "bound",
+    name: "the table is listed for each port",
+    file: "network/nftables/rule-table.ts",
+    find: "if (asked.size > mostAsked) return this.look(signal);",
+    put: "if (asked.size > 0) return this.look(signal);",
+    noticedBy: {
+      file: kernel,
+      title: "a port costs one transaction of the same length, whatever others there are",
+    },
+  },
+  {
+    kind: "release",
+    name: "an element of a pod that is gone stays",
+    file: "network/nftables/driver.ts",
+    find: "remove.push(...table.elements.of(mark));",
+    put: "",
+    noticedBy: { file: kernel, title: "what has no row is swept" },
+  },
+];

@@ -1,0 +1,193 @@
+import test from "ava";
+import fc from "fast-check";
+import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import type { PublishedDesired } from "../../network/desired.ts";
+import { makeBase } from "../../network/nftables/base.ts";
+import { diffElements } from "../../network/nftables/diff.ts";
+import { commands } from "../../network/nftables/edit.ts";
+import {
+  type Element,
+  elementId,
+  networkElements,
+  podElements,
+  setNames,
+} from "../../network/nftables/element.ts";
+import { networkFragment, podFragment } from "../lab/network.ts";
+
+const dual = networkFragment({
+  gateways: ["192.168.123.1/24" as IpPrefix, "fd00:123::1/64" as IpPrefix],
+});
+
+const published = (more: Partial<PublishedDesired> = {}): PublishedDesired => ({
+  protocol: "tcp",
+  hostPort: 8080,
+  podIp: "192.168.123.2" as Ip,
+  podPort: 80,
+  count: 1,
+  bridge: "hyper0" as IfName,
+  subnet: "192.168.123.0/24" as Cidr,
+  ...more,
+});
+
+const added = (add: readonly Element[]): string[] => commands({ base: "keep", remove: [], add });
+
+test("the table says the same of any number of networks and pods", (t) => {
+  // (The version in comments changes with the rules.)
+  const text = makeBase().map((line) => line.replaceAll(/table:[0-9a-f]{8}:/g, "table:VERSION:"));
+  t.deepEqual(
+    text.filter((line) => !line.startsWith("add set") && !line.startsWith("flush chain")),
+    [
+      "add table inet podnet",
+      'add map inet podnet published4 { type inet_proto . ipv4_addr . inet_service : ipv4_addr . inet_service; comment "podnet:table:published4"; }',
+      'add map inet podnet published6 { type inet_proto . ipv6_addr . inet_service : ipv6_addr . inet_service; comment "podnet:table:published6"; }',
+      'add map inet podnet everywhere4 { type inet_proto . inet_service : ipv4_addr . inet_service; comment "podnet:table:everywhere4"; }',
+      'add map inet podnet everywhere6 { type inet_proto . inet_service : ipv6_addr . inet_service; comment "podnet:table:everywhere6"; }',
+      "add chain inet podnet forward { type filter hook forward priority 0; policy accept; }",
+      "add chain inet podnet arriving",
+      "add chain inet podnet prerouting { type nat hook prerouting priority -100; policy accept; }",
+      "add chain inet podnet output { type nat hook output priority -100; policy accept; }",
+      "add chain inet podnet published",
+      "add chain inet podnet postrouting { type nat hook postrouting priority 100; policy accept; }",
+      ...Object.entries({
+        forward: ["oifname @bridges jump arriving"],
+        arriving: [
+          "ct state established,related accept",
+          "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
+          "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
+          "iifname . oifname @within accept",
+          "drop",
+        ],
+        prerouting: ["fib daddr type local jump published"],
+        output: [
+          "ip daddr 127.0.0.0/8 return",
+          "ip6 daddr ::1 return",
+          "fib daddr type local jump published",
+        ],
+        published: [
+          "dnat ip to meta l4proto . ip daddr . th dport map @published4",
+          "dnat ip to meta l4proto . th dport map @everywhere4",
+          "dnat ip6 to meta l4proto . ip6 daddr . th dport map @published6",
+          "dnat ip6 to meta l4proto . th dport map @everywhere6",
+        ],
+        postrouting: [
+          "ct status dnat ip saddr . oifname @own4 masquerade",
+          "ct status dnat ip6 saddr . oifname @own6 masquerade",
+          "ct status dnat ip saddr . oifname . ip daddr @hairpin4 masquerade",
+          "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
+          "ip saddr . oifname @own4 return",
+          "ip6 saddr . oifname @own6 return",
+          "ip saddr @masqueraded4 masquerade",
+          "ip6 saddr @masqueraded6 masquerade",
+        ],
+      }).flatMap(([chain, rules]) =>
+        rules.map(
+          (rule, i) =>
+            `add rule inet podnet ${chain} ${rule} comment "podnet:table:VERSION:${chain}:${i}"`,
+        ),
+      ),
+    ],
+  );
+});
+
+test("a network is its bridge, whether its pods may talk, and its subnets", (t) => {
+  const mark = 'comment "podnet:network:default"';
+  t.deepEqual(added(networkElements(dual)), [
+    `add element inet podnet bridges { "hyper0" ${mark} }`,
+    `add element inet podnet within { "hyper0" . "hyper0" ${mark} }`,
+    `add element inet podnet masqueraded4 { 192.168.123.0/24 ${mark} }`,
+    `add element inet podnet own4 { 192.168.123.0/24 . "hyper0" ${mark} }`,
+    `add element inet podnet own6 { fd00:123::/64 . "hyper0" ${mark} }`,
+  ]);
+  const routed = networkFragment({ isolated: true, masquerade: [] });
+  t.deepEqual(
+    networkElements(routed).map(({ set }) => set),
+    ["bridges", "own4"],
+  );
+  t.deepEqual(networkElements(networkFragment({ firewall: false })), []);
+});
+
+test("a published port is what leads there and what lets it in; what ports share is said once", (t) => {
+  const pod = podFragment(2);
+  const ports = [
+    published(),
+    published({ hostPort: 8081 }),
+    published({ hostIp: "192.0.2.1" as Ip, protocol: "udp", hostPort: 53, podPort: 5353 }),
+    published({
+      protocol: "sctp",
+      hostPort: 9000,
+      podIp: "fd00:123::2" as Ip,
+      podPort: 5000,
+      count: 2,
+    }),
+  ];
+  const mark = `comment "podnet:pod:${pod.key}"`;
+  t.deepEqual(added(podElements({ ...pod, published: ports })), [
+    `create element inet podnet published4 { 17 . 192.0.2.1 . 53 ${mark} : 192.168.123.2 . 5353 }`,
+    `create element inet podnet everywhere4 { 6 . 8080 ${mark} : 192.168.123.2 . 80, 6 . 8081 ${mark} : 192.168.123.2 . 80 }`,
+    `create element inet podnet everywhere6 { 132 . 9000 ${mark} : fd00:123::2 . 5000, 132 . 9001 ${mark} : fd00:123::2 . 5001 }`,
+    `add element inet podnet opened4 { 6 . 192.168.123.2 . 80 ${mark}, 17 . 192.168.123.2 . 5353 ${mark} }`,
+    `add element inet podnet opened6 { 132 . fd00:123::2 . 5000 ${mark}, 132 . fd00:123::2 . 5001 ${mark} }`,
+  ]);
+});
+
+test("on a bridge of somebody else's a pod answers for its own hairpin", (t) => {
+  const pod = podFragment(2, { bridge: "lan0" });
+  const [port] = pod.ports;
+  const list = [published({ bridge: "lan0" as IfName })];
+  const foreign = {
+    ...pod,
+    ports: port === undefined ? [] : [{ ...port, foreign: true as const }],
+  };
+  const keys = podElements({ ...foreign, published: list }).map(elementId);
+  t.true(keys.includes('hairpin4 192.168.123.0/24 . "lan0" . 192.168.123.2'));
+  const ours = podElements({ ...pod, published: list }).map(elementId);
+  t.false(ours.some((key) => key.startsWith("hairpin4")));
+});
+
+const element = fc.record({
+  set: fc.constantFrom(...setNames.filter((name) => /everywhere4|opened4|bridges/.test(name))),
+  key: fc.constantFrom("1", "2", "3", "4"),
+  value: fc.constantFrom("a", "b"),
+  owner: fc.constantFrom("podnet:pod:a", "podnet:pod:b", undefined),
+});
+const asMap = (elements: readonly Element[]): Map<string, Element> =>
+  new Map(elements.map((each) => [elementId(each), each]));
+
+test("whatever there is, one edit makes it what an owner wants and leaves others' alone, or is refused", (t) => {
+  fc.assert(
+    fc.property(fc.array(element), fc.array(element), (there, wants) => {
+      const before = asMap(there);
+      const owner = "podnet:pod:a";
+      const wanted = [...asMap(wants.map((each) => ({ ...each, owner }))).values()];
+      const owned = [...before.values()].filter((each) => each.owner === owner);
+      const present = (id: string): Element | undefined => before.get(id);
+      let edit: ReturnType<typeof diffElements>;
+      try {
+        edit = diffElements({ wanted, owned, present });
+      } catch {
+        return wanted.some((each) => {
+          const found = before.get(elementId(each));
+          return each.set === "everywhere4" && found !== undefined && found.owner !== owner;
+        });
+      }
+      const after = new Map(before);
+      for (const each of edit.remove) if (!after.delete(elementId(each))) return false;
+      for (const each of edit.add) {
+        if (after.has(elementId(each))) return false;
+        after.set(elementId(each), each);
+      }
+      const mine = [...after.values()].filter((each) => each.owner === owner);
+      const others = [...before].filter(
+        ([id, each]) =>
+          each.owner !== owner && (each.set === "everywhere4" || !asMap(wanted).has(id)),
+      );
+      return (
+        mine.length === wanted.length &&
+        wanted.every((each) => after.get(elementId(each))?.value === each.value) &&
+        others.every(([id, each]) => after.get(id) === each)
+      );
+    }),
+  );
+  t.pass();
+});
