@@ -8,7 +8,7 @@ import { openTapOf } from "./actions.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
-import { leaving, withoutLeft } from "./plan-change.ts";
+import { emptied, leaving, withoutLeft } from "./plan-change.ts";
 import { type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { runFlow, type StepRun } from "./run-steps.ts";
 import type { Flow } from "./steps.ts";
@@ -169,7 +169,7 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   if (before !== undefined) {
     const known = new Set(before.plan.interfaces.map(({ position }) => position));
     const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
-    let now: PodContents = before;
+    let now: PodContents = { ...before, plan: emptied(before.plan, row.plan) };
     for (const each of added) {
       const left = await takeBack(live, each, watch.host);
       if (left === "pending") now = stillLeaving(now, each, row);

@@ -239,17 +239,21 @@ interface Parts {
 
 function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: Parts): PodContents {
   const { loopback: _before, ...guest } = plan.guest;
-  return {
-    plan: {
-      ...plan,
-      interfaces,
-      ports: { ...plan.ports, ports },
-      guest: {
-        ...guest,
-        ...guestInterfaces(interfaces),
-        routes: [...staying(interfaces).flatMap(defaultRoutes), ...routes],
-      },
+  const next: PodPlan = {
+    ...plan,
+    interfaces,
+    ports: { ...plan.ports, ports },
+    guest: {
+      ...guest,
+      ...guestInterfaces(interfaces),
+      routes: [...staying(interfaces).flatMap(defaultRoutes), ...routes],
     },
-    spec: { ...spec, routes },
   };
+  return { plan: emptied(next, plan), spec: { ...spec, routes } };
 }
+
+/** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */
+export const emptied = (next: PodPlan, told: PodPlan): PodPlan =>
+  next.guest.loopback !== undefined || told.guest.loopback === undefined
+    ? next
+    : { ...next, guest: { ...next.guest, loopback: [] } };

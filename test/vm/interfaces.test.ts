@@ -1,0 +1,278 @@
+import type { ChildProcess } from "node:child_process";
+import test, { type ExecutionContext } from "ava";
+import { InterfaceState, type Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+test.serial.before(async () => {
+  rig = await openRig();
+  await rig.lab.host.run("ip", "link", "add", "br9", "type", "bridge");
+  await rig.lab.host.run("ip", "address", "add", "10.9.0.1/24", "dev", "br9");
+  await rig.lab.host.run("ip", "link", "set", "br9", "up");
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+const inPod = async (...words: readonly string[]): Promise<string> =>
+  (await execIn(rig.client, "web", ...words)).output;
+const interfaceOf = (pod: Pod | undefined, name: string) =>
+  pod?.interfaces.find(({ guestName }) => guestName === name);
+const bare = (address: string | undefined): string => address?.replace(/\/.*/, "") ?? "";
+
+/** A flow of pings from the host, until it is asked how many of them came back. */
+function flowTo(
+  t: ExecutionContext,
+  address: string,
+): () => Promise<{ readonly sent: number; readonly back: number }> {
+  const child: ChildProcess = rig.lab.host.spawn(["ping", "-n", "-q", "-i", "0.02", address]);
+  let output = "";
+  child.stdout?.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  t.teardown(() => child.kill());
+  return async () => {
+    child.kill("SIGINT");
+    await ended;
+    const [, sent, back] = /(\d+) packets transmitted, (\d+) received/.exec(output) ?? [];
+    return { sent: Number(sent), back: Number(back) };
+  };
+}
+
+/** How somebody else's link is set; not its timers, what a bridge takes from its ports, and what each user of a tap sets. */
+async function look(name: string): Promise<string> {
+  const [link] = JSON.parse(
+    await rig.lab.host.run("ip", "-d", "-j", "link", "show", name),
+  ) as unknown[];
+  const changing =
+    /^(?:flags|operstate|qdisc|address|bridge_id|root_id|designated_\w+|tso_max_\w+|\w+_timer|vnet_hdr)$/;
+  return JSON.stringify(link, (key, value: unknown) => (changing.test(key) ? undefined : value));
+}
+
+test.serial(
+  "a flow on eth0 loses nothing while eth1 is added, changed and removed, and its own routes stay",
+  async (t) => {
+    const { client } = rig;
+    const { pod } = await client.pods.create({ spec: { name: "web" } });
+    const first = bare(pod?.interfaces[0]?.addresses[0]);
+    await inPod("ip", "route", "add", "172.20.0.0/16", "via", "192.168.123.1");
+    const routes = await inPod("ip", "route", "show", "dev", "eth0");
+    t.regex(routes, /172\.20\.0\.0\/16 via 192\.168\.123\.1/);
+    const count = flowTo(t, first);
+
+    const added = await client.pods.addInterface({ idOrName: "web", interface: {} });
+    const eth1 = interfaceOf(added.pod, "eth1");
+    t.is(eth1?.state, InterfaceState.CONFIGURED);
+    const second = bare(eth1?.addresses[0]);
+    t.true(await rig.lab.host.reaches(second));
+
+    const changed = await client.pods.updateInterface({
+      idOrName: "web",
+      guestName: "eth1",
+      mtu: 1400,
+      addresses: { addresses: ["192.168.123.77", "192.168.123.78"] },
+      routes: { routes: [{ destination: "172.21.0.0/16", gateway: "192.168.123.1" }] },
+    });
+    t.deepEqual(interfaceOf(changed.pod, "eth1")?.observedAddresses, [
+      "192.168.123.77/24",
+      "192.168.123.78/24",
+    ]);
+    t.is(interfaceOf(changed.pod, "eth1")?.observedMtu, 1400);
+    t.true(await rig.lab.host.reaches("192.168.123.78"));
+    t.false(await rig.lab.host.reaches(second), "what it had before it has no more");
+    t.regex(await inPod("ip", "route", "show", "dev", "eth1"), /172\.21\.0\.0\/16 via/);
+    const { ok, checks } = await client.pods.verify({ idOrName: "web" });
+    t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+
+    await client.pods.updateInterface({
+      idOrName: "web",
+      guestName: "eth1",
+      gateway: "192.168.123.1",
+      metric: 50,
+    });
+    t.regex(
+      await inPod("ip", "route", "show", "default"),
+      /via 192\.168\.123\.1 dev eth1\s+metric 50/,
+    );
+    const removed = await client.pods.removeInterface({ idOrName: "web", guestName: "eth1" });
+    t.is(removed.pod?.interfaces.length, 1);
+    t.false(await rig.lab.host.reaches("192.168.123.78"));
+    t.notRegex(await inPod("ip", "link"), /eth1/);
+    const { sent, back } = await count();
+    t.true(sent > 20, `${sent} sent`);
+    t.is(back, sent, "the flow on eth0");
+    t.is(await inPod("ip", "route", "show", "dev", "eth0"), routes);
+  },
+);
+
+test.serial(
+  "two gateways of one family without different metrics are refused, and nothing changes",
+  async (t) => {
+    const before = await rig.client.pods.get({ idOrName: "web" });
+    const error = await t.throwsAsync(
+      rig.client.pods.addInterface({
+        idOrName: "web",
+        interface: { address: "192.168.123.60", gateway: "192.168.123.1" },
+      }),
+    );
+    t.like(error, { code: "GATEWAY_CONFLICT" });
+    t.deepEqual(
+      (await rig.client.pods.get({ idOrName: "web" })).pod?.interfaces,
+      before.pod?.interfaces,
+    );
+  },
+);
+
+test.serial("a plan of a change shows every effect and does nothing", async (t) => {
+  const { plan, pod } = await rig.client.pods.addInterface({
+    idOrName: "web",
+    interface: { bridge: "br9", address: "10.9.0.5/24" },
+    planOnly: true,
+  });
+  t.is(pod, undefined);
+  t.deepEqual(
+    plan?.sections.map(({ step }) => step),
+    ["store.claim", "tap.open", "port.attach", "nic.plug", "guest.configure"],
+  );
+  t.is((await rig.client.pods.get({ idOrName: "web" })).pod?.interfaces.length, 1);
+});
+
+test.serial(
+  "a bridge of somebody else carries a pod's frames, and is what it was afterwards",
+  async (t) => {
+    const { client } = rig;
+    const before = await look("br9");
+    const { pod } = await client.pods.addInterface({
+      idOrName: "web",
+      interface: { bridge: "br9", address: "10.9.0.2/24", tap: "web-br9", guestName: "lan" },
+    });
+    t.like(interfaceOf(pod, "lan"), { bridge: "br9", network: "", tap: "web-br9" });
+    await rig.lab.host.ping("10.9.0.2", 2);
+    t.regex(await inPod("ping", "-c", "1", "-W", "2", "10.9.0.1"), /1 packets received/);
+    t.notRegex(await look("br9"), /podnet|"group":"73"/);
+    const { ok, checks } = await client.pods.verify({ idOrName: "web" });
+    t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+
+    // A port that somebody takes off is put back; the bridge stays as it is.
+    await rig.lab.host.run("ip", "link", "set", "web-br9", "nomaster");
+    for (let waited = 0; waited < 100; waited++) {
+      if (await rig.lab.host.reaches("10.9.0.2")) break;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await rig.lab.host.ping("10.9.0.2");
+    await rig.restart("kill");
+    await rig.lab.host.ping("10.9.0.2");
+    t.like(interfaceOf((await rig.client.pods.get({ idOrName: "web" })).pod, "lan"), {
+      bridge: "br9",
+      tap: "web-br9",
+    });
+    await rig.client.pods.removeInterface({ idOrName: "web", guestName: "lan" });
+    t.false(await rig.lab.host.reaches("10.9.0.2"));
+    t.is(await look("br9"), before);
+  },
+);
+
+test.serial("what cannot be attached to is refused with what is wrong", async (t) => {
+  for (const [asked, code] of [
+    [{ bridge: "br9" }, "INVALID_ARGUMENT"],
+    [{ bridge: "none-such", address: "none" }, "BRIDGE_CONFLICT"],
+    [{ bridge: "lan0", address: "none" }, "BRIDGE_CONFLICT"],
+    [{ bridge: "hyper0", address: "none" }, "BRIDGE_CONFLICT"],
+    [{ bridge: "br9", address: "none", port: { vlan: 7 } }, "BRIDGE_CONFLICT"],
+    [{ tap: "none-such", tapKept: true, address: "none" }, "TAP_CONFLICT"],
+    [{ tap: "lan0" }, "NAME_IN_USE"],
+  ] as const)
+    t.like(
+      await t.throwsAsync(rig.client.pods.addInterface({ idOrName: "web", interface: asked })),
+      { code },
+      JSON.stringify(asked),
+    );
+});
+
+test.serial(
+  "a tap that somebody keeps is used where it is, and is still there afterwards",
+  async (t) => {
+    const { host } = rig.lab;
+    await host.run("ip", "tuntap", "add", "dev", "kept0", "mode", "tap");
+    await host.run("ip", "link", "set", "kept0", "master", "br9", "up", "alias", "hers");
+    const before = await look("kept0");
+    const { pod } = await rig.client.pods.addInterface({
+      idOrName: "web",
+      interface: { tap: "kept0", tapKept: true, address: "10.9.0.3/24" },
+    });
+    t.like(pod?.interfaces[1], { tap: "kept0", bridge: "", state: InterfaceState.CONFIGURED });
+    await host.ping("10.9.0.3", 2);
+    const { ok, checks } = await rig.client.pods.verify({ idOrName: "web" });
+    t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+    await rig.client.pods.delete({ idOrName: "web" });
+    t.false(await host.reaches("10.9.0.3"));
+    t.is(await look("kept0"), before);
+    // A pod may be born with it, too, and on the bridge.
+    await rig.client.pods.create({
+      spec: {
+        name: "web",
+        interfaces: [
+          {},
+          { tap: "kept0", tapKept: true, address: "10.9.0.4/24" },
+          { bridge: "br9", address: "10.9.0.6/24", port: { isolated: true, learning: false } },
+          { loopback: true, addresses: ["10.7.0.1/32", "10.7.0.2/32"] },
+        ],
+      },
+    });
+    await host.ping("10.9.0.4");
+    await host.ping("10.9.0.6");
+    t.regex(
+      await host.run("bridge", "-d", "link", "show"),
+      /master br9.*\n.*learning off.*isolated on/,
+    );
+  },
+);
+
+test.serial("addresses of lo answer, come and go, and there is no NIC for them", async (t) => {
+  const { host } = rig.lab;
+  const { pod } = await rig.client.pods.get({ idOrName: "web" });
+  const lo = interfaceOf(pod, "lo");
+  t.like(lo, { mac: "", tap: "", state: InterfaceState.CONFIGURED });
+  const via = bare(pod?.interfaces[0]?.addresses[0]);
+  for (const address of ["10.7.0.1", "10.7.0.2", "10.7.0.3"])
+    await host.run("ip", "route", "add", address, "via", via);
+  await host.ping("10.7.0.1");
+  await host.ping("10.7.0.2");
+  t.false(await host.reaches("10.7.0.3"));
+  await rig.client.pods.updateInterface({
+    idOrName: "web",
+    guestName: "lo",
+    addresses: { addresses: ["10.7.0.3/32"] },
+  });
+  await host.ping("10.7.0.3");
+  t.false(await host.reaches("10.7.0.1"));
+  await rig.client.pods.removeInterface({ idOrName: "web", guestName: "lo" });
+  t.false(await host.reaches("10.7.0.3"));
+  t.is(
+    (await execIn(rig.client, "web", "ls", "/sys/class/net")).output.trim(),
+    "eth0\neth1\neth2\nlo",
+  );
+});
+
+test.serial(
+  "a pod that does not run is not changed, and one that is started again has what it had",
+  async (t) => {
+    await rig.client.pods.removeInterface({ idOrName: "web", guestName: "eth1" });
+    const { pod: before } = await rig.client.pods.get({ idOrName: "web" });
+    await rig.client.pods.stop({ idOrName: "web" });
+    for (const change of [
+      () => rig.client.pods.addInterface({ idOrName: "web", interface: {} }),
+      () => rig.client.pods.removeInterface({ idOrName: "web", guestName: "eth0" }),
+      () => rig.client.pods.updateInterface({ idOrName: "web", guestName: "eth0", mtu: 1400 }),
+    ]) {
+      const error = await t.throwsAsync(change());
+      t.like(error, { code: "WRONG_STATE" });
+      t.regex(error?.message ?? "", /stopped/);
+    }
+    await rig.client.pods.start({ idOrName: "web" });
+    const { pod } = await rig.client.pods.get({ idOrName: "web" });
+    t.deepEqual(pod?.interfaces, before?.interfaces);
+    await rig.lab.host.ping("10.9.0.6");
+    await rig.client.pods.delete({ idOrName: "web" });
+    t.regex(await look("kept0"), /"master":"br9"/);
+  },
+);
