@@ -334,7 +334,7 @@ export type CreateNetworkRequest = Message<"podnet.v1.CreateNetworkRequest"> & {
   spec?: NetworkSpec | undefined;
 
   /**
-   * Also where a subnet overlaps with a route of the host.
+   * Also where a subnet overlaps with a route or an address of the host, or with another network.
    *
    * @generated from field: bool force = 2;
    */
@@ -413,11 +413,15 @@ export const UpdateNetworkRequestSchema: GenMessage<UpdateNetworkRequest> = /*@_
  */
 export type UpdateNetworkResponse = Message<"podnet.v1.UpdateNetworkResponse"> & {
   /**
+   * Absent with plan_only.
+   *
    * @generated from field: podnet.v1.Network network = 1;
    */
   network?: Network | undefined;
 
   /**
+   * With plan_only: what would be changed, one line each.
+   *
    * @generated from field: repeated string plan = 2;
    */
   plan: string[];
@@ -464,6 +468,8 @@ export type DeleteNetworkResponse = Message<"podnet.v1.DeleteNetworkResponse"> &
   existed: boolean;
 
   /**
+   * With plan_only: what would be taken away, one line each.
+   *
    * @generated from field: repeated string plan = 2;
    */
   plan: string[];
@@ -505,7 +511,8 @@ export const NetworkService: GenService<{
     output: typeof CreateNetworkResponseSchema;
   },
   /**
-   * What is given replaces what was; name and bridge stay, and a subnet stays while addresses of it are held.
+   * The spec replaces what was, whole; name and bridge stay, and a subnet stays while addresses of it are held.
+   * Refused for the configured network.
    *
    * @generated from rpc podnet.v1.NetworkService.Update
    */
