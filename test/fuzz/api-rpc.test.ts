@@ -55,9 +55,12 @@ interface Outcome {
   readonly trailers: Readonly<Record<string, unknown>>;
 }
 
-/** How long an answer is followed that does not end, and waited for that does not begin, milliseconds. */
+/**
+ * How long an answer is followed that does not end, and waited for that does not begin, milliseconds. A verify may take
+ * its witnesses' ten seconds twice.
+ */
 const patienceMs = 150;
-const unaryPatienceMs = 20_000;
+const unaryPatienceMs = 60_000;
 
 function send(
   session: ClientHttp2Session,
