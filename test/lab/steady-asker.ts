@@ -18,7 +18,7 @@ const answer = (address: string, port: number, waitMs: number): Promise<string> 
       socket.close();
     };
     const timer = setTimeout(() => end(""), waitMs);
-    socket.on("message", (bytes) => end(bytes.toString()));
+    socket.on("message", (bytes) => end(bytes.toString().trim()));
     socket.on("error", (error) => end(error.message));
     socket.connect(port, address, () => socket.send("hello"));
   });
