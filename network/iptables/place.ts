@@ -65,24 +65,56 @@ function editOwner(
   ours: string,
 ): string[] {
   const found = list.filter((rule) => rule.mark === mark);
-  const same =
-    found.length === rules.length &&
-    found.every((rule, i) => ruleKey(rule.args) === ruleKey(rules[i]?.args ?? [])) &&
-    inOrder(list, mark);
-  if (same) return [];
+  const kept = keptRules(list, mark, found, rules);
   const lines: string[] = [];
   for (const rule of found) {
+    if (kept.has(rule)) continue;
     // -D takes away the first rule that says so, and twins are all ours: the mark is part of what they say.
     lines.push(`-D ${chain} ${rule.text}`);
-    list.splice(list.indexOf(rule), 1);
+    list.splice(
+      list.findIndex(({ text }) => text === rule.text),
+      1,
+    );
   }
+  const there = new Set(kept.values());
   let top = 0;
   for (const rule of rules) {
+    if (there.has(rule)) continue;
     const at = rule.rank === 0 ? top++ : chain === ours ? list.length : afterLast(list, 0);
     lines.push(`-I ${chain} ${at + 1} ${rule.text}`);
     list.splice(at, 0, rule);
   }
   return lines;
+}
+
+/**
+ * Rules that are as they should be, each with the one it was to be. A network's are so together or not at all, for
+ * they stand in an order. A pod's are about different ports, and each is for itself: what it publishes besides is not
+ * touched by a change.
+ */
+function keptRules(
+  list: readonly Placed[],
+  mark: string,
+  found: readonly Placed[],
+  rules: readonly Placed[],
+): ReadonlyMap<Placed, Placed> {
+  const kept = new Map<Placed, Placed>();
+  if (!inOrder(list, mark)) return kept;
+  if (parseOwner(mark)?.kind !== "pod") {
+    const said = (placed: readonly Placed[]): string =>
+      placed.map(({ args }) => ruleKey(args)).join("\n");
+    if (said(found) === said(rules))
+      for (const [i, rule] of found.entries()) kept.set(rule, rules[i] as Placed);
+    return kept;
+  }
+  const missing = new Map(rules.map((rule) => [ruleKey(rule.args), rule]));
+  for (const rule of found) {
+    const key = ruleKey(rule.args);
+    const wanted = missing.get(key);
+    if (wanted !== undefined) kept.set(rule, wanted);
+    missing.delete(key);
+  }
+  return kept;
 }
 
 const afterLast = (list: readonly Placed[], rank: 0 | 1): number =>

@@ -103,6 +103,33 @@ COMMIT
   );
 });
 
+test("Publishing one port more, or one less, touches no other", (t) => {
+  const two = apply(emptyHost, pod(2, port(), port({ hostPort: 8443, podPort: 443 })));
+  const lines = (fragment: PodFragment): string[] =>
+    look(two, fragment).flatMap((edit) => edit.lines.map((line) => line.replace(/ .*dport/, "")));
+  const more = port({ hostPort: 9000, podPort: 90 });
+  t.deepEqual(lines(pod(2, port(), port({ hostPort: 8443, podPort: 443 }), more)), [
+    "-I 90 -m conntrack --ctstate DNAT -m comment --comment podnet:pod:podaaaaaaaa2 -j ACCEPT",
+    "-I 9000 -m comment --comment podnet:pod:podaaaaaaaa2 -j DNAT --to-destination 192.168.123.2:90",
+  ]);
+  t.deepEqual(lines(pod(2, port())), [
+    "-D 443 -m conntrack --ctstate DNAT -m comment --comment podnet:pod:podaaaaaaaa2 -j ACCEPT",
+    "-D 8443 -m comment --comment podnet:pod:podaaaaaaaa2 -j DNAT --to-destination 192.168.123.2:443",
+  ]);
+  t.deepEqual(lines(pod(2, port({ hostPort: 8443, podPort: 443 }), port())), [], "in any order");
+});
+
+test("A pod's rules below what drops, and twins of them, are put right", (t) => {
+  const whole = apply(emptyHost, pod(2, port()));
+  const rule = (text: string): string => /^-A HYPER .* -j ACCEPT$/m.exec(text)?.[0] as string;
+  const drop = "-A HYPER ! -i hyper0 -o hyper0 -m comment --comment podnet:network:default -j DROP";
+  const doubled = whole.replace(rule(whole), `${rule(whole)}\n${drop}\n${rule(whole)}`);
+  const put = apply(doubled, pod(2, port()));
+  t.is(put, whole.replace(rule(whole), `${rule(whole)}\n${drop}`));
+  const below = whole.replace(rule(whole), `${drop}\n${rule(whole)}`);
+  t.is(apply(below, pod(2, port())), put);
+});
+
 const ports = fc
   .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 1, max: 60_000 }), fc.nat(20))
   .map(([hostPort, podPort, more]) => port({ hostPort, podPort, count: 1 + more }));

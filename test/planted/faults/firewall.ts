@@ -36,7 +36,7 @@ export const firewallFaults: readonly Fault[] = [
     kind: "undo",
     name: "rules that are not as planned stay beside those that are",
     file: "network/iptables/place.ts",
-    find: "lines.push(`-D ${chain} ${rule.text}`);\n    list.splice(list.indexOf(rule), 1);",
+    find: "lines.push(`-D ${chain} ${rule.text}`);\n    list.splice(\n      list.findIndex(({ text }) => text === rule.text),\n      1,\n    );",
     put: "void rule;",
     noticedBy: {
       file: iptables,
@@ -48,8 +48,8 @@ export const firewallFaults: readonly Fault[] = [
     kind: "repair",
     name: "rules that are as planned are made once more",
     file: "network/iptables/place.ts",
-    find: "if (same) return [];",
-    put: "void same;",
+    find: "if (said(found) === said(rules))",
+    put: "if (said(found) === `${said(rules)}!`)",
     noticedBy: {
       file: iptables,
       title: "Applied once there is nothing left to do, and taken away the host is as before",

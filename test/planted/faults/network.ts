@@ -153,8 +153,8 @@ export const networkFaults: readonly Fault[] = [
     kind: "access",
     name: "an isolated port is up before it is isolated, and never is",
     file: "network/apply.ts",
-    find: "if (isolated) await netlink.changeBridgePort(index, { isolated });\n",
-    put: "",
+    find: "{ ...(isolated ? { isolated } : {}), ...given",
+    put: "{ ...given",
     noticedBy: {
       file: "test/kernel/network-traffic.test.ts",
       title:
