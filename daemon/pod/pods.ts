@@ -344,7 +344,7 @@ export class Pods implements RunningPorts {
   /** Takes the host ports that a pod has by its row; one that somebody else has now is tried again. */
   async #adoptPorts(row: PodRow): Promise<void> {
     const { published } = this.#parts.host;
-    await published.adopt(row.id, row.plan.published);
+    await published.adopt(row.id, (row.before ?? row).plan.published);
     this.#awaitPorts(row);
   }
 
@@ -355,7 +355,7 @@ export class Pods implements RunningPorts {
     if (missing === undefined || row === undefined) return;
     log.error({ pod_id: id, err: missing }, "A published port is not held");
     keepTrying(row, "a published port is not served", missing, this.#supervision, (now) =>
-      host.published.retry(id, now.plan.published),
+      host.published.retry(id, (now.before ?? now).plan.published),
     );
   }
 

@@ -9,7 +9,6 @@ import type { LivePod } from "./live-pod.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
 import { type PodPlan, withNic } from "./pod-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
-import { attach } from "./run-steps.ts";
 import type { Supervision } from "./supervision.ts";
 
 /** Longest the host's rules may take, milliseconds. */
@@ -51,9 +50,13 @@ const isMeant = (entry: PublishedPlan, { hostPort, podPort, count, hostIp, proto
   (hostPort === 0 ? entry.podPort === podPort : entry.hostPort === hostPort);
 
 /** The fragment says so, too, when there are none any more: what was published then is taken away. */
-function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodPlan {
+function withPublished(
+  plan: PodPlan,
+  published: readonly PublishedPlan[],
+  had = plan.ports.published !== undefined,
+): PodPlan {
   const desired = publishedDesired(published, plan.interfaces);
-  const rules = desired.length > 0 || plan.ports.published !== undefined;
+  const rules = desired.length > 0 || had;
   const ports = rules ? { ...plan.ports, published: desired } : plan.ports;
   return { ...plan, ports, published };
 }
@@ -71,20 +74,20 @@ export async function publish(
   try {
     await host.published.hold(podId, next.plan.published);
     await ensureRules(live, watch);
+    records.settled(live, "ports published");
   } catch (thrown) {
     const error = toPodnetError(thrown);
-    records.replan(live, {
-      plan: row.plan,
-      spec: row.spec,
-      text: `not published: ${error.message}`,
-    });
-    host.published.keep(podId, published);
-    await ensureRules(live, watch).catch((left: unknown) => {
-      throw attach(error, [left]);
+    const plan = withPublished(row.plan, published ?? [], next.plan.ports.published !== undefined);
+    const undo = async (): Promise<void> => {
+      records.replan(live, { plan, spec: row.spec, text: `not published: ${error.message}` });
+      host.published.keep(podId, published);
+      await ensureRules(live, watch);
+    };
+    await undo().catch((left: unknown) => {
+      keepTrying(row, "what was not published is left", left, watch, undo);
     });
     throw error;
   }
-  records.settled(live, "ports published");
 }
 
 /** Takes away what `next` has less. Once committed it is completed, if need be later. */

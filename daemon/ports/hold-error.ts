@@ -8,6 +8,7 @@ import { portsOf } from "./wanted-port.ts";
 
 /** Why a host port cannot be held. */
 export function holdError(port: PortAt, thrown: unknown): PodnetError {
+  if (thrown instanceof PodnetError) return thrown;
   const { protocol, hostIp, hostPort } = port;
   const what = `Host port ${hostPort}/${protocol} at ${hostIp}`;
   const { code } = thrown as NodeJS.ErrnoException;

@@ -25,7 +25,12 @@ export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Pro
       }
     },
   );
-  await crossAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort));
+  await crossAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort)).catch(
+    (thrown: unknown) => {
+      server.close();
+      throw thrown;
+    },
+  );
   server.on("error", () => served.flows.refuse());
   return { close: () => void server.close() };
 }

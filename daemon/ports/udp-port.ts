@@ -23,7 +23,12 @@ const newSocket = (ip: Ip): Socket =>
 export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const socket = newSocket(hostIp);
   const sessions = new Map<string, Session>();
-  await crossAsync("socket", "hold a UDP port", () => bound(socket, hostIp, hostPort));
+  await crossAsync("socket", "hold a UDP port", () => bound(socket, hostIp, hostPort)).catch(
+    (thrown: unknown) => {
+      socket.close();
+      throw thrown;
+    },
+  );
   socket.on("error", () => served.flows.refuse());
   socket.on("message", (datagram, from) => {
     // Who is not on loopback is led to the pod by rules; where those are missing, nothing is.
@@ -43,13 +48,9 @@ export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Pro
 
 function bound(socket: Socket, address: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
-    const failed = (thrown: Error): void => {
-      socket.close();
-      reject(thrown);
-    };
-    socket.once("error", failed);
+    socket.once("error", reject);
     socket.bind({ address, port, exclusive: true }, () => {
-      socket.off("error", failed);
+      socket.off("error", reject);
       resolve();
     });
   });

@@ -100,3 +100,9 @@ export async function putFile(
 
 /** Ports as they are written on the command line. */
 export const portsOf = (...texts: readonly string[]) => texts.map((text) => parsePortText(text));
+
+/** Whether a TCP socket of a machine has the port. */
+export const socketAt = async (machine: Machine, port: number): Promise<boolean> =>
+  (await machine.run("cat", "/proc/net/tcp", "/proc/net/tcp6")).includes(
+    `:${port.toString(16).toUpperCase().padStart(4, "0")} `,
+  );

@@ -10,7 +10,7 @@ import { type ErrorCode, isPodnetError, type PodnetError } from "../../core/erro
 import { labAddresses } from "../lab/lab.ts";
 import { standInConfig } from "../lab/standin.ts";
 import { openRig, type Rig } from "./daemon-rig.ts";
-import { portsOf } from "./ports-rig.ts";
+import { portsOf, socketAt } from "./ports-rig.ts";
 
 const images = (): string => mkdtempSync(join(tmpdir(), "podnet-ports-"));
 
@@ -25,7 +25,9 @@ test.serial.after.always(async () => {
 test.serial.afterEach.always(async (t) => {
   for (const { name } of (await rig.client.pods.list({})).pods)
     await rig.client.pods.delete({ idOrName: name });
-  t.deepEqual(await rig.changes(), []);
+  // One that had ended when the rig was opened, and had not been waited for, is gone by now.
+  const changes = (await rig.changes()).filter((line) => line !== "- process (zombie)");
+  t.deepEqual(changes, []);
 });
 
 const create = (name: string, ...texts: string[]) =>
@@ -59,6 +61,9 @@ function listener(t: ExecutionContext, port: number, host = "127.0.0.1"): ChildP
   return program;
 }
 
+/** Whether any socket has the port on the host. */
+const held = (port: number): Promise<boolean> => socketAt(rig.lab.host, port);
+
 const listens = (program: ChildProcess): Promise<unknown> =>
   once(program.stdout as NodeJS.ReadableStream, "data");
 
@@ -75,12 +80,6 @@ async function dial(port: number, host = "127.0.0.1"): Promise<string> {
     socket.on("error", ({ code }) => console.log(code));`;
   return (await rig.lab.host.run(process.execPath, "-e", code)).trim();
 }
-
-/** Whether any socket has the port on the host. */
-const held = async (port: number): Promise<boolean> =>
-  (await rig.lab.host.run("cat", "/proc/net/tcp", "/proc/net/tcp6")).includes(
-    `:${port.toString(16).toUpperCase().padStart(4, "0")} `,
-  );
 
 test.serial(
   "a port that another pod has is refused with its name, and nothing of the pod is left",
