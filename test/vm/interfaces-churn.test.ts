@@ -21,6 +21,7 @@ const reach = async (t: ExecutionContext, addresses: readonly string[]): Promise
 test.serial(
   `a NIC is added and removed ${cycles} times without a failure or a lost slot`,
   async (t) => {
+    t.timeout(1_800_000);
     const { client } = rig;
     await client.pods.create({ spec: { name: "churn" } });
     const slots = new Set<number>();
