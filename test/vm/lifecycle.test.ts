@@ -100,6 +100,9 @@ test.serial("what needs its guest is refused for a paused pod, with what to do",
   for (const ask of [
     () => execIn(rig.client, "one", "true"),
     () => rig.client.pods.verify({ idOrName: "one" }),
+    () => rig.client.pods.addInterface({ idOrName: "one", interface: { network: "default" } }),
+    () => rig.client.pods.updateInterface({ idOrName: "one", guestName: "eth0", mtu: 1400 }),
+    () => rig.client.pods.removeInterface({ idOrName: "one", guestName: "eth0" }),
   ]) {
     const error = await t.throwsAsync(ask(), refused);
     t.like(error, { hint: "Resume it: podnet resume one" });
@@ -176,69 +179,6 @@ test.serial(
     t.is(pod?.reason, "something else than podnetd stopped its machine (paused)");
     await rig.client.pods.resume({ idOrName: "one" });
     await answers();
-  },
-);
-
-test.serial(
-  "a paused pod is stopped with its guest's help, and starts with what it had",
-  async (t) => {
-    const before = await podNow();
-    await rig.client.pods.pause({ idOrName: "one" });
-    const { pod } = await rig.client.pods.stop({ idOrName: "one" });
-    t.is(pod?.state, PodState.STOPPED);
-    t.is(pod?.vm, undefined);
-    t.is(addressOf(pod), address);
-    await silent();
-    t.is((await rig.client.pods.stop({ idOrName: "one" })).pod?.state, PodState.STOPPED);
-    await t.throwsAsync(rig.client.pods.pause({ idOrName: "one" }), {
-      code: "WRONG_STATE",
-      message: 'Pod "one" is stopped instead of running',
-    });
-    // Nobody is given the address of a stopped pod.
-    await t.throwsAsync(rig.client.pods.create({ spec: { interfaces: [{ address }] } }), {
-      code: "ADDRESS_IN_USE",
-    });
-    const { pod: started } = await rig.client.pods.start({ idOrName: "one" });
-    t.is(started?.state, PodState.RUNNING);
-    t.is(addressOf(started), address);
-    t.is(started?.interfaces[0]?.mac, before?.interfaces[0]?.mac);
-    await answers();
-    t.true((await rig.client.pods.verify({ idOrName: "one" })).ok);
-  },
-);
-
-test.serial(
-  "a running pod is stopped, with force too, and podnetd's next start leaves it so",
-  async (t) => {
-    for (const force of [false, true]) {
-      await answers();
-      await rig.client.pods.stop({ idOrName: "one", force });
-      await silent();
-      await rig.restart("stop");
-      t.is((await podNow())?.state, PodState.STOPPED);
-      await rig.client.pods.start({ idOrName: "one" });
-    }
-    await answers();
-  },
-);
-
-test.serial(
-  "resources are those of the pod's creation: what differs is refused, with why",
-  async (t) => {
-    const { pod } = await rig.client.pods.update({
-      idOrName: "one",
-      resources: { vcpu: 1, memoryMib: 128 },
-    });
-    t.is(pod?.state, PodState.RUNNING);
-    const error = await t.throwsAsync(
-      rig.client.pods.update({ idOrName: "one", resources: { vcpu: 2, memoryMib: 256 } }),
-      {
-        code: "UNSUPPORTED",
-        message: /vcpu 1 \(asked for 2\) and memory_mib 128 .*fixed when it is made/,
-      },
-    );
-    t.like(error, { field: "resources.vcpu" });
-    await t.throwsAsync(rig.client.pods.update({ idOrName: "none" }), { code: "POD_NOT_FOUND" });
   },
 );
 

@@ -32,10 +32,12 @@ const ping = (times: number, size: number): Promise<string> =>
   rig.lab.host.run("ping", "-n", "-c", `${times}`, "-i", "0.02", "-s", `${size}`, address);
 
 /** A capture that is read step by step; disposing of it ends it. */
-function stepwise() {
+function stepwise(guestName = "") {
   const ended = new AbortController();
   const { signal } = ended;
-  const parts = rig.client.pods.capture({ idOrName: "one" }, { signal })[Symbol.asyncIterator]();
+  const parts = rig.client.pods
+    .capture({ idOrName: "one", guestName }, { signal })
+    [Symbol.asyncIterator]();
   return { next: () => parts.next(), [Symbol.dispose]: () => ended.abort() };
 }
 
@@ -249,6 +251,37 @@ test.serial(
     await rig.client.pods.start({ idOrName: "one" });
     const { file } = await captured({}, () => ping(1, 56));
     t.is((await read(file, "icmp")).length, 2);
+  },
+);
+
+test.serial(
+  "a capture of one interface has nothing of another, and ends when its NIC leaves",
+  async (t) => {
+    const { pods } = rig.client;
+    const request = { idOrName: "one", interface: { network: "default", guestName: "eth1" } };
+    const { pod } = await pods.addInterface(request);
+    const tap = pod?.interfaces[1]?.tap ?? "";
+    const { file } = await captured({ guestName: "eth1" }, () => ping(2, 333));
+    t.is((await read(file, "icmp")).length, 0);
+    using capture = stepwise("eth1");
+    await capture.next();
+    const counted = async (): Promise<(string | undefined)[]> => {
+      for await (const answer of pods.stats({ idOrName: "one" }))
+        return answer.pods[0]?.interfaces.map((each) => each.tap) ?? [];
+      return [];
+    };
+    t.true((await counted()).includes(tap));
+    await pods.removeInterface({ idOrName: "one", guestName: "eth1" });
+    let result = await capture.next();
+    while (result.done !== true) result = await capture.next();
+    t.deepEqual((await counted()).length, 1);
+    await t.throwsAsync(
+      captured({ guestName: "eth1" }, () => Promise.resolve()),
+      {
+        code: "INVALID_ARGUMENT",
+        message: /no interface "eth1"/,
+      },
+    );
   },
 );
 
