@@ -35,9 +35,8 @@ const ping = (times: number, size: number): Promise<string> =>
 function stepwise(guestName = "") {
   const ended = new AbortController();
   const { signal } = ended;
-  const parts = rig.client.pods
-    .capture({ idOrName: "one", guestName }, { signal })
-    [Symbol.asyncIterator]();
+  const stream = rig.client.pods.capture({ idOrName: "one", guestName }, { signal });
+  const parts = stream[Symbol.asyncIterator]();
   return { next: () => parts.next(), [Symbol.dispose]: () => ended.abort() };
 }
 
