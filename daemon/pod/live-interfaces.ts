@@ -41,7 +41,7 @@ export async function changeInterfaces(
       return update(live, row, change.name, next, watch);
     case "remove":
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
-      return finishLeaving(live, watch);
+      return finishLeaving(live, watch, change.name);
     default:
       return assertNever(change);
   }

@@ -34,9 +34,16 @@ export async function takeBack(
   return left === "pending" ? "pending" : "gone";
 }
 
-/** Completes the removal of interfaces that a pod has no more; those whose guest keeps the NIC stay `leaving`. */
-export async function finishLeaving(live: LivePod, watch: Supervision): Promise<void> {
-  for (const each of live.plan.interfaces.filter(({ leaving }) => leaving === true)) {
+/** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */
+export async function finishLeaving(
+  live: LivePod,
+  watch: Supervision,
+  name?: string,
+): Promise<void> {
+  const doomed = live.plan.interfaces.filter(
+    ({ leaving, guestName }) => leaving === true && (name ?? guestName) === guestName,
+  );
+  for (const each of doomed) {
     try {
       await finishOne(live, each, watch);
     } catch (thrown) {

@@ -3,6 +3,9 @@ import test, { type ExecutionContext } from "ava";
 import { InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { openRig, type Rig } from "./daemon-rig.ts";
 
+const nameOf = (state: InterfaceState): string =>
+  Object.entries(InterfaceState).find(([, value]) => value === state)?.[0] ?? `${state}`;
+
 let rig: Rig;
 let atFirst: string;
 test.serial.before(async () => {
@@ -22,7 +25,7 @@ async function shown(): Promise<string> {
   return (pod?.interfaces ?? [])
     .map(
       ({ guestName, state, observedAddresses, addresses, slot }) =>
-        `${guestName} ${slot} ${InterfaceState[state]} ${addresses.join()} ${observedAddresses.join()}`,
+        `${guestName} ${slot} ${nameOf(state)} ${addresses.join()} ${observedAddresses.join()}`,
     )
     .join("\n");
 }
