@@ -68,10 +68,13 @@ export class GuestTime {
     const timer: Timer = {
       hold: () => clearTimeout(waiting),
       run: () => {
-        waiting = setTimeout(() => {
-          this.#timers.delete(timer);
-          body();
-        }, dueAt - this.now());
+        waiting = setTimeout(
+          () => {
+            this.#timers.delete(timer);
+            body();
+          },
+          Math.max(0, dueAt - this.now()),
+        );
       },
       [Symbol.dispose]: () => {
         clearTimeout(waiting);
