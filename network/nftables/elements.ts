@@ -1,21 +1,35 @@
+import { type Owner, parseOwner } from "../ownership.ts";
 import { type Element, elementId } from "./element.ts";
+
+/** An owner of elements, with the mark they bear. */
+export interface MarkedOwner extends Owner {
+  readonly mark: string;
+}
+
+interface Property {
+  /** Undefined for a mark that is none of podnet's. */
+  readonly owner: MarkedOwner | undefined;
+  readonly elements: Map<string, Element>;
+}
 
 /** Elements by key and by owner. */
 export class Elements {
   readonly #all = new Map<string, Element>();
-  readonly #byOwner = new Map<string, Map<string, Element>>();
+  readonly #byOwner = new Map<string, Property>();
 
   get(id: string): Element | undefined {
     return this.#all.get(id);
   }
 
-  /** Marks of everybody who has one; elements without a mark are nobody's. */
-  owners(): string[] {
-    return [...this.#byOwner.keys()];
+  /** Everybody of podnet's who has elements. */
+  owners(): MarkedOwner[] {
+    const owners: MarkedOwner[] = [];
+    for (const { owner } of this.#byOwner.values()) if (owner !== undefined) owners.push(owner);
+    return owners;
   }
 
   of(owner: string): Element[] {
-    return [...(this.#byOwner.get(owner)?.values() ?? [])];
+    return [...(this.#byOwner.get(owner)?.elements.values() ?? [])];
   }
 
   all(): Element[] {
@@ -27,9 +41,12 @@ export class Elements {
     const id = elementId(element);
     this.#all.set(id, element);
     if (element.owner === undefined) return;
-    const theirs = this.#byOwner.get(element.owner) ?? new Map<string, Element>();
-    this.#byOwner.set(element.owner, theirs);
-    theirs.set(id, element);
+    let theirs = this.#byOwner.get(element.owner);
+    if (theirs === undefined) {
+      theirs = { owner: markedOwner(element.owner), elements: new Map() };
+      this.#byOwner.set(element.owner, theirs);
+    }
+    theirs.elements.set(id, element);
   }
 
   /** What has the same key goes; absent is success. */
@@ -39,8 +56,8 @@ export class Elements {
     this.#all.delete(id);
     if (found?.owner === undefined) return;
     const theirs = this.#byOwner.get(found.owner);
-    theirs?.delete(id);
-    if (theirs?.size === 0) this.#byOwner.delete(found.owner);
+    theirs?.elements.delete(id);
+    if (theirs?.elements.size === 0) this.#byOwner.delete(found.owner);
   }
 
   replace(elements: readonly Element[]): void {
@@ -48,4 +65,9 @@ export class Elements {
     this.#byOwner.clear();
     for (const element of elements) this.set(element);
   }
+}
+
+function markedOwner(mark: string): MarkedOwner | undefined {
+  const owner = parseOwner(mark);
+  return owner === undefined ? undefined : { ...owner, mark };
 }

@@ -8,6 +8,7 @@ import { Errno } from "./errno.ts";
 import { RestoreRefused } from "./iptables.ts";
 import type { FakeKernel } from "./kernel.ts";
 import { showAddress } from "./links.ts";
+import { NftRefused } from "./nftables.ts";
 
 /** Who lets calls through: when, late, never, or with an error of its own instead. */
 export interface Doorkeeper {
@@ -29,20 +30,36 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
   netlink: netlinkDoor(fake, keeper),
   iptables: iptablesDoor(fake, 4, keeper),
   ip6tables: iptablesDoor(fake, 6, keeper),
-  nftables: noNftables,
+  nftables: nftablesDoor(fake, keeper),
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });
 
-/** A host without libnftables. */
-const noNftables: HostKernel["nftables"] = {
-  open() {
-    throw new PodnetError("FIREWALL_FAILED", "libnftables.so.1 cannot be loaded", {
-      details: { errno: "ENOENT" },
+function nftablesDoor({ nftables }: FakeKernel, keeper: Doorkeeper): HostKernel["nftables"] {
+  const call = <T>(what: string, body: () => T): Promise<T> =>
+    keeper.later(`nftables ${what}`, () => {
+      try {
+        return body();
+      } catch (thrown) {
+        if (!(thrown instanceof NftRefused)) throw thrown;
+        throw new PodnetError("FIREWALL_FAILED", `nftables, ${what}: ${thrown.message}`, {
+          details: { nft: thrown.message },
+        });
+      }
     });
-  },
-  openCounter: () => ({ read: () => undefined, close: () => {} }),
-};
+  return {
+    open: () => ({
+      commit: (what, commands) => call(what, () => nftables.commit(commands)),
+      get: (what, command) => call(what, () => nftables.get(command)),
+      list: (what) => call(what, () => nftables.list()),
+      close: () => {},
+    }),
+    openCounter: () => ({
+      read: () => keeper.now("nftables generation", () => nftables.generation),
+      close: () => {},
+    }),
+  };
+}
 
 /** What `delete…` of the real one takes for absence. */
 export const absent: readonly string[] = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];

@@ -11,6 +11,7 @@ import type { Variant } from "../../../network/iptables/variant.ts";
 import { Errno, refuseIf } from "./errno.ts";
 import { FakeIptables } from "./iptables.ts";
 import { type FakeLink, FakeLinks, showAddress } from "./links.ts";
+import { FakeNftables } from "./nftables.ts";
 
 export interface FakeRoute {
   readonly destination: string;
@@ -28,6 +29,7 @@ export class FakeKernel {
     nft: new FakeIptables("nft"),
     legacy: new FakeIptables("legacy"),
   };
+  readonly nftables = new FakeNftables();
   #ipForward = "0";
 
   constructor(randomMac: () => Mac) {
