@@ -43,7 +43,7 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
   boot?: Boot | undefined;
 
   /**
-   * At most 16. None means one automatic interface on the default network.
+   * At most 24. None means one automatic interface on the default network.
    *
    * @generated from field: repeated podnet.v1.Interface interfaces = 5;
    */
