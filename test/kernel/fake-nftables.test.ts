@@ -78,7 +78,7 @@ test("the driver does the same to the fake nftables and to the kernel's", async 
         set.value,
         set.interval,
         set.elements
-          .map((element) => JSON.stringify(Object.entries(element).toSorted()))
+          .map((element) => [element.key, element.owner, element.value].join(" "))
           .toSorted(),
       ]);
       return [...rules, ...elements]
