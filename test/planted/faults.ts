@@ -12,6 +12,7 @@ import { memoryFaults } from "./faults/memory.ts";
 import { networkFaults } from "./faults/network.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
 import { podsFaults } from "./faults/pods.ts";
+import { portsFaults } from "./faults/ports.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { stateFaults } from "./faults/state.ts";
@@ -24,6 +25,7 @@ import { templatesFaults } from "./faults/templates.ts";
 export const faults: readonly Fault[] = [
   ...podsFaults,
   ...recoveryFaults,
+  ...portsFaults,
   ...stateFaults,
   ...memoryFaults,
   ...networkFaults,
