@@ -45,7 +45,13 @@ export function openFirewall(options: FirewallOptions): Firewall {
   }
   const former = nftables(false);
   return {
-    firewall: new IptablesDriver({ ...kernel, configured: iptables, chain, memory }),
+    firewall: new IptablesDriver({
+      ...kernel,
+      configured: iptables,
+      chain,
+      memory,
+      lostMemory: !madeChains(memory),
+    }),
     // Switched off, podnet looks for nothing but what it remembers.
     formerRules: async (signal) =>
       off && !memory.madeTable ? [] : former.compareRemoval(everybody, signal),

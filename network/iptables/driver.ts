@@ -26,7 +26,7 @@ export interface IptablesOptions {
   readonly memory: Memory;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
-  /** Looks for rules of IPv6 even if none are remembered. */
+  /** What of IPv4 is first taken away is looked for among the rules of IPv6, too, though none are remembered. */
   readonly lostMemory?: boolean;
 }
 
@@ -35,9 +35,11 @@ const families: readonly Family[] = [4, 6];
 /** The ancestors' chains, made with iptables; with ip6tables the same for IPv6, once there is any. */
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
+  #lostMemory: boolean;
 
   constructor(options: IptablesOptions) {
     this.#options = options;
+    this.#lostMemory = options.lostMemory === true;
   }
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
@@ -53,7 +55,10 @@ export class IptablesDriver implements FirewallDriver {
 
   async comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain } = this.#options;
-    if (configured === "off") return [];
+    if (configured === "off") {
+      const own = ({ kind, key }: Owner): boolean => kind === "pod" && key === fragment.key;
+      return this.compareRemoval(own, signal);
+    }
     const has6 = fragment.published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
     return this.#compare(configured, has6, signal, (observed, context) =>
       diffPodFirewall(fragment, chain, observed, context),
@@ -65,9 +70,15 @@ export class IptablesDriver implements FirewallDriver {
     // Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells.
     if (configured === "off" && !families.some((family) => memory.chains(family).any)) return [];
     const sought = configured === "off" ? "auto" : configured;
-    return this.#compare(sought, false, signal, (observed, context) =>
-      diffFirewallRemoval(chain, observed, context, doomed),
-    );
+    const look = (wants6: boolean): Promise<Change[]> =>
+      this.#compare(sought, wants6, signal, (observed, context) =>
+        diffFirewallRemoval(chain, observed, context, doomed),
+      );
+    const changes = await look(false);
+    // Whoever left rules of IPv4 may have left some of IPv6. Without those no command of IPv6 is run.
+    const more = this.#lostMemory && changes.length > 0;
+    this.#lostMemory = false;
+    return more ? look(true) : changes;
   }
 
   async fingerprint(signal: AbortSignal): Promise<string> {
@@ -116,8 +127,8 @@ export class IptablesDriver implements FirewallDriver {
 
   /** Those of IPv6 only where there is something to be made, or something was made by what is remembered. */
   #programs(wants6: boolean): IptablesPrograms[] {
-    const { iptables, ip6tables, memory, lostMemory = false } = this.#options;
-    return wants6 || lostMemory || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
+    const { iptables, ip6tables, memory } = this.#options;
+    return wants6 || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
   }
 
   #context(configured: "auto" | Variant, family: Family): FirewallContext {

@@ -1,5 +1,7 @@
 import test from "ava";
+import type { IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
 import { type Variant, variants } from "../../network/iptables/variant.ts";
@@ -20,7 +22,9 @@ const open = (iptables: Variant | "auto"): HostNetwork =>
 
 /** The tables in one order, without dates and counters. */
 async function saved(command: "iptables" | "ip6tables", variant: Variant): Promise<string> {
-  const text = (await run([`${command}-${variant}-save`])).stdout.replaceAll(/^#.*\n/gm, "");
+  const text = (await run([`${command}-${variant}-save`])).stdout
+    .replaceAll(/^#.*\n/gm, "")
+    .replaceAll(/\[\d+:\d+\]/g, "[0:0]");
   return text
     .split(/(?<=^COMMIT\n)/m)
     .toSorted()
@@ -164,5 +168,44 @@ test.serial(
     } finally {
       process.env["PATH"] = before;
     }
+  },
+);
+
+test.serial("Switched off, what pods have published goes with the networks' rules", async (t) => {
+  await ownNetns();
+  await ip("link add name tap2 type veth peer name pod2");
+  await using before = open("nft");
+  await before.ensure(dualNetwork(), signal);
+  await before.ensure(pod, signal);
+  const { remembered } = before;
+  await using off = openHostNetwork({
+    iptables: "off",
+    chain: "HYPER",
+    hostSeed: "test",
+    remembered,
+  });
+  await off.ensure(dualNetwork(), signal);
+  await off.ensure(pod, signal);
+  for (const command of ["iptables", "ip6tables"] as const)
+    t.notRegex(await saved(command, "nft"), /podnet|HYPER/);
+  t.deepEqual(
+    off.describe(pod).filter((line) => line.startsWith("ip")),
+    [],
+  );
+});
+
+test.serial(
+  "A memory that was lost: what is found of IPv4 leads to what is left of IPv6",
+  async (t) => {
+    await ownNetns();
+    await using before = open("nft");
+    await before.ensure(dualNetwork({ key: "old", bridge: "old0" as IfName }), signal);
+    await using after = open("nft");
+    await after.ensure(networkFragment({ gateways: ["10.9.0.1/24" as IpPrefix] }), signal);
+    t.regex(await saved("ip6tables", "nft"), /podnet:network:old/, "control");
+    await after.sweep({ pods: new Set(), networks: new Set(["default"]) }, signal);
+    t.notRegex(await saved("ip6tables", "nft"), /podnet|HYPER/);
+    t.notRegex(await saved("iptables", "nft"), /podnet:network:old/);
+    t.regex(await saved("iptables", "nft"), /podnet:network:default/);
   },
 );
