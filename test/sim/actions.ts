@@ -180,6 +180,10 @@ export class Actions {
     if (deed === "flush" && sim.lost) return;
     sim.note(`administrator: ${deed}`);
     if (deed === "flush") kernel.iptables[variant].flush();
+    if (deed === "flush" && kernel.nftables.exists)
+      kernel.nftables.commit("delete table inet podnet");
+    if (deed === "rule" && kernel.nftables.exists)
+      kernel.nftables.commit("add rule inet podnet forward accept");
     if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
     if (deed === "rule")
       kernel.iptables[variant].restore("*filter\n-I FORWARD 1 -s 10.0.0.0/8 -j RETURN\nCOMMIT\n");

@@ -6,12 +6,15 @@ import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
 import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import { mark } from "../../network/desired.ts";
+import { mark, type NetworkFragment } from "../../network/desired.ts";
 import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
 import { commentOf, ruleKey } from "../../network/iptables/rule.ts";
 import { parseSave } from "../../network/iptables/save-format.ts";
 import { variants } from "../../network/iptables/variant.ts";
+import { chainNames, ruleComments } from "../../network/nftables/base.ts";
+import { networkElements } from "../../network/nftables/element.ts";
 import { networkMark, parseOwner } from "../../network/ownership.ts";
+import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
 /** What holds at any time, in the middle of everything: nobody shares an address, and the books add up. */
@@ -131,7 +134,7 @@ export function networkViolations({ kernel, config, variant }: World): string[] 
   const planned = rules.map(({ table, chain, args }) => `${table} ${chain} ${ruleKey(args)}`);
   for (const each of variants) {
     const ours = rulesOfOurs(kernel.iptables[each].save());
-    const due = each === variant ? planned : [];
+    const due = each === variant && config.firewall === "iptables" ? planned : [];
     if (ours.toSorted().join("\n") !== due.toSorted().join("\n"))
       found.push(
         `iptables-${each} holds of ours:\n  ${ours.join("\n  ")}\ninstead of\n  ${due.join("\n  ")}`,
@@ -142,7 +145,27 @@ export function networkViolations({ kernel, config, variant }: World): string[] 
     if (found.length === 0 && inOrder.join() !== order.join())
       found.push("the rules are out of order");
   }
-  return found;
+  return [...found, ...tableViolations(kernel.nftables, fragment, config.firewall === "nftables")];
+}
+
+/** Our table of nftables has its rules and the network's elements, those alone; or is not there. */
+function tableViolations(
+  nftables: FakeNftables,
+  fragment: NetworkFragment,
+  wanted: boolean,
+): string[] {
+  if (!wanted) return nftables.exists ? ["there is a table of nftables"] : [];
+  const rules = chainNames.flatMap((chain) =>
+    ruleComments(chain).map((comment) => `${chain} ${comment}`),
+  );
+  const elements = networkElements(fragment).map(
+    ({ set, key, owner }) => `${set} | ${key} | ${owner}`,
+  );
+  const [seen, planned] = [
+    [...nftables.ruleComments(), ...nftables.elements()],
+    [...rules, ...elements],
+  ].map((lines) => lines.toSorted().join("\n  "));
+  return seen === planned ? [] : [`nftables holds\n  ${seen}\ninstead of\n  ${planned}`];
 }
 
 const rulesOfOurs = (saved: string): string[] =>
@@ -166,6 +189,7 @@ export function remains(world: World, forgetful: boolean): string[] {
         : [];
       return [...rulesOfOurs(saved).map((rule) => `rule ${rule} is left`), ...chain];
     }),
+    ...(kernel.nftables.exists ? ["a table of nftables is left"] : []),
     ...(forgetful || kernel.readSysctl("net.ipv4.ip_forward") === "0"
       ? []
       : ["forwarding is left on"]),

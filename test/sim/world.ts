@@ -53,7 +53,7 @@ export class World implements Disposable {
     for (const name of ["state", "run/pods"])
       mkdirSync(join(this.directory, name), { recursive: true });
     for (const name of ["vmlinux", "initrd"]) writeFileSync(join(this.directory, name), "x");
-    this.config = configOf(this.directory);
+    this.config = configOf(this.directory, seed % 3 === 0 ? "nftables" : "iptables");
   }
 
   get bootId(): string {
@@ -84,9 +84,10 @@ export class World implements Disposable {
   }
 }
 
-function configOf(directory: string): Config {
+function configOf(directory: string, firewall: string): Config {
   const flags = new Map(
     Object.entries({
+      firewall,
       state_dir: join(directory, "state"),
       run_dir: join(directory, "run"),
       // Fourteen addresses: histories run out of them now and then.
