@@ -94,10 +94,15 @@ async function retireConfigured(
   rows.deleteNetwork(db, old.name);
 }
 
+/** The row first, as ever; one that is another now keeps what it was until the host has followed. */
 async function ensureConfigured({ db, config, host, clock }: SettleParts): Promise<void> {
   const { network } = config;
-  const before = rows.getNetwork(db, network.name)?.definition;
-  const retired = before === undefined ? [] : goneSubnets(before, network);
+  const ready = { state: "ready", configured: true, createdMs: clock.now() } as const;
+  const stored = rows.getNetwork(db, network.name);
+  const before = [stored?.definition, stored?.before].filter((each) => each !== undefined);
+  const retired = before.flatMap((each) => goneSubnets(each, network));
+  if (stored === undefined) rows.putNetwork(db, network, ready);
+  else if (retired.length > 0) rows.beginNetworkUpdate(db, network);
   await host.ensure(
     {
       ...networkFragment(network, config),
@@ -105,13 +110,11 @@ async function ensureConfigured({ db, config, host, clock }: SettleParts): Promi
     },
     AbortSignal.timeout(hostMs),
   );
+  if (stored === undefined) return;
+  const cidrs = network.subnets.map(({ cidr }) => cidr);
   db.transaction(() => {
-    deleteRestingOutside(
-      db,
-      network.name,
-      network.subnets.map(({ cidr }) => cidr),
-    );
-    rows.putNetwork(db, network, { state: "ready", configured: true, createdMs: clock.now() });
+    deleteRestingOutside(db, network.name, cidrs);
+    rows.putNetwork(db, network, ready);
   });
 }
 

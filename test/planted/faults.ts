@@ -10,9 +10,10 @@ import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
 import { memoryFaults } from "./faults/memory.ts";
 import { networkFaults } from "./faults/network.ts";
+import { networksFaults } from "./faults/networks.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
-import { podsFaults } from "./faults/pods.ts";
 import { portsFaults } from "./faults/ports.ts";
+import { podsFaults } from "./faults/pods.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { stateFaults } from "./faults/state.ts";
@@ -24,11 +25,12 @@ import { templatesFaults } from "./faults/templates.ts";
  */
 export const faults: readonly Fault[] = [
   ...podsFaults,
-  ...recoveryFaults,
   ...portsFaults,
+  ...recoveryFaults,
   ...stateFaults,
   ...memoryFaults,
   ...networkFaults,
+  ...networksFaults,
   ...firewallFaults,
   ...nftablesFaults,
   ...driftFaults,
