@@ -70,13 +70,12 @@ async function allOf(socket: Socket): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-/** How a connection ends that is refused. */
-async function refusal(socket: Socket): Promise<string> {
-  socket.resume();
-  const [error] = (await once(socket, "error").catch((thrown: unknown) => [thrown])) as [
-    NodeJS.ErrnoException,
-  ];
-  return error.code ?? String(error);
+/** How a connection ends that is refused; `let in` when it is not. */
+function refusal(socket: Socket): Promise<string> {
+  return new Promise((resolve) => {
+    socket.once("data", () => resolve("let in"));
+    socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+  });
 }
 
 for (const host of ["127.0.0.1", "::1"]) {
