@@ -17,7 +17,8 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
   await changes[change].prepare(lane);
   await changes[change].change(lane).catch((thrown: unknown) => {
     if (!isPodnetError(thrown)) throw thrown;
-    if (visited.action !== "error") return;
+    // A channel whose frame fails is closed, and that is told.
+    if (visited.action !== "error" || visited.point.startsWith("channel:")) return;
     if (!`${thrown.message} ${lane.log()}`.includes("Injected failure"))
       problems.push(`podnetd does not tell of the failure but of ${thrown.message}`);
   });
