@@ -77,6 +77,26 @@ test("info tells the firewall that is in use", async (t) => {
   t.notRegex(await host.run("nft", "list", "tables"), /podnet/);
 });
 
+test("without libnftables podnetd does not start with it, says what to install, and goes on with iptables", async (t) => {
+  await using stage = await openStage();
+  const directory = mkdtempSync(join(tmpdir(), "podnet-host-"));
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  const hide = `mount -n --bind /dev/null "$(readlink -f /usr/lib/*/libnftables.so.1)" && exec "$@"`;
+  const start = (config: string): Promise<Podnetd> =>
+    startPodnetd({
+      machine: stage.lab.host,
+      directory,
+      config,
+      through: ["unshare", "--mount", "sh", "-c", hide, "sh"],
+    });
+  await t.throwsAsync(start('firewall = "nftables"\n'), {
+    message: /PREFLIGHT_FAILED.*libnftables.*apt-get install libnftables1/s,
+  });
+  await using daemon = await start("");
+  t.regex(await stage.lab.host.run("iptables-save"), /HYPER/);
+  await daemon.stop();
+});
+
 test("a network of IPv6 alone forwards no IPv4", async (t) => {
   await using stage = await openStage();
   await stage.lab.host.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0");
