@@ -11,7 +11,11 @@ const dual = {
   dns: ["192.0.2.53"],
   dnsSearch: ["dual.example"],
 };
-const iso = { name: "iso", subnets: [{ cidr: "10.21.0.0/24" }], isolated: true };
+const iso = {
+  name: "iso",
+  subnets: [{ cidr: "10.21.0.0/24" }, { cidr: "fd00:21::/64" }],
+  isolated: true,
+};
 
 // One daemon serves this whole file, and its networks and pods live from test to test.
 test.serial.before(async () => {
@@ -80,23 +84,29 @@ test.serial(
   "pods of an isolated network reach its gateway and not each other, until it is isolated no more",
   async (t) => {
     const [c, d] = await Promise.all([podOn("c", "iso"), podOn("d", "iso")]);
-    const [toC = "", toD = ""] = [c, d].map((pod) => addresses(pod)[0]?.[0]);
-    const between = async (): Promise<boolean[]> => [
-      await reaches("c", toD),
-      await reaches("d", toC),
-    ];
-    t.true(await reaches("c", "10.21.0.1"), "a network that works");
-    await rig.lab.host.ping(toC);
-    await rig.lab.host.ping(toD);
-    t.deepEqual(await between(), [false, false]);
+    const [toC = [], toD = []] = [c, d].map((pod) => addresses(pod)[0]);
+    const ways = [...toD.map((to) => ["c", to]), ...toC.map((to) => ["d", to])] as [
+      string,
+      string,
+    ][];
+    t.is(ways.length, 4, "both ways, by both families");
+    const between = async (): Promise<boolean[]> => {
+      const found: boolean[] = [];
+      for (const [from, to] of ways) found.push(await reaches(from, to));
+      return found;
+    };
+    const [none, all] = [false, true].map((each) => ways.map(() => each));
+    for (const gateway of ["10.21.0.1", "fd00:21::1"]) t.true(await reaches("c", gateway));
+    for (const [, to] of ways) await rig.lab.host.ping(to);
+    t.deepEqual(await between(), none);
     // The same pods, the same addresses: what stood in the way was the isolation.
     await rig.client.networks.update({ spec: { ...iso, isolated: false } });
-    t.deepEqual(await between(), [true, true]);
+    t.deepEqual(await between(), all);
     const { plan } = await rig.client.networks.update({ spec: iso, planOnly: true });
     t.is(plan.filter((line) => /^port .* isolated/.test(line)).length, 2, plan.join("\n"));
-    t.deepEqual(await between(), [true, true], "a plan changes nothing");
+    t.deepEqual(await between(), all, "a plan changes nothing");
     await rig.client.networks.update({ spec: iso });
-    t.deepEqual(await between(), [false, false]);
+    t.deepEqual(await between(), none);
     t.false((await rig.client.node.diff({})).drift);
   },
 );
@@ -116,7 +126,7 @@ test.serial(
       return output.split("\n").filter((line) => line.startsWith("default"));
     };
     t.regex((await routes("-4")).join("|"), /^default via 10\.21\.0\.1 dev eth0[^|]*$/);
-    t.regex((await routes("-6")).join("|"), /^default via fd00:20::1 dev eth1[^|]*$/);
+    t.regex((await routes("-6")).join("|"), /^default via fd00:21::1 dev eth0[^|]*$/);
   },
 );
 
