@@ -234,11 +234,15 @@ export class FirewallSite implements AsyncDisposable {
     return this.#end(machine).order({ do: "ask", protocol, address, port, waitMs });
   }
 
-  /** Whether an INIT of SCTP to there arrives at a pod: where it seems to come from, and the port; or `silence`. */
-  async sctp(from: string, to: string, address: string, port: number): Promise<string> {
+  /** INITs of SCTP, sent one after the other: where the first that arrives at a pod seems to come from, and the port. */
+  async sctp(
+    from: string,
+    to: string,
+    ...targets: readonly (readonly [address: string, port: number])[]
+  ): Promise<string> {
     const script = `${import.meta.dirname}/sctp-init.py`;
-    const family = address.includes(":") ? "6" : "4";
-    const argv = ["netns", "exec", this.#namespace(to), "python3", script, "hear", family, "0.6"];
+    const family = targets.some(([address]) => address.includes(":")) ? "6" : "4";
+    const argv = ["netns", "exec", this.#namespace(to), "python3", script, "hear", family];
     const listener = spawn("ip", argv);
     let said = "";
     const ended = new Promise<void>((resolve) => listener.on("close", () => resolve()));
@@ -248,7 +252,7 @@ export class FirewallSite implements AsyncDisposable {
         resolve();
       });
     });
-    await this.inside(from, "python3", script, "send", address, `${port}`);
+    await this.inside(from, "python3", script, "send", ...targets.flat().map(String));
     await ended;
     return said.replace("listening\n", "").trim();
   }

@@ -1,4 +1,4 @@
-"""SCTP without a kernel that has it: `send DST PORT` sends an INIT, `hear 4|6` prints where the next one came from."""
+"""SCTP without a kernel that has it: `send DST PORT...` sends INITs, `hear 4|6` prints where the next one came from."""
 import socket
 import struct
 import sys
@@ -25,9 +25,10 @@ def family(text):
 
 raw = socket.socket(family(sys.argv[2]), socket.SOCK_RAW, 132)
 if sys.argv[1] == "send":
-    raw.sendto(init(int(sys.argv[3])), (sys.argv[2], 0))
+    for target, port in zip(sys.argv[2::2], sys.argv[3::2]):
+        raw.sendto(init(int(port)), (target, 0))
 else:
-    raw.settimeout(float(sys.argv[3]))
+    raw.settimeout(30)
     print("listening", flush=True)
     try:
         packet, source = raw.recvfrom(2048)
