@@ -1,7 +1,11 @@
 import { parseIpPrefix } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { command, commandName } from "../../guest-init/protocol/codes.ts";
-import { extensionCodes, extensionVersion } from "../../guest-init/protocol/configure.ts";
+import {
+  agentFeatures,
+  extensionCodes,
+  extensionVersion,
+} from "../../guest-init/protocol/configure.ts";
 import {
   CtlDecoder,
   type CtlItem,
@@ -171,6 +175,7 @@ export class Agent {
       agent: this.#options.behaviour.has("ill-version") ? illSpoken : packageVersion,
       epoch: this.#epoch,
       nonce,
+      features: [agentFeatures.loopback],
     });
   }
 

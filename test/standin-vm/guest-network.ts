@@ -27,6 +27,7 @@ export class GuestNetwork {
   #hostname = "(none)";
   #dns: GuestDns = { servers: [], search: [], options: [] };
   #routes: readonly GuestRoute[] = [];
+  #loopback: readonly IpPrefix[] = [];
   #arrival = Promise.withResolvers<void>();
 
   plugged(nic: Nic, tapFd: number): void {
@@ -74,10 +75,11 @@ export class GuestNetwork {
       link.end?.answerFor(wanted.addresses.map(ipOf));
     }
     this.#routes = config.routes;
-    return this.#observe(config.requestId);
+    this.#loopback = config.loopback ?? this.#loopback;
+    return this.#observe(config);
   }
 
-  #observe(requestId: string): ObservedGuest {
+  #observe({ requestId, loopback }: GuestConfig): ObservedGuest {
     const links = [...this.#links.values()];
     return {
       requestId,
@@ -91,6 +93,7 @@ export class GuestNetwork {
         up,
         addresses,
       })),
+      ...(loopback === undefined ? {} : { loopback: this.#loopback }),
       routes: [...this.#routes, ...links.flatMap(connectedRoutes)],
       clockMs: Date.now(),
       agentRssKib: 1024,

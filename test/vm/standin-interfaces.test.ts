@@ -67,3 +67,22 @@ test.serial(
     t.deepEqual(await rig.changes(), []);
   },
 );
+
+test.serial("lo gets addresses and loses them, and the pod says so", async (t) => {
+  await create(rig.client, "inner");
+  const { pod } = await rig.client.pods.addInterface({
+    idOrName: "inner",
+    interface: { loopback: true, addresses: ["10.7.0.1/32", "fd07::1/128"] },
+  });
+  t.like(pod?.interfaces[1], {
+    guestName: "lo",
+    state: InterfaceState.CONFIGURED,
+    observedAddresses: ["10.7.0.1/32", "fd07::1/128"],
+  });
+  await rig.restart("kill");
+  t.deepEqual(await statesOf("inner"), ["eth0 CONFIGURED", "lo CONFIGURED"]);
+  await rig.client.pods.removeInterface({ idOrName: "inner", guestName: "lo" });
+  t.deepEqual(await statesOf("inner"), ["eth0 CONFIGURED"]);
+  await rig.client.pods.delete({ idOrName: "inner" });
+  t.deepEqual(await rig.changes(), []);
+});
