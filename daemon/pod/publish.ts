@@ -70,10 +70,11 @@ export async function publish(
 ): Promise<void> {
   const { records, host } = watch;
   const { podId, published } = row.plan;
+  const ruled = rulesDiffer(row.plan, next.plan);
   records.replan(live, { ...next, text: "publishing ports", reverting: true });
   try {
     await host.published.hold(podId, next.plan.published);
-    await ensureRules(live, watch);
+    if (ruled) await ensureRules(live, watch);
     records.settled(live, "ports published");
   } catch (thrown) {
     const error = toPodnetError(thrown);
@@ -81,7 +82,7 @@ export async function publish(
     const undo = async (): Promise<void> => {
       records.replan(live, { plan, spec: row.spec, text: `not published: ${error.message}` });
       host.published.keep(podId, published);
-      await ensureRules(live, watch);
+      if (ruled) await ensureRules(live, watch);
     };
     await undo().catch((left: unknown) => {
       keepTrying(row, "what was not published is left", left, watch, undo);
@@ -98,15 +99,20 @@ export async function unpublish(
   watch: Supervision,
 ): Promise<void> {
   const { records, host } = watch;
+  const ruled = rulesDiffer(row.plan, next.plan);
   records.replan(live, { ...next, text: "ports unpublished" });
   const complete = async (): Promise<void> => {
-    await ensureRules(live, watch);
+    if (ruled) await ensureRules(live, watch);
     host.published.keep(row.id, live.plan.published);
   };
   await complete().catch((thrown: unknown) => {
     keepTrying(row, "a port is still published", thrown, watch, complete);
   });
 }
+
+/** Whether the host's rules are others by another plan: of what comes by loopback there are none. */
+const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
+  JSON.stringify(one.ports.published) !== JSON.stringify(other.ports.published);
 
 /** Gives the host the rules for what the pod publishes now, beside ports it has already. */
 async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
