@@ -27,6 +27,11 @@ export const unusedFamilies = (networks: readonly NetworkDefinition[]): Family[]
     networks.every(({ subnets }) => subnets.every(({ cidr }) => familyOf(cidr) !== family)),
   );
 
+/** Whether two networks have the same subnets, with the same gateways. */
+export const sameSubnets = (a: NetworkDefinition, b: NetworkDefinition): boolean =>
+  a.subnets.length === b.subnets.length &&
+  a.subnets.every(({ gateway }, i) => b.subnets[i]?.gateway === gateway);
+
 export interface SubnetDefinition {
   readonly cidr: Cidr;
   /** The bridge's own address, with the subnet's length. */

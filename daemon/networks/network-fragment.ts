@@ -1,6 +1,7 @@
 import type { NetworkFragment } from "../../network/desired.ts";
 import type { Config } from "../config/config.ts";
 import type { NetworkDefinition } from "./definition.ts";
+import { goneSubnets } from "./refuse-update.ts";
 
 /** How this node makes rules. */
 export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain">;
@@ -24,4 +25,14 @@ export function networkFragment(
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),
   };
+}
+
+/** The way from one definition to another, for the host: gateways that the first had and the second has not go. */
+export function fragmentBetween(
+  from: NetworkDefinition,
+  to: NetworkDefinition,
+  config: FirewallConfig,
+): NetworkFragment {
+  const retired = goneSubnets(from, to).map(({ gateway }) => gateway);
+  return { ...networkFragment(to, config), ...(retired.length === 0 ? {} : { retired }) };
 }

@@ -1,5 +1,4 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
-import { ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
@@ -13,10 +12,10 @@ import type { Addresses } from "../pod/addresses.ts";
 import type { Database } from "../store/database.ts";
 import * as rows from "../store/networks.ts";
 import { deleteRestingOutside } from "../store/leases.ts";
-import { type NetworkDefinition, unusedFamilies } from "./definition.ts";
-import { type FirewallConfig, networkFragment } from "./network-fragment.ts";
+import { type NetworkDefinition, sameSubnets, unusedFamilies } from "./definition.ts";
+import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
 import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
-import { refuseUpdate } from "./refuse-update.ts";
+import { configuredError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
 
 /** Networks of a node: each costs some ten rules. */
 const most = 256;
@@ -197,7 +196,10 @@ export class Networks implements KnownNetworks {
   async planUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     const { before, definition } = await this.#planChange(spec, asked);
     const { host } = this.#parts;
-    const changes = await host.diff(this.#between(before, definition), AbortSignal.timeout(hostMs));
+    const changes = await host.diff(
+      fragmentBetween(before, definition, this.#parts.config),
+      AbortSignal.timeout(hostMs),
+    );
     const ports = this.#parts.refitPlan(definition);
     return [...changesText(changes), ...ports.flatMap((each) => [...host.describe(each)])];
   }
@@ -216,7 +218,10 @@ export class Networks implements KnownNetworks {
       entry.wanted = definition;
       if (!sameSubnets(before, definition)) this.#changing.add(name);
       try {
-        await host.ensure(this.#between(before, definition), AbortSignal.timeout(hostMs));
+        await host.ensure(
+          fragmentBetween(before, definition, this.#parts.config),
+          AbortSignal.timeout(hostMs),
+        );
         // What was reserved may have been taken meanwhile.
         const place = addresses.prepare(definition);
         const cidrs = definition.subnets.map(({ cidr }) => cidr);
@@ -229,7 +234,10 @@ export class Networks implements KnownNetworks {
       } catch (thrown) {
         entry.wanted = before;
         await this.#tidy(name, async () => {
-          await host.ensure(this.#between(definition, before), AbortSignal.timeout(hostMs));
+          await host.ensure(
+            fragmentBetween(definition, before, this.#parts.config),
+            AbortSignal.timeout(hostMs),
+          );
           rows.revertNetwork(db, name);
         });
         throw thrown;
@@ -249,7 +257,7 @@ export class Networks implements KnownNetworks {
     this.#refuseElsewhere();
     const entry = this.#find(spec.name);
     const before = entry.definition;
-    this.#refuseConfigured(before);
+    if (this.isConfigured(before)) throw configuredError(before);
     const others = this.list().filter(({ name }) => name !== spec.name);
     const definition = planNetwork(spec, others, before, force);
     const { db, addresses } = this.#parts;
@@ -261,33 +269,11 @@ export class Networks implements KnownNetworks {
     return { entry, before, definition };
   }
 
-  #refuseConfigured(definition: NetworkDefinition): void {
-    if (!this.isConfigured(definition)) return;
-    throw new PodnetError(
-      "WRONG_STATE",
-      `Network "${definition.name}" is the one of podnetd's configuration`,
-      {
-        field: "name",
-        hint: "Change [network] in its configuration file and restart podnetd",
-        details: { network: definition.name },
-      },
-    );
-  }
-
-  /** The way from one definition to another, for the host: what the first had and the second has not goes. */
-  #between(from: NetworkDefinition, to: NetworkDefinition): NetworkFragment {
-    const gateways = to.subnets.map(({ gateway }) => gateway);
-    const retired = from.subnets
-      .map(({ gateway }) => gateway)
-      .filter((gateway) => !gateways.includes(gateway));
-    return { ...this.#fragment(to), ...(retired.length === 0 ? {} : { retired }) };
-  }
-
   /** What a delete would take away, a line each. Takes nothing. */
   planDelete(name: string): readonly string[] {
     const entry = this.#entries.get(name as NetworkName);
     if (entry === undefined) return [];
-    this.#refuseInUse(entry.definition);
+    this.#refuseDelete(entry.definition);
     return this.#parts.host.describe(this.#fragment(entry.definition));
   }
 
@@ -301,7 +287,7 @@ export class Networks implements KnownNetworks {
       const { db } = this.#parts;
       if (entry === undefined && rows.getNetwork(db, name) === undefined) return false;
       if (entry !== undefined) {
-        this.#refuseInUse(entry.definition);
+        this.#refuseDelete(entry.definition);
         rows.markNetworkDeleting(db, name);
         // From here on no pod is planned for it, and nobody repairs it.
         this.#entries.delete(name);
@@ -311,21 +297,9 @@ export class Networks implements KnownNetworks {
     });
   }
 
-  #refuseInUse(definition: NetworkDefinition): void {
-    this.#refuseConfigured(definition);
-    const { name } = definition;
-    const pods = rows.podsOnNetwork(this.#parts.db, name);
-    if (pods.length === 0) return;
-    const named = pods.slice(0, 8).join(", ");
-    throw new PodnetError(
-      "NETWORK_IN_USE",
-      `Network "${name}" is used by ${pods.length === 1 ? "pod" : "pods"} ${named}${pods.length > 8 ? ` and ${pods.length - 8} more` : ""}`,
-      {
-        field: "name",
-        hint: "Delete those pods, or take their interfaces off the network",
-        details: { network: name, pods: named, count: pods.length },
-      },
-    );
+  #refuseDelete(definition: NetworkDefinition): void {
+    if (this.isConfigured(definition)) throw configuredError(definition);
+    refuseInUse(this.#parts.db, definition);
   }
 
   /** The host first: the row is what tells that something is left. */
@@ -367,10 +341,3 @@ export class Networks implements KnownNetworks {
     });
   }
 }
-
-const sameSubnets = (a: NetworkDefinition, b: NetworkDefinition): boolean =>
-  a.subnets.length === b.subnets.length &&
-  a.subnets.every(
-    ({ cidr, gateway }, i) =>
-      b.subnets[i]?.cidr === cidr && ipOf(b.subnets[i].gateway) === ipOf(gateway),
-  );

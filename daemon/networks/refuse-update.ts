@@ -63,3 +63,28 @@ function refuseSmaller(db: Database, { name, mtu }: NetworkDefinition): void {
           },
         );
 }
+
+/** Why the configured network is neither changed nor deleted by API. */
+export const configuredError = ({ name }: NetworkDefinition): PodnetError =>
+  new PodnetError("WRONG_STATE", `Network "${name}" is the one of podnetd's configuration`, {
+    field: "name",
+    hint: "Change [network] in its configuration file and restart podnetd",
+    details: { network: name },
+  });
+
+/** Refuses to delete a network that pods use. Throws `NETWORK_IN_USE`, naming them. */
+export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
+  const pods = podsOnNetwork(db, name);
+  if (pods.length === 0) return;
+  const named = pods.slice(0, 8).join(", ");
+  const more = pods.length > 8 ? ` and ${pods.length - 8} more` : "";
+  throw new PodnetError(
+    "NETWORK_IN_USE",
+    `Network "${name}" is used by ${pods.length === 1 ? "pod" : "pods"} ${named}${more}`,
+    {
+      field: "name",
+      hint: "Delete those pods, or take their interfaces off the network",
+      details: { network: name, pods: named, count: pods.length },
+    },
+  );
+}
