@@ -78,8 +78,8 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
       "ip saddr . oifname @own4 return",
       "ip6 saddr . oifname @own6 return",
-      "ip saddr @masqueraded4 masquerade",
-      "ip6 saddr @masqueraded6 masquerade",
+      "ip saddr . iifname @masqueraded4 masquerade",
+      "ip6 saddr . iifname @masqueraded6 masquerade",
     ],
   },
 };

@@ -11,9 +11,9 @@ export const sets = {
   bridges: { type: "ifname" },
   /** A bridge and itself, where its pods may talk: their frames pass here with bridge-nf-call-iptables=1. */
   within: { type: "ifname . ifname" },
-  /** Whose addresses are hidden when they leave their network. */
-  masqueraded4: { type: "ipv4_addr", interval: true },
-  masqueraded6: { type: "ipv6_addr", interval: true },
+  /** Subnets and the bridges they come from: whose addresses are hidden when they leave their network. */
+  masqueraded4: { type: "ipv4_addr . ifname", interval: true },
+  masqueraded6: { type: "ipv6_addr . ifname", interval: true },
   /** Subnets and their bridges: who asks from there for a port published there is answered by way of the host. */
   own4: { type: "ipv4_addr . ifname", interval: true },
   own6: { type: "ipv6_addr . ifname", interval: true },
@@ -70,7 +70,11 @@ export function networkElements(network: NetworkFragment): Element[] {
       ? []
       : [{ set: "within", key: `${bridge} . ${bridge}`, owner } as const]),
     ...network.masquerade.map(
-      (subnet): Element => ({ set: `masqueraded${familyOf(subnet)}`, key: subnet, owner }),
+      (subnet): Element => ({
+        set: `masqueraded${familyOf(subnet)}`,
+        key: `${subnet} . ${bridge}`,
+        owner,
+      }),
     ),
     ...[...new Set([...network.gateways.map(networkOf), ...network.masquerade])].map(
       (subnet): Element => ({

@@ -77,8 +77,8 @@ test("the table says the same of any number of networks and pods", (t) => {
           "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
           "ip saddr . oifname @own4 return",
           "ip6 saddr . oifname @own6 return",
-          "ip saddr @masqueraded4 masquerade",
-          "ip6 saddr @masqueraded6 masquerade",
+          "ip saddr . iifname @masqueraded4 masquerade",
+          "ip6 saddr . iifname @masqueraded6 masquerade",
         ],
       }).flatMap(([chain, rules]) =>
         rules.map(
@@ -95,7 +95,7 @@ test("a network is its bridge, whether its pods may talk, and its subnets", (t) 
   t.deepEqual(added(networkElements(dual)), [
     `add element inet podnet bridges { "hyper0" ${mark} }`,
     `add element inet podnet within { "hyper0" . "hyper0" ${mark} }`,
-    `add element inet podnet masqueraded4 { 192.168.123.0/24 ${mark} }`,
+    `add element inet podnet masqueraded4 { 192.168.123.0/24 . "hyper0" ${mark} }`,
     `add element inet podnet own4 { 192.168.123.0/24 . "hyper0" ${mark} }`,
     `add element inet podnet own6 { fd00:123::/64 . "hyper0" ${mark} }`,
   ]);
