@@ -10,6 +10,7 @@ import {
 } from "../../api/validate-interface-change.ts";
 import { describeChange } from "../pod/change-text.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
+import { refuseOthersLinks } from "./others-links.ts";
 import { planView } from "./views.ts";
 
 type Methods = Pick<
@@ -43,10 +44,13 @@ export function podInterfaces(parts: ServiceParts): Methods {
     return { pod: viewPod(await pods.changeInterface(ref, change), parts) };
   };
   return {
-    addInterface: (request, context) =>
-      carryOut(request, validateAddInterface(request, config.network.name), () =>
+    addInterface: (request, context) => {
+      const change = validateAddInterface(request, config.network.name);
+      refuseOthersLinks([change.spec], context.values, () => "interface");
+      return carryOut(request, change, () =>
         note(parts, context, `add interface ${request.idOrName}`),
-      ),
+      );
+    },
     updateInterface: (request, context) =>
       carryOut(request, validateUpdateInterface(request), () =>
         note(parts, context, `set interface ${request.idOrName} ${request.guestName}`),

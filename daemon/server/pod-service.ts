@@ -13,6 +13,7 @@ import { callerKey } from "./callers.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
+import { refuseOthersLinks } from "./others-links.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podPorts } from "./pod-ports.ts";
@@ -38,18 +39,21 @@ const imagesOnly = (values: HandlerContext["values"]): boolean =>
 /** The pod service over this node's pods. */
 export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire.PodService>> {
   const { pods, config } = parts;
-  const validated = (request: wire.CreatePodRequest): CreateSpec =>
-    validateCreate(request, { network: config.network.name });
+  const validated = (request: wire.CreatePodRequest, { values }: HandlerContext): CreateSpec => {
+    const asked = validateCreate(request, { network: config.network.name });
+    refuseOthersLinks(asked.spec.interfaces, values, (i) => `interfaces[${i}]`);
+    return asked;
+  };
   return {
     async create(request, context) {
-      const asked = validated(request);
+      const asked = validated(request, context);
       if (asked.planOnly) return { plan: await plan(asked, parts, context) };
       note(parts, context, `create ${asked.spec.name ?? ""}`);
       const row = await pods.create(asked, work(context, silent));
       return { pod: viewPod(row, parts) };
     },
 
-    createStream: (request, context) => createStream(validated(request), parts, context),
+    createStream: (request, context) => createStream(validated(request, context), parts, context),
 
     get({ idOrName }) {
       return { pod: viewPod(pods.find(validatePodRef(idOrName)), parts) };
