@@ -44,12 +44,7 @@ export class NftablesDriver implements FirewallDriver {
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { table } = this.#options;
     if (!(await this.#seesTable(signal))) return [];
-    let goes = table.elements.owners().filter(doomed);
-    if (goes.some(({ kind }) => kind !== "pod")) {
-      // Asked for elements of intervals, nft leaves out their comments (1.0.6): those of networks are listed.
-      await table.look(signal);
-      goes = table.elements.owners().filter(doomed);
-    }
+    const goes = table.elements.owners().filter(doomed);
     // A table that is nobody's goes as a whole.
     if (goes.length === table.elements.owners().length)
       return changes({ base: "delete", remove: [], add: [] });

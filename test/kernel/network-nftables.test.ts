@@ -1,5 +1,5 @@
 import test from "ava";
-import type { Cidr, Ip } from "../../core/address.ts";
+import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import { watchCrossings } from "../../core/crossing.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
@@ -274,3 +274,26 @@ test.serial("a range of 4096 ports is one transaction, and taken away in one", a
   t.deepEqual(await called(() => host.remove(range, signal)), ["nftables remove elements"]);
   t.notRegex(await nft("list table inet podnet"), /192\.168\.123\.2 /);
 });
+
+test.serial(
+  "networks that overlap, as one may force them to, have their own elements",
+  async (t) => {
+    await using host = open();
+    const other = networkFragment({ key: "other", bridge: "other0" as IfName });
+    const wider = networkFragment({
+      key: "wider",
+      bridge: "wider0" as IfName,
+      gateways: ["192.168.0.1/16" as IpPrefix],
+      masquerade: ["192.168.0.0/16" as Cidr],
+    });
+    const all = [networkFragment(), other, wider];
+    const links = { heal: () => true, linksOnly: false };
+    for (const fragment of all) {
+      // (The links of two cannot be made here: an address is one link's.)
+      await host.inspect(() => ({ ...fragment, gateways: [] }), links, signal);
+    }
+    const shown = await nft("list set inet podnet masqueraded4");
+    for (const { bridge, masquerade } of all)
+      t.true(shown.includes(`${masquerade[0]} . "${bridge}"`));
+  },
+);
