@@ -120,12 +120,30 @@ test("the metrics take a viewer, and other paths tell a stranger nothing", async
 
 test("each role does what it is for, and no more", (t) => {
   const wanted: Readonly<Record<Role, readonly string[]>> = {
-    viewer: ["get", "list", "watch", "info", "health", "diff", "check", "serverReflectionInfo"],
-    operator: ["create", "createStream", "start", "delete", "exec", "console", "verify"],
+    viewer: [
+      "get",
+      "list",
+      "watch",
+      "info",
+      "health",
+      "diff",
+      "check",
+      "stats",
+      "serverReflectionInfo",
+    ],
+    operator: [
+      ...["create", "createStream", "start", "delete", "exec", "console", "verify"],
+      ...["stop", "pause", "resume", "update", "capture"],
+      ...["addInterface", "updateInterface", "removeInterface"],
+      ...["publishPorts", "unpublishPorts"],
+    ],
     admin: ["down"],
   };
+  // Networks are the host's: whoever changes one changes it for all.
+  const ofNetworks: readonly string[] = ["create", "update", "delete"];
   for (const method of all) {
-    const role = roles.find((each) => wanted[each].includes(method.localName));
+    const hosts = method.parent.name === "NetworkService" && ofNetworks.includes(method.localName);
+    const role = hosts ? "admin" : roles.find((each) => wanted[each].includes(method.localName));
     t.is(roleFor(method), role as Role, `${method.parent.typeName}.${method.name}`);
   }
 });
