@@ -71,7 +71,7 @@ function scene({ readyMs = 5000 } = {}) {
         interfaces: [],
         guest: { requestId: podId, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
       } as unknown as PodPlan;
-      insertPod(db, plan, { labels: {} } as never, 0);
+      insertPod(db, plan, { labels: {}, interfaces: [] } as never, 0);
       const live = livePod(plan);
       let peer = await meet();
       opened.defer(async () => {

@@ -191,7 +191,10 @@ async function leftRunning(config: Config): Promise<void> {
   using node = openNode(config);
   const { id } = await node.create();
   const { record } = await node.host.driver.start(node.pods.find(id).plan.vm, never);
-  new PodRecords({ ...node, clock: systemClock, published: node.host.published }).started(id, record);
+  new PodRecords({ ...node, clock: systemClock, published: node.host.published }).started(
+    id,
+    record,
+  );
   await node.pods.close(0);
 }
 
