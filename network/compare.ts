@@ -9,7 +9,13 @@ import {
   type NetworkFragment,
   type PodFragment,
 } from "./desired.ts";
-import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
+import {
+  bridgeSettings,
+  diffNetwork,
+  ipForwardKey,
+  ipv6ForwardKey,
+  isUnfinished,
+} from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
 import { bridgeNf, diffHairpin } from "./hairpin.ts";
@@ -105,8 +111,13 @@ export function compareRemoval(view: View, target: Fragment | FragmentKey): Comp
     return published ? [links, rules] : [links];
   }
   const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
+  // One that failed just after its birth has no mark yet.
+  const unmarked = ({ name, alias }: ObservedLink): boolean =>
+    alias === undefined && "bridge" in target && name === target.bridge;
+  const isDoomed = (link: ObservedLink): boolean =>
+    link.alias === networkMark(key) || (unmarked(link) && isUnfinished(link, view.hostSeed));
   const links: Comparison = async () =>
-    endLinks((await observeLinks(view.netlink)).filter((link) => link.alias === networkMark(key)));
+    endLinks((await observeLinks(view.netlink)).filter(isDoomed));
   return [links, (signal) => view.firewall.compareRemoval(doomed, signal)];
 }
 

@@ -146,7 +146,8 @@ export class Networks implements KnownNetworks {
         await host.ensure(this.#fragment(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);
       } catch (thrown) {
-        await this.#tidy(definition.name, () => this.#takeAway(definition.name));
+        const made = this.#fragment(definition);
+        await this.#tidy(definition.name, () => this.#takeAway(definition.name, made));
         throw thrown;
       }
       place();
@@ -302,10 +303,10 @@ export class Networks implements KnownNetworks {
     refuseInUse(this.#parts.db, definition);
   }
 
-  /** The host first: the row is what tells that something is left. */
-  async #takeAway(name: NetworkName): Promise<void> {
+  /** The host first: the row is what tells that something is left. `made`: what may have no mark yet. */
+  async #takeAway(name: NetworkName, made?: NetworkFragment): Promise<void> {
     const { db, host, addresses } = this.#parts;
-    await host.remove({ kind: "network", key: name }, AbortSignal.timeout(hostMs));
+    await host.remove(made ?? { kind: "network", key: name }, AbortSignal.timeout(hostMs));
     await this.#unforward();
     rows.deleteNetwork(db, name);
     addresses.drop(name);
