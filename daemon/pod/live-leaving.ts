@@ -1,4 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
+import type { PodFragment } from "../../network/desired.ts";
 import type { Host } from "./host.ts";
 import { configureNow } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
@@ -31,7 +32,28 @@ export async function takeBack(
   const tap = live.taps.get(position);
   live.taps.delete(position);
   await tap?.close();
-  return left === "pending" ? "pending" : "gone";
+  if (left === "pending") return "pending";
+  if (each.bridge !== undefined) await host.network.remove(leftOf(live, each), signal);
+  return "gone";
+}
+
+/** What the host may still have of an interface whose NIC has left: where its addresses were. */
+function leftOf({ plan }: LivePod, { nic, bridge, addresses, mtu }: InterfacePlan): PodFragment {
+  const ports =
+    nic === undefined || bridge === undefined
+      ? []
+      : [
+          {
+            tap: nic.tap,
+            bridge,
+            guestMac: nic.mac,
+            guestAddresses: addresses,
+            alias: "",
+            isolated: false,
+            mtu,
+          },
+        ];
+  return { kind: "pod", key: plan.podId, ports };
 }
 
 /** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */

@@ -84,6 +84,7 @@ test("an interface is added after its rows, and removed after its rows; the othe
   t.deepEqual(seen, [
     [`detach ${tap}`, 2],
     ["unplug nic1", 2],
+    ["remove", 2],
   ]);
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.deepEqual(held(node), ["10.0.0.2"]);
