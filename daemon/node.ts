@@ -11,7 +11,7 @@ import { settleNetworks } from "./networks/settle.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
-import { HeldPorts } from "./ports/held-ports.ts";
+import { HeldPorts, type Hold } from "./ports/held-ports.ts";
 import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
@@ -30,6 +30,8 @@ export interface NodeParts
   readonly bootId: string;
   /** The real one unless given. */
   readonly kernel?: HostKernel;
+  /** Binds host ports; to real sockets unless given. */
+  readonly hold?: Hold;
   logOf(component: string): Log;
 }
 
@@ -72,7 +74,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     },
     settled,
   );
-  const published = opened.use(new HeldPorts());
+  const published = opened.use(new HeldPorts(parts.hold));
   const records = new PodRecords({ db, journal, addresses, clock, published });
   const host = openHost(parts, network, records, published);
   const metrics = new Metrics({

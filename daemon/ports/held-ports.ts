@@ -24,9 +24,15 @@ interface PodPorts {
   readonly places: Map<string, Place>;
 }
 
-async function tryToHold(port: PortAt, place: Place): Promise<void> {
+/** Binds a host port's socket. */
+export type Hold = (port: PortAt, served: Served) => Promise<HeldPort>;
+
+const holdSocket: Hold = (port, served) =>
+  (port.protocol === "tcp" ? holdTcp : holdUdp)(port, served);
+
+async function tryToHold(port: PortAt, place: Place, hold: Hold): Promise<void> {
   try {
-    place.held = await (port.protocol === "tcp" ? holdTcp : holdUdp)(port, place.served);
+    place.held = await hold(port, place.served);
     place.error = undefined;
   } catch (thrown) {
     place.error = holdError(port, thrown);
@@ -36,7 +42,12 @@ async function tryToHold(port: PortAt, place: Place): Promise<void> {
 /** The host ports of all pods, each held by a socket. What concerns one pod is called under that pod's lock. */
 export class HeldPorts {
   readonly #pods = new Map<PodId, PodPorts>();
+  readonly #hold: Hold;
   #former: FlowCounts = sumOf([]);
+
+  constructor(hold: Hold = holdSocket) {
+    this.#hold = hold;
+  }
 
   /**
    * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are. All or none: what was
@@ -130,7 +141,8 @@ export class HeldPorts {
     const worker = async (): Promise<void> => {
       for (const port of waiting) {
         const place = pod.places.get(port.key);
-        if (place !== undefined && place.held === undefined) await tryToHold(port, place);
+        if (place !== undefined && place.held === undefined)
+          await tryToHold(port, place, this.#hold);
       }
     };
     await Promise.all(Array.from({ length: together }, worker));

@@ -2,6 +2,7 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate.ts";
 import type { Ip } from "../../core/address.ts";
 import type { NetworkName, PodName } from "../../core/names.ts";
+import { Changes } from "./changes.ts";
 import type { Machine } from "./machines.ts";
 import type { Simulation } from "./simulation.ts";
 import { foreignState } from "./world.ts";
@@ -12,9 +13,11 @@ const requestIds = ["r1", "r2", "r3"];
 /** What clients, machines and the administrator do, drawn one at a time. */
 export class Actions {
   readonly #sim: Simulation;
+  readonly #changes: Changes;
 
   constructor(sim: Simulation) {
     this.#sim = sim;
+    this.#changes = new Changes(sim);
   }
 
   any(): void {
@@ -23,6 +26,8 @@ export class Actions {
       create: 10,
       delete: 5,
       start: 3,
+      change: 8,
+      network: 3,
       machine: 4,
       administrator: 2,
       kill: 1,
@@ -38,6 +43,10 @@ export class Actions {
         return this.#delete();
       case "start":
         return this.#start();
+      case "change":
+        return this.#change();
+      case "network":
+        return this.#changes.network();
       case "machine":
         return this.#machine();
       case "administrator":
@@ -66,8 +75,8 @@ export class Actions {
   #spec(): PodSpec {
     const { random } = this.#sim.world;
     const interfaces = Array.from({ length: 1 + random.below(3) }, () => ({
-      network: "default" as NetworkName,
-      ...(random.chance(0.2) ? { address: `10.9.0.${random.below(17)}` as Ip } : {}),
+      network: random.weighted({ default: 6, n1: 1, n2: 1 }) as NetworkName,
+      ...(random.chance(0.2) ? { addresses: [`10.9.0.${random.below(17)}` as Ip] } : {}),
     }));
     return {
       ...(random.chance(0.6) ? { name: random.pick(names) } : {}),
@@ -129,6 +138,11 @@ export class Actions {
       sim.deleted.add(id);
       if (node.records.get(id as never) !== undefined) sim.violated(`deleted pod ${id} is there`);
     });
+  }
+
+  #change(): void {
+    const id = this.#someone();
+    if (id !== undefined) this.#changes.pod(id);
   }
 
   #start(): void {

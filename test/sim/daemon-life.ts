@@ -79,6 +79,8 @@ export function startLife(options: LifeOptions): Life {
     kernel: kernelDoor(kernel, process, world.bootId),
     openTap: (name) => tapDoor(kernel, process, name, taps),
     openGuest: (options) => guestDoor(options, { machines, process, time, random }),
+    hold: ({ protocol, hostIp, hostPort }) =>
+      process.later(`socket hold ${protocol} ${hostIp} ${hostPort}`, () => ({ close: () => {} })),
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };

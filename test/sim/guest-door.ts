@@ -51,7 +51,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
     waitFor(what, signal, parts, () => {
       if (lost !== undefined || machine === undefined)
         throw new PodnetError("AGENT_DISCONNECTED", "The channel is lost", { cause: lost });
-      return machine.deaf ? undefined : answer(machine);
+      return machine.deaf || machine.paused ? undefined : answer(machine);
     });
 
   return {

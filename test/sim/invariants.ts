@@ -1,42 +1,51 @@
 import { readdirSync } from "node:fs";
 import { ipOf } from "../../core/address.ts";
-import { networkFragment } from "../../daemon/networks/network-fragment.ts";
 import type { Node } from "../../daemon/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
 import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import { mark, type NetworkFragment } from "../../network/desired.ts";
+import { mark, type NetworkFragment, type PodFragment } from "../../network/desired.ts";
 import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
-import { commentOf, ruleKey } from "../../network/iptables/rule.ts";
+import { publishedRules } from "../../network/iptables/published-rules.ts";
+import { commentOf, type Rule, ruleKey } from "../../network/iptables/rule.ts";
 import { parseSave } from "../../network/iptables/save-format.ts";
 import { variants } from "../../network/iptables/variant.ts";
 import { chainNames, ruleComments } from "../../network/nftables/base.ts";
-import { networkElements } from "../../network/nftables/element.ts";
-import { networkMark, parseOwner } from "../../network/ownership.ts";
+import { networkElements, podElements } from "../../network/nftables/element.ts";
+import { networkMark, parseOwner, podRuleMark } from "../../network/ownership.ts";
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
 /** What holds at any time, in the middle of everything: nobody shares an address, and the books add up. */
-export function booksViolations(world: World, node: Node, db: Database): string[] {
+export function booksViolations(node: Node, db: Database): string[] {
   const found: string[] = [];
-  const { name } = world.config.network;
-  const held = listLeases(db, name).filter(({ freedMs }) => freedMs === undefined);
+  const leases: string[] = [];
+  for (const { name } of node.networks.list()) {
+    const held = listLeases(db, name).filter(({ freedMs }) => freedMs === undefined);
+    leases.push(...held.map(({ address, owner }) => `${name} ${address} ${owner.id}`));
+    const { size, free, used, reserved, quarantined } = node.addresses.stats(name);
+    if (free + used + reserved + quarantined !== size)
+      found.push(`the counts of ${name} do not add up`);
+    if (used !== BigInt(held.length)) found.push(`${name} has ${used} used, rows ${held.length}`);
+  }
   const owners = new Map<string, string>();
+  // While a change is under way what was is held, too.
   for (const row of node.records.list())
-    for (const { addresses, position } of row.plan.interfaces)
-      for (const prefix of addresses) {
-        const other = owners.get(ipOf(prefix));
-        if (other !== undefined) found.push(`${prefix} is held by ${row.id} and ${other}`);
-        owners.set(ipOf(prefix), `${row.id}/${position}`);
+    for (const { interfaces } of [row.plan, ...(row.before === undefined ? [] : [row.before.plan])])
+      for (const { addresses, position, network } of interfaces) {
+        if (network === undefined) continue;
+        for (const prefix of addresses) {
+          const key = `${network} ${ipOf(prefix)}`;
+          const owner = `${row.id}/${position}`;
+          const other = owners.get(key) ?? owner;
+          if (other !== owner) found.push(`${prefix} is held by ${owner} and ${other}`);
+          owners.set(key, owner);
+        }
       }
-  const leases = held.map(({ address, owner }) => `${address} ${owner.id}`);
-  const planned = Array.from(owners, ([ip, owner]) => `${ip} ${owner}`);
+  const planned = Array.from(owners, ([key, owner]) => `${key} ${owner}`);
   if (leases.toSorted().join() !== planned.toSorted().join())
     found.push(`leases are ${leases.join(", ")}, plans say ${planned.join(", ")}`);
-  const { size, free, used, reserved, quarantined } = node.addresses.stats(name);
-  if (free + used + reserved + quarantined !== size) found.push("the pool's counts do not add up");
-  if (used !== BigInt(held.length)) found.push(`the pool has ${used} used, rows ${held.length}`);
   return found;
 }
 
@@ -53,7 +62,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
   const running = new Set<string>(
     node.records
       .list()
-      .filter(({ state }) => state === "running")
+      .filter(({ state }) => state === "running" || state === "paused")
       .map(({ id }) => id),
   );
   const add = (pod: string | undefined, what: string): void => {
@@ -62,7 +71,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
   for (const link of world.kernel.links.all.values()) {
     const owner = parseOwner(link.alias);
     // Ours by its name until it has its mark: `pn`, the pod, and the interface's position.
-    const unmarked = /^pn([a-z2-7]{12})\d$/.exec(link.name)?.[1];
+    const unmarked = /^pn([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
     else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
     else if (owner === undefined && ourGroups.includes(link.group))
@@ -82,9 +91,11 @@ const ourGroups: readonly number[] = [mark.linkGroup, mark.graveyardGroup];
 export function podViolations(world: World, node: Node): string[] {
   const found: string[] = [];
   for (const row of node.records.list()) {
-    if (!["running", "stopped", "failed"].includes(row.state))
+    if (!["running", "paused", "stopped", "failed"].includes(row.state))
       found.push(`pod ${row.id} stays ${row.state}`);
-    if (row.state === "running") found.push(...runningViolations(row, world, node));
+    if (row.before !== undefined) found.push(`a change of pod ${row.id} stays under way`);
+    if (row.state === "running" || row.state === "paused")
+      found.push(...runningViolations(row, world, node));
   }
   return found;
 }
@@ -93,6 +104,8 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
   const found: string[] = [];
   const machine = machines.of(row.plan.vm.runDir);
   if (machine === undefined) return [`pod ${row.id} runs without a machine`];
+  if (machine.paused !== (row.state === "paused"))
+    found.push(`pod ${row.id} is ${row.state}, its machine ${machine.paused ? "paused" : "runs"}`);
   if (machine.record.pid !== node.records.run(row.id)?.pid)
     found.push(`pod ${row.id} is recorded with another pid`);
   const { ejected } = machine;
@@ -119,54 +132,118 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
   return found;
 }
 
-/** The network's own part: bridge, forwarding, and exactly the planned rules, each once. */
-export function networkViolations({ kernel, config, variant }: World): string[] {
+/** What networks and published ports are on the host: bridges, forwarding, and exactly the planned rules, each once. */
+export function networkViolations(
+  { kernel, config, variant }: World,
+  node: Node,
+  /** Pods of which something may be left. */
+  passed: ReadonlySet<string> = new Set(),
+): string[] {
   const found: string[] = [];
-  const fragment = networkFragment(config.network, config);
-  const bridge = kernel.links.find(fragment.bridge);
-  const seen =
-    bridge &&
-    [bridge.alias, bridge.mtu, bridge.up, ...bridge.addresses.map((held) => held.prefix)].join();
-  const wanted = [networkMark(fragment.key), fragment.mtu, true, ...fragment.gateways].join();
-  if (seen !== wanted) found.push(`bridge is ${seen} instead of ${wanted}`);
-  if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
-  const rules = [...networkRules(fragment, 4), ...sharedRules(fragment.chain, 4)];
-  const planned = rules.map(({ table, chain, args }) => `${table} ${chain} ${ruleKey(args)}`);
-  for (const each of variants) {
-    const ours = rulesOfOurs(kernel.iptables[each].save());
-    const due = each === variant && config.firewall === "iptables" ? planned : [];
-    if (ours.toSorted().join("\n") !== due.toSorted().join("\n"))
-      found.push(
-        `iptables-${each} holds of ours:\n  ${ours.join("\n  ")}\ninstead of\n  ${due.join("\n  ")}`,
-      );
-    // FORWARD judges what comes in before what goes out.
-    const inOrder = ours.filter((rule) => rule.startsWith("filter FORWARD"));
-    const order = due.filter((rule) => rule.startsWith("filter FORWARD"));
-    if (found.length === 0 && inOrder.join() !== order.join())
-      found.push("the rules are out of order");
+  const fragments = node.networks.fragments();
+  for (const fragment of fragments) {
+    const bridge = kernel.links.find(fragment.bridge);
+    const seen =
+      bridge &&
+      [
+        bridge.alias,
+        bridge.mtu,
+        bridge.up,
+        ...bridge.addresses.map((held) => held.prefix).toSorted(),
+      ].join();
+    const wanted = [
+      networkMark(fragment.key),
+      fragment.mtu,
+      true,
+      ...fragment.gateways.toSorted(),
+    ].join();
+    if (seen !== wanted) found.push(`bridge ${fragment.bridge} is ${seen} instead of ${wanted}`);
   }
-  return [...found, ...tableViolations(kernel.nftables, fragment, config.firewall === "nftables")];
+  if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
+  const published = publishedNow(node).filter(({ key }) => !passed.has(key));
+  const isPassed = (line: string): boolean =>
+    [...passed].some((id) => line.includes(podRuleMark(id)));
+  for (const family of [4, 6] as const) {
+    const rules = [
+      ...fragments.flatMap((fragment) => networkRules(fragment, family)),
+      ...published.flatMap((pod) => publishedRules(pod, config.iptablesChain, family)),
+    ];
+    // Once it is there for a family, the way into the chain stays until podnet goes down.
+    const shared = sharedRules(config.iptablesChain, family);
+    if (family === 4) rules.push(...shared);
+    const tables = family === 4 ? kernel.iptables : kernel.ip6tables;
+    const text = ({ table, chain, args }: Rule): string => `${table} ${chain} ${ruleKey(args)}`;
+    const passable = family === 4 ? [] : shared.map(text);
+    const due = config.firewall === "iptables" ? rules.map(text) : [];
+    // Of IPv6 the host says by nothing of its own which variant it uses: all are in one of them.
+    const held = variants.map((each) =>
+      rulesOfOurs(tables[each].save()).filter((rule) => !isPassed(rule)),
+    );
+    const used =
+      family === 4
+        ? variants.indexOf(variant)
+        : Math.max(
+            0,
+            held.findIndex(({ length }) => length > 0),
+          );
+    for (const [at, ours] of held.entries()) {
+      const [is, should] = [ours, at === used ? due : []].map((list) =>
+        list
+          .filter((rule) => !passable.includes(rule))
+          .toSorted()
+          .join("\n  "),
+      );
+      if (is !== should)
+        found.push(
+          `iptables-${variants[at]} (IPv${family}) holds of ours:\n  ${is}\ninstead of\n  ${should}`,
+        );
+    }
+    if (fragments.length > 1 || found.length > 0) continue;
+    // FORWARD judges what comes in before what goes out.
+    const [inOrder, order] = [held[used] ?? [], due].map((list) =>
+      list.filter((rule) => rule.startsWith("filter FORWARD")).join(),
+    );
+    if (inOrder !== order) found.push("the rules are out of order");
+  }
+  const wanted = config.firewall === "nftables";
+  return [
+    ...found,
+    ...tableViolations(kernel.nftables, { fragments, published, isPassed }, wanted),
+  ];
 }
 
-/** Our table of nftables has its rules and the network's elements, those alone; or is not there. */
+/** Our table of nftables has its rules and the elements of networks and published ports, those alone; or is not there. */
 function tableViolations(
   nftables: FakeNftables,
-  fragment: NetworkFragment,
+  due: {
+    readonly fragments: readonly NetworkFragment[];
+    readonly published: readonly PodFragment[];
+    isPassed(line: string): boolean;
+  },
   wanted: boolean,
 ): string[] {
   if (!wanted) return nftables.exists ? ["there is a table of nftables"] : [];
   const rules = chainNames.flatMap((chain) =>
     ruleComments(chain).map((comment) => `${chain} ${comment}`),
   );
-  const elements = networkElements(fragment).map(
-    ({ set, key, owner }) => `${set} | ${key} | ${owner}`,
+  const { fragments, published, isPassed } = due;
+  const elements = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)].map(
+    ({ set, key, owner, value }) =>
+      [set, key, owner, ...(value === undefined ? [] : [value])].join(" | "),
   );
   const [seen, planned] = [
-    [...nftables.ruleComments(), ...nftables.elements()],
+    [...nftables.ruleComments(), ...nftables.elements().filter((line) => !isPassed(line))],
     [...rules, ...elements],
   ].map((lines) => lines.toSorted().join("\n  "));
   return seen === planned ? [] : [`nftables holds\n  ${seen}\ninstead of\n  ${planned}`];
 }
+
+/** Pods whose published ports are on the host. */
+const publishedNow = (node: Node): readonly PodFragment[] =>
+  node.records
+    .list()
+    .filter(({ state }) => state === "running" || state === "paused")
+    .map(({ plan }) => plan.ports);
 
 const rulesOfOurs = (saved: string): string[] =>
   [...parseSave(saved).values()].flatMap(({ name, rules }) =>
@@ -180,10 +257,15 @@ export function remains(world: World, forgetful: boolean): string[] {
   const { kernel, config } = world;
   return [
     ...[...kernel.links.all.values()]
-      .filter((link) => parseOwner(link.alias) !== undefined || link.name === config.network.bridge)
+      .filter(
+        (link) =>
+          parseOwner(link.alias) !== undefined ||
+          link.name === config.network.bridge ||
+          (link.kind === "bridge" && link.name.startsWith("pn-")),
+      )
       .map(({ name }) => `link ${name} is left`),
     ...variants.flatMap((variant) => {
-      const saved = kernel.iptables[variant].save();
+      const saved = `${kernel.iptables[variant].save()}${kernel.ip6tables[variant].save()}`;
       const chain = saved.includes(config.iptablesChain)
         ? [`chain ${config.iptablesChain} is left`]
         : [];
@@ -205,10 +287,10 @@ const following: Readonly<Record<State | "gone", readonly (State | "gone")[]>> =
   gone: ["creating"],
   creating: ["running", "failed", "gone", "deleting"],
   running: ["failed", "stopped", "deleting", "stopping", "paused"],
-  paused: ["running", "failed", "deleting"],
+  paused: ["running", "failed", "deleting", "stopping", "stopped"],
   stopping: ["stopped", "failed"],
   stopped: ["creating", "deleting"],
-  failed: ["creating", "deleting"],
+  failed: ["creating", "deleting", "stopping"],
   deleting: ["gone", "failed"],
 };
 

@@ -50,6 +50,8 @@ export class Simulation {
   /** Pods whose create was answered and whose delete was not asked for. */
   readonly promised = new Set<string>();
   readonly deleted = new Set<string>();
+  /** Networks whose create was answered and whose delete was not asked for. */
+  readonly promisedNetworks = new Set<string>();
   /** Pods that were deleted by force. */
   readonly forced = new Set<string>();
   /** By request id: the pod that the first answer named. */
@@ -141,14 +143,17 @@ export class Simulation {
     if (this.#changes++ > 0 || this.weather !== calm || this.node === undefined) return;
     this.time.after(10_000, () => {
       if (this.#life !== life || life?.process.alive !== true || this.#changes > 1) return;
-      for (const found of networkViolations(this.world)) this.violated(`not healed: ${found}`);
+      const { node } = this;
+      if (node === undefined) return;
+      for (const found of networkViolations(this.world, node))
+        this.violated(`not healed: ${found}`);
     });
   }
 
   checkBooks(): void {
     const life = this.#life;
     if (this.node === undefined || life?.process.alive !== true) return;
-    for (const found of booksViolations(this.world, this.node, life.db)) this.violated(found);
+    for (const found of booksViolations(this.node, life.db)) this.violated(found);
     if (foreignState(this.world) !== this.foreign)
       this.violated(
         `others' network is changed:\n${difference(this.foreign, foreignState(this.world))}`,
@@ -168,7 +173,14 @@ export class Simulation {
     this.kill();
     rmSync(this.world.config.stateDir, { recursive: true });
     mkdirSync(this.world.config.stateDir);
-    for (const known of [this.promised, this.deleted, this.answered, this.#states]) known.clear();
+    for (const known of [
+      this.promised,
+      this.promisedNetworks,
+      this.deleted,
+      this.answered,
+      this.#states,
+    ])
+      known.clear();
     this.lost = true;
   }
 
@@ -280,9 +292,12 @@ export class Simulation {
     const node = this.node as LiveNode;
     for (const { what } of this.#leftovers(node)) this.violated(what);
     for (const found of podViolations(world, node)) this.violated(found);
-    for (const found of networkViolations(world)) this.violated(found);
+    for (const found of networkViolations(world, node)) this.violated(found);
     const there = new Set<string>(node.pods.list().map(({ id }) => id));
     for (const id of this.promised) if (!there.has(id)) this.violated(`pod ${id} is lost`);
+    const networks = new Set<string>(node.networks.list().map(({ name }) => name));
+    for (const name of this.promisedNetworks)
+      if (!networks.has(name)) this.violated(`network ${name} is lost`);
     for (const id of this.deleted)
       if (there.has(id)) this.violated(`pod ${id} was deleted and is there`);
     await this.#until(() => true);
@@ -309,7 +324,8 @@ export class Simulation {
     );
     for (const { pod, what } of this.#leftovers(node))
       if (pod === undefined || !(failed.has(pod) || this.forced.has(pod))) this.violated(what);
-    for (const found of [...podViolations(world, node), ...networkViolations(world)])
+    const passed = new Set([...failed, ...this.forced]);
+    for (const found of [...podViolations(world, node), ...networkViolations(world, node, passed)])
       this.violated(found);
   }
 
@@ -328,7 +344,7 @@ export class Simulation {
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
       await node.drift.rest();
-      await node.network.down(AbortSignal.timeout(60_000));
+      await node.networks.down(() => node.network.down(AbortSignal.timeout(60_000)));
     });
     await this.#settled();
     for (const found of remains(this.world, this.lost)) this.violated(found);

@@ -107,7 +107,10 @@ const isOurs = (
   { alias, name, kind }: Pick<FakeLink, "alias" | "name" | "kind">,
   bridge: string,
 ): boolean =>
-  parseOwner(alias) !== undefined || name === bridge || (kind === "tun" && name.startsWith("pn"));
+  parseOwner(alias) !== undefined ||
+  name === bridge ||
+  (kind === "tun" && name.startsWith("pn")) ||
+  (kind === "bridge" && name.startsWith("pn-"));
 
 /** Everything on the host that does not bear podnet's mark, as text. */
 export function foreignState({ kernel, config }: World): string {
