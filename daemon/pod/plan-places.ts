@@ -1,3 +1,4 @@
+import { assertNever } from "../../core/brand.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NamedLink } from "../../network/observed.ts";
@@ -36,6 +37,8 @@ export function findPlace({ wanted, field, was }: Wish, snapshot: Snapshot): Pla
       return findTap(wanted.tap, snapshot, field, was !== undefined);
     case "loopback":
       return { kind: "loopback" };
+    default:
+      return assertNever(wanted);
   }
 }
 

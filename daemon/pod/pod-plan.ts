@@ -4,7 +4,7 @@ import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
-import { damaged, parseJson } from "../store/rows.ts";
+import { damaged, objects, parseJson } from "../store/rows.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
@@ -80,7 +80,7 @@ export function parseStoredPlan(text: string): PodPlan {
       },
     );
   }
-  return { ...plan, interfaces: plan.interfaces.map(readStored) };
+  return { ...plan, interfaces: objects(plan.interfaces, "a plan's interfaces").map(readStored) };
 }
 
 /** An interface as it was stored: an earlier podnetd's had one gateway at most. */

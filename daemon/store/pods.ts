@@ -6,7 +6,16 @@ import type { ErrorRecord } from "../pod/error-record.ts";
 import { parseStoredPlan, type PodPlan } from "../pod/pod-plan.ts";
 import type { Span } from "../pod/span.ts";
 import type { Database, Row } from "./database.ts";
-import { integer, json, optionalJson, optionalText, parseJson, text } from "./rows.ts";
+import {
+  damaged,
+  integer,
+  json,
+  objects,
+  optionalJson,
+  optionalText,
+  parseJson,
+  text,
+} from "./rows.ts";
 
 export type PodState =
   | "creating"
@@ -54,7 +63,7 @@ function fromRow(row: Row): PodRow {
     state: text<PodState>(row, "state"),
     reason: optionalText(row, "reason"),
     failure: optionalJson<ErrorRecord>(row, "failure"),
-    spec: storedSpec(json<PodSpec>(row, "spec")),
+    spec: specFrom(json<PodSpec | null>(row, "spec")),
     plan: parseStoredPlan(text(row, "plan")),
     before: contentsBefore(optionalText(row, "before")),
     guest: optionalJson<GuestIdentity>(row, "guest"),
@@ -66,10 +75,18 @@ function fromRow(row: Row): PodRow {
   };
 }
 
+function specFrom(stored: PodSpec | null): PodSpec {
+  if (stored === null) throw damaged("a pod has no spec");
+  return storedSpec({ ...stored, interfaces: objects(stored.interfaces, "a spec's interfaces") });
+}
+
 function contentsBefore(stored: string | undefined): PodContents | undefined {
   if (stored === undefined) return undefined;
-  const { spec, plan } = parseJson(stored, 'column "before"') as { spec: PodSpec; plan: unknown };
-  return { spec, plan: parseStoredPlan(JSON.stringify(plan)) };
+  const before = parseJson(stored, 'column "before"') as { spec?: PodSpec; plan?: unknown } | null;
+  return {
+    spec: specFrom(before?.spec ?? null),
+    plan: parseStoredPlan(JSON.stringify(before?.plan ?? null)),
+  };
 }
 
 /** The users of all pods' machines, also of those that do not run: they start again as the same. */

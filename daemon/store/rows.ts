@@ -51,6 +51,14 @@ export function parseJson(text: string, what: string): unknown {
   }
 }
 
+/** A list of objects within what was stored as JSON. Throws `STATE_CORRUPT`. */
+export function objects<T extends object>(value: readonly T[] | undefined, what: string): T[] {
+  const found: unknown = value;
+  const isObject = (each: unknown): boolean => typeof each === "object" && each !== null;
+  if (!Array.isArray(found) || !found.every(isObject)) throw damaged(`${what} are no list`);
+  return found as T[];
+}
+
 export function optionalJson<T>(row: Row, name: string): T | undefined {
   return column(row, name) === null ? undefined : json<T>(row, name);
 }

@@ -199,6 +199,14 @@ const memory = {
   raised: ["br0"],
   pinned: [5],
 };
+const memoryOfSix = {
+  ...memory,
+  ipv6Forward: "0",
+  besideIpv6Forward: memory.besideForward,
+  chains6: ["nft filter HYPER"],
+  table: true,
+};
+const plan = (interfaces: unknown): object => ({ version: 1, interfaces });
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
 /** What is read can be worked with, and all of it was in the text. */
 function rememberedKept(text: string): void {
@@ -224,11 +232,19 @@ const stored: Target = {
     "daemon/pod/error-record.ts",
     "daemon/store/network-memory.ts",
   ],
-  except: ["recordError", "errorFromRecord"],
+  except: ["recordError", "errorFromRecord", "withNic", "staying"],
   seeds: [
-    ...[{ version: 1, podId: "abcdefghijkl" }, { version: 2 }, { version: "1" }, null, 5].map(
-      (value) => chosen(0, json(value)),
-    ),
+    ...[
+      plan([{ gateways: [{ gateway: "10.0.0.1" }] }, { gateway: "10.0.0.1" }, {}]),
+      plan([]),
+      plan([null]),
+      plan({}),
+      { version: 1, podId: "abcdefghijkl" },
+      { version: 2 },
+      { version: "1" },
+      null,
+      5,
+    ].map((value) => chosen(0, json(value))),
     ...[{ a: "text" }, { a: 5 }, { a: null }, {}, { a: "{}" }, { a: "{" }].map((row) =>
       chosen(1, json(row)),
     ),
@@ -237,9 +253,14 @@ const stored: Target = {
       { ...error, details: { a: [] } },
       { ...error, code: "NEW" },
     ].map((record) => chosen(2, json(record))),
-    ...[memory, { ...memory, pinned: ["5"] }, { ...memory, besideForward: [5] }, null].map(
-      (value) => chosen(3, json(value)),
-    ),
+    ...[
+      memory,
+      memoryOfSix,
+      { ...memoryOfSix, table: 1 },
+      { ...memory, pinned: ["5"] },
+      { ...memory, besideForward: [5] },
+      null,
+    ].map((value) => chosen(3, json(value))),
   ],
   words: ["version", "1", "a", "details", "null", "[]"],
   run: choosing([
