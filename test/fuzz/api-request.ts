@@ -118,7 +118,7 @@ function scalar(type: ScalarType, random: Random): unknown {
 
 /**
  * What changes the node. Mostly it is asked for its plan, by a field that goes after whatever else is there, since the last
- * one counts: `plan_only` is field 3 of a create, field 1 of a down. Now and then it is not, and changed bytes may
+ * one counts: `plan_only` is field 3 of a create, field 1 of a down (what has no such field refuses it, or passes it over). Now and then it is not, and changed bytes may
  * have the plan's own taken for something else: then it happens.
  */
 const changing: Readonly<
@@ -127,6 +127,12 @@ const changing: Readonly<
   Create: { plan: [0x18, 1], inEarnest: 20 },
   CreateStream: { plan: [0x18, 1], inEarnest: 20 },
   Down: { plan: [0x08, 1], inEarnest: 500 },
+  Update: { plan: [0x18, 1], inEarnest: 3 },
+  AddInterface: { plan: [0x20, 1], inEarnest: 3 },
+  UpdateInterface: { plan: [0x40, 1], inEarnest: 3 },
+  RemoveInterface: { plan: [0x18, 1], inEarnest: 3 },
+  PublishPorts: { plan: [0x18, 1], inEarnest: 3 },
+  UnpublishPorts: { plan: [0x18, 1], inEarnest: 3 },
 };
 
 function encode(method: DescMethod, format: "json" | "proto", random: Random): Uint8Array {

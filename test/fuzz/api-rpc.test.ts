@@ -9,6 +9,7 @@ import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
 import { create, openStandInRig } from "../vm/standin-rig.ts";
@@ -40,7 +41,22 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-const changing = ["Create", "CreateStream", "Start", "Delete", "Down"];
+const changing = [
+  "Create",
+  "CreateStream",
+  "Start",
+  "Delete",
+  "Down",
+  "Update",
+  "Stop",
+  "Pause",
+  "Resume",
+  "AddInterface",
+  "UpdateInterface",
+  "RemoveInterface",
+  "PublishPorts",
+  "UnpublishPorts",
+];
 const rigFor = ({ name }: DescMethod): Rig => (changing.includes(name) ? throwaway : rig);
 
 interface Outcome {
@@ -245,12 +261,16 @@ async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
 async function tidy(to: Rig, mayHaveEnded: boolean): Promise<void> {
   if (mayHaveEnded && (await ended(to))) await to.restart("stop");
   const { pods } = await to.client.pods.list({});
+  const isWell = ({ name, state }: Pod): boolean => name === "one" && state === PodState.RUNNING;
   await Promise.all(
-    pods.map(async ({ id, name }) => {
-      if (name !== "one") await to.client.pods.delete({ idOrName: id, force: true });
+    pods.map(async (pod) => {
+      if (!isWell(pod)) await to.client.pods.delete({ idOrName: pod.id, force: true });
     }),
   );
-  if (!pods.some(({ name }) => name === "one")) await create(to.client, "one");
+  if (!pods.some(isWell)) await create(to.client, "one");
+  const { networks } = await to.client.networks.list({});
+  for (const { name, default: configured } of networks)
+    if (!configured) await to.client.networks.delete({ name });
 }
 
 /** Whether the daemon ends or has ended: one that ends takes no connections any more. */
