@@ -320,8 +320,10 @@ export class Pods implements RunningPorts {
   ): Promise<{ readonly row: PodRow; readonly ports: readonly PublishedPlan[] }> {
     return this.change(idOrName, async (live, row) => {
       const next = withPorts(row, ports, this.#portsWorld());
-      if (ports.length > 0) await publish(live, row, next, this.#supervision);
       const added = next.plan.published?.slice(row.plan.published?.length ?? 0) ?? [];
+      const decided = ports.map((port, i) => ({ ...port, hostPort: added[i]?.hostPort ?? 0 }));
+      const stillFree = (): void => void withPorts(row, decided, this.#portsWorld());
+      if (ports.length > 0) await publish(live, row, next, stillFree, this.#supervision);
       return { row: this.find(row.id), ports: added };
     });
   }

@@ -61,28 +61,40 @@ function withPublished(
   return { ...plan, ports, published };
 }
 
-/** Publishes what `next` has more than the pod: all of it or none. Commit first; what fails after it is undone. */
+/**
+ * Publishes what `next` has more than the pod: all of it or none. The sockets come first, since they end with this
+ * process whatever becomes of it, and are what is refused if anything is; then the only commit, and the rules after it.
+ * Rules that fail are undone; those that a start does not find are made by it. `stillFree` throws when another pod
+ * has been given one of the ports meanwhile.
+ */
 export async function publish(
   live: LivePod,
   row: PodRow,
   next: PodContents,
+  stillFree: () => void,
   watch: Supervision,
 ): Promise<void> {
   const { records, host } = watch;
   const { podId, published } = row.plan;
   const ruled = rulesDiffer(row.plan, next.plan);
-  records.replan(live, { ...next, text: "publishing ports", reverting: true });
+  await host.published.hold(podId, next.plan.published);
   try {
-    await host.published.hold(podId, next.plan.published);
-    if (ruled) await ensureRules(live, watch);
-    records.settled(live, "ports published");
+    stillFree();
+    records.replan(live, { ...next, text: "ports published" });
+  } catch (thrown) {
+    host.published.keep(podId, published);
+    throw thrown;
+  }
+  if (!ruled) return;
+  try {
+    await ensureRules(live, watch);
   } catch (thrown) {
     const error = toPodnetError(thrown);
     const plan = withPublished(row.plan, published ?? [], next.plan.ports.published !== undefined);
     const undo = async (): Promise<void> => {
       records.replan(live, { plan, spec: row.spec, text: `not published: ${error.message}` });
       host.published.keep(podId, published);
-      if (ruled) await ensureRules(live, watch);
+      await ensureRules(live, watch);
     };
     await undo().catch((left: unknown) => {
       keepTrying(row, "what was not published is left", left, watch, undo);

@@ -51,7 +51,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
-    ports = await portsOf(live, vm, standing(row), signal);
+    ports = await portsOf(live, vm, (row.before ?? row).plan, signal);
     noteRunState(live, await vm.runState(signal), row.state, recovery);
   } catch (thrown) {
     unsubscribe(live);
@@ -84,14 +84,6 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
     recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
   }
   if (failures.length > 0) throw failures[0];
-}
-
-/** What the pod is to have, or goes back to: then without the rules of what was being published. */
-function standing({ plan, before }: PodRow): PodPlan {
-  if (before === undefined) return plan;
-  const { ports } = before.plan;
-  if (plan.ports.published === undefined || ports.published !== undefined) return before.plan;
-  return { ...before.plan, ports: { ...ports, published: [] } };
 }
 
 /** Those of the ports whose NICs the machine still has: one that its guest ejected took its tap along. */

@@ -79,7 +79,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   },
   publish: {
     ofPod: true,
-    from: "commit:replan:before",
+    from: "socket:hold a TCP port:before",
     prepare: make,
     change: ({ client }) => client.pods.publishPorts({ ...pod, ports }),
   },
