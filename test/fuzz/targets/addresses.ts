@@ -4,7 +4,7 @@ import * as names from "../../../core/names.ts";
 import { cutText, shown, shownLines } from "../../../core/shown.ts";
 import { decodeUtf8, encodeUtf8 } from "../../../core/utf8.ts";
 import { ipRangeText, parseIpRange } from "../../../core/ip-range.ts";
-import { parseSubnet } from "../../../daemon/config/cidr.ts";
+import { divideRanges, parseSubnet } from "../../../daemon/config/cidr.ts";
 import { canonical, refusals } from "../engine/canonical.ts";
 import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -197,6 +197,7 @@ const texts: Target = {
   },
 };
 
+const subnets = ["192.168.123.0/24", "fd00::/64"].map((text) => address.parseCidr(text));
 const ranges: Target = {
   name: "subnets-ranges",
   files: ["core/ip-range.ts", "daemon/config/cidr.ts", "network/address-plan.ts"],
@@ -234,6 +235,8 @@ const ranges: Target = {
       if (address.ipToBigInt(range.first) > address.ipToBigInt(range.last))
         throw new Error(ipRangeText(range));
       deepStrictEqual(parseIpRange(ipRangeText(range)), range);
+      const divided = valueOf(refusals, () => divideRanges([range], subnets));
+      if (divided !== undefined) deepStrictEqual(subnets.flatMap(divided), [range]);
     },
   ]),
 };

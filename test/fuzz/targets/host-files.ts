@@ -14,7 +14,13 @@ import { parseReport } from "../../../hypervisor/jail/report.ts";
 import { parseGeneration } from "../../../linux/nftables-generation.ts";
 import { isMapped } from "../../../hypervisor/jail/uids.ts";
 import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
-import { networkMark, ownedBy, parseOwner, podMark } from "../../../network/ownership.ts";
+import {
+  networkMark,
+  ownedBy,
+  parseOwner,
+  podMark,
+  podRuleMark,
+} from "../../../network/ownership.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 /** NFT_MSG_NEWGEN with one attribute of a size and type. */
@@ -246,8 +252,10 @@ const marks: Target = {
     if (owner === undefined) return;
     deepStrictEqual(ownedBy(textOf(bytes), owner.kind, owner.key), true);
     if (owner.kind === "network") deepStrictEqual(parseOwner(networkMark(owner.key)), owner);
-    if (owner.kind === "pod" && owner.index !== undefined)
-      deepStrictEqual(parseOwner(podMark(owner.key, owner.index)), owner);
+    if (owner.kind !== "pod") return;
+    const { key, index } = owner;
+    const again = index === undefined ? podRuleMark(key) : podMark(key, index);
+    deepStrictEqual(parseOwner(again), owner);
   },
 };
 
