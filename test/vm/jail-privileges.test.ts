@@ -17,6 +17,7 @@ import { jailCapabilities } from "../../hypervisor/jail/capabilities.ts";
 import { findLauncher } from "../../hypervisor/jail/launcher.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+import { socketAt } from "./ports-rig.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const user = 64_056;
@@ -130,6 +131,29 @@ test.serial(
         t.regex(await lab.host.run("tcpdump", "-n", "-r", file), new RegExp(address));
         await pings;
       }
+      await daemon.podnet("down", "--yes");
+    }
+  },
+);
+
+test.serial(
+  "published ports below 1024 take CAP_NET_BIND_SERVICE: without it they are refused, and with it they work",
+  async (t) => {
+    for (const capabilities of [needed, [...needed, "CAP_NET_BIND_SERVICE"]]) {
+      await using daemon = await start(capabilities);
+      await daemon.podnet("create", "--name", "one", "--publish", "*:1080:80");
+      const publish = daemon.tryPodnet("publish", "one", "*:80:80");
+      if (capabilities === needed) {
+        const { exitCode, stderr } = await publish;
+        t.not(exitCode, 0);
+        t.regex(stderr, /Host port 80\/tcp .* not podnetd's to take[^]*CAP_NET_BIND_SERVICE/);
+        t.regex(stderr, /PREFLIGHT_FAILED/);
+      } else {
+        const { exitCode, stderr } = await publish;
+        t.is(exitCode, 0, stderr);
+      }
+      t.is(await socketAt(lab.host, 80), capabilities !== needed);
+      t.true(await socketAt(lab.host, 1080));
       await daemon.podnet("down", "--yes");
     }
   },
