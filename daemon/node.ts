@@ -17,7 +17,7 @@ import type { Database } from "./store/database.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
 import { listNetworks } from "./store/networks.ts";
-import { listPods } from "./store/pods.ts";
+import { listPods, type PodRow } from "./store/pods.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
 export interface NodeParts
@@ -152,15 +152,19 @@ function openHost(
 
 /** With another firewall than before, what is published by pods that run is let in before networks judge it. */
 async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
-  const running = listPods(db).filter(({ state }) => state === "running" || state === "paused");
+  const running = listPods(db).filter(hasMachine);
   const fragments = running.map(({ plan }) => plan.ports);
   await network.publishFirst(fragments, AbortSignal.timeout(60_000));
 }
 
-/** Takes away what bears our mark and belongs to no row. */
+const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";
+
+/** Takes away what bears our mark and belongs to no row, and rules of pods that do not run: all in one commit. */
 async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
+  const rows = records.list();
   const known = {
-    pods: new Set<string>(records.list().map(({ id }) => id)),
+    pods: new Set<string>(rows.map(({ id }) => id)),
+    ruled: new Set<string>(rows.filter(hasMachine).map(({ id }) => id)),
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
   };
   await network.sweep(known, AbortSignal.timeout(60_000));

@@ -140,7 +140,8 @@ export function compareDetached(
 export function compareKnown(view: View, known: Known): Comparison[] {
   const links: Comparison = async () =>
     sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
-  const doomed = (owner: Owner): boolean => isOrphan(owner, known);
+  const ruled: Known = { ...known, pods: known.ruled ?? known.pods };
+  const doomed = (owner: Owner): boolean => isOrphan(owner, ruled);
   // The other driver's last: what has a row has rules of this one by now.
   return [links, (signal) => view.firewall.compareRemoval(doomed, signal), view.formerRules];
 }

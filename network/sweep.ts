@@ -7,6 +7,8 @@ import { type Owner, parseOwner } from "./ownership.ts";
 /** What has a row, and therefore stays. */
 export interface Known {
   readonly pods: ReadonlySet<string>;
+  /** Those of them whose rules stay as well: all, unless given. */
+  readonly ruled?: ReadonlySet<string>;
   readonly networks: ReadonlySet<string>;
 }
 

@@ -503,13 +503,14 @@ export class Pods implements RunningPorts {
     return refitPlan(network, this.#parts);
   }
 
-  /** After a start: takes over what runs, undoes what was half done. */
+  /** After a start: takes over what runs, undoes what was half done. Rules of pods that do not run are left to a sweep. */
   async recover(bootId: string): Promise<void> {
     // A start may have found other settings, or the end of a change of a network that was cut short.
     for (const row of this.list()) refitRow(row, livePod(row.plan), this.#parts);
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
+      sweeping: true,
       bootId,
       attached: (live) => this.#live.set(live.plan.podId, live),
     };

@@ -47,7 +47,8 @@ async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod, trying again");
     const what = row.state === "running" || row.state === "paused" ? notYet : leftBehind;
-    keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));
+    const later: Recovery = { ...recovery, sweeping: false };
+    keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));
   }
 }
 

@@ -20,6 +20,8 @@ const portsLacking = "its ports are not as planned";
 export interface TakeOver extends Supervision {
   /** Differs from the recorded one after a restart of the host. */
   readonly bootId: string;
+  /** A sweep follows, which takes away the rules of pods that do not run. */
+  readonly sweeping: boolean;
   /** The pod runs and is ours again. */
   attached(live: LivePod): void;
 }
@@ -79,6 +81,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
 export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
+    rulesLater: recovery.sweeping,
   });
   for (const failure of failures) {
     recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");

@@ -6,6 +6,8 @@ import { type UndoKind, type UndoOf, undoSteps } from "./steps.ts";
 export interface UndoOptions {
   /** False ends the machine without asking the guest. */
   readonly graceful: boolean;
+  /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
+  readonly rulesLater?: boolean;
 }
 
 type UndoAction<K extends UndoKind> = (
@@ -67,10 +69,12 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     await everyOne(taps.map((tap) => tap.close()));
   },
 
-  "port.forget": async (_step, live, host) => {
+  "port.forget": async (_step, live, host, { rulesLater }) => {
     // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
     host.published.cut(live.plan.podId);
-    await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));
+    const { published, ...ports } = live.plan.ports;
+    const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
+    await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
   },
 };
 
