@@ -33,8 +33,9 @@ const unusable = [
   "0.0.0.0/8",
   "127.0.0.0/8",
   "224.0.0.0/3",
-  "::/128",
-  "::1/128",
+  // IPv4 addresses in IPv6 clothes, which commands of the host write another way, and ::1.
+  "::/96",
+  "::ffff:0.0.0.0/96",
   "fe80::/10",
   "ff00::/8",
 ] as Cidr[];

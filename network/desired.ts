@@ -80,7 +80,7 @@ export interface PublishedDesired {
 export interface PortDesired {
   readonly tap: IfName;
   readonly bridge: IfName;
-  /** MAC of the tap itself is the kernel's; this is the guest's, for neighbour clean-up. */
+  /** The guest's, for neighbour clean-up; the tap's own is the kernel's, but on somebody else's bridge. */
   readonly guestMac: Mac;
   readonly guestAddresses: readonly IpPrefix[];
   readonly alias: string;

@@ -1,4 +1,4 @@
-import { ipOf } from "../core/address.ts";
+import { ipOf, type Mac } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { Change, LinkSettings, PortSettings } from "./change.ts";
 import { mark, type PodFragment, type PortDesired } from "./desired.ts";
@@ -26,6 +26,7 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
     ...(tap.alias === port.alias ? {} : { alias: port.alias }),
     ...(tap.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
     ...(tap.mtu === port.mtu ? {} : { mtu: port.mtu }),
+    ...(port.foreign !== true || tap.mac === highMac(port) ? {} : { mac: highMac(port) }),
   };
   const changes: Change[] = [];
   const name = port.tap;
@@ -46,6 +47,13 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
   if (!tap.up) changes.push({ kind: "set-link", name, set: { up: true } });
   return changes;
 }
+
+/**
+ * A bridge without a MAC of its own takes the lowest of its ports' (br_stp_recalculate_bridge_id). On somebody else's
+ * bridge the tap's is therefore higher than those that NICs have; never the guest's own, whose frames would be the bridge's.
+ */
+const highMac = ({ guestMac }: PortDesired): Mac =>
+  `${guestMac.startsWith("fe:") ? "fa" : "fe"}${guestMac.slice(2)}` as Mac;
 
 /** Settings of a port that are not as they should be. */
 const portChanges = (port: PortDesired, tap: ObservedLink): PortSettings => ({

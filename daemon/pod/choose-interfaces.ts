@@ -43,7 +43,11 @@ export class Choice {
   /** Those that are asked for; else those it has, or one of each of the network's pools. */
   addresses({ wanted, was, field }: Wish, place: Place): readonly IpPrefix[] {
     const { addresses } = wanted;
-    if (place.kind !== "network") return (addresses ?? was?.addresses ?? []).filter(hasLength);
+    if (place.kind !== "network") {
+      const own = (addresses ?? was?.addresses ?? []).filter(hasLength);
+      if (place.kind === "loopback") this.#refusePooled(own, field);
+      return own;
+    }
     const { network } = place;
     if (addresses !== undefined)
       return addresses.map((asked, i) => {
@@ -54,6 +58,23 @@ export class Choice {
     return network.subnets.map((subnet) =>
       withLength(this.#next(network, subnet, field), lengthOf(subnet.cidr)),
     );
+  }
+
+  /** A guest answers for addresses of its lo on every link: one of a network's could be another pod's, or become it. */
+  #refusePooled(addresses: readonly IpPrefix[], field: string): void {
+    for (const { name, subnets } of this.#snapshot.networks)
+      for (const address of addresses) {
+        const subnet = subnets.find(({ cidr }) => contains(cidr, ipOf(address)));
+        if (subnet === undefined) continue;
+        throw new PodnetError(
+          "ADDRESS_INVALID",
+          `Address ${ipOf(address)} is of network "${name}" (${subnet.cidr})`,
+          {
+            field: `${field}.address`,
+            hint: "Give lo an address of no network of podnet's, or ask for this one on an interface of that network",
+          },
+        );
+      }
   }
 
   #taking(

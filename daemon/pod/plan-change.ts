@@ -4,7 +4,7 @@ import type {
   InterfaceChange,
   SetInterface,
 } from "../../api/validate-interface-change.ts";
-import type { InterfaceSpec } from "../../api/pod-spec.ts";
+import { bareIp, type InterfaceSpec } from "../../api/pod-spec.ts";
 import { assertNever } from "../../core/brand.ts";
 import { type Family, familyOf, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -112,7 +112,7 @@ function changed(
   if (asked === undefined) throw new RangeError("Every interface has been asked for");
   const wanted = changedSpec(asked, was, change);
   const others = plan.interfaces.filter((each) => each !== was);
-  const gateways = changedGateways(was, change);
+  const gateways = changedGateways(was, change, asked.gateway !== undefined);
   const elsewhere = otherRoutes(plan).filter((route) => route.interface !== was.guestName);
   const own =
     change.routes ?? otherRoutes(plan).filter((route) => route.interface === was.guestName);
@@ -160,10 +160,17 @@ function changedSpec(
   };
 }
 
+/** A gateway that nobody asked for goes with the last address of its family. */
 function changedGateways(
-  { gateways }: InterfacePlan,
-  { gateway, metric }: SetInterface,
+  { gateways: had }: InterfacePlan,
+  { addresses, gateway, metric }: SetInterface,
+  askedFor: boolean,
 ): readonly GatewayPlan[] {
+  const served = new Set(addresses?.map((address) => familyOf(bareIp(address))));
+  const gateways =
+    addresses === undefined || askedFor
+      ? had
+      : had.filter((each) => served.has(familyOf(each.gateway)));
   const others = (family: Family): GatewayPlan[] =>
     gateways.filter((each) => familyOf(each.gateway) !== family);
   const now =

@@ -55,7 +55,8 @@ function findNetwork(
       hint: `Networks are: ${snapshot.networks.map((each) => each.name).join(", ")}`,
     });
   const { bridge, mtu, vlanFiltering } = network;
-  if (vlan !== undefined && !vlanFiltering) throw noVlans(bridge, field);
+  if (vlan !== undefined && !vlanFiltering)
+    throw noVlans(bridge, field, `turn it on: podnet network update ${name} --vlan-filtering`);
   return { kind: "network", network, bridge, mtu, title: `network "${name}"` };
 }
 
@@ -83,7 +84,12 @@ function findBridge(
     );
   if (link.kind !== "bridge")
     throw bridgeConflict(field, bridge, "is no bridge", "Name a bridge: ip link show type bridge");
-  if (vlan !== undefined && link.vlanFiltering !== true) throw noVlans(bridge, field);
+  if (vlan !== undefined && link.vlanFiltering !== true)
+    throw noVlans(
+      bridge,
+      field,
+      `have its owner turn it on: ip link set ${bridge} type bridge vlan_filtering 1`,
+    );
   return { kind: "bridge", bridge, mtu: link.mtu, title: `bridge "${bridge}"` };
 }
 
@@ -94,10 +100,10 @@ const bridgeConflict = (field: string, bridge: string, what: string, hint: strin
     details: { bridge },
   });
 
-const noVlans = (bridge: string, field: string): PodnetError =>
+const noVlans = (bridge: string, field: string, how: string): PodnetError =>
   new PodnetError("BRIDGE_CONFLICT", `Bridge "${bridge}" does not filter VLANs`, {
     field: `${field}.port.vlan`,
-    hint: `Leave the VLAN out, or have its owner turn it on: ip link set ${bridge} type bridge vlan_filtering 1`,
+    hint: `Leave the VLAN out, or ${how}`,
     details: { bridge },
   });
 

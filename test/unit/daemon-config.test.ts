@@ -88,6 +88,7 @@ const bad: readonly (readonly [string, string, RegExp, string])[] = [
   ["a pool too small", "[network]\ncidr = '10.0.0.0/31'", /cannot be a \/31/, "network.cidr"],
   ["a pool too large", "[network]\ncidr = '10.0.0.0/7'", /cannot be a \/7/, "network.cidr"],
   ["loopback", "[network]\ncidr = '127.0.0.0/24'", /no pod can live/, "network.cidr"],
+  ["mapped", "[network]\ncidr = '::ffff:10.1.0.0/112'", /no pod can live/, "network.cidr"],
   ["multicast", "[network]\ncidr = '224.0.0.0/24'", /no pod can live/, "network.cidr"],
   [
     "the broadcast address as gateway",

@@ -231,6 +231,21 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
   await node.pods.close(0);
 });
 
+test("a default route that nobody asked for goes with the last address of its family", async (t) => {
+  using node = openNode(configuration({ "network.cidr6": "fd00:9::/64" }));
+  const { id } = await node.create();
+  const gateways = () =>
+    node.pods.find(id).plan.interfaces[0]?.gateways.map<string>(({ gateway }) => gateway);
+  t.deepEqual(gateways(), ["10.0.0.1", "fd00:9::1"]);
+  await node.pods.changeInterface(id, set("eth0", { addresses: { addresses: ["10.0.0.5"] } }));
+  t.deepEqual(gateways(), ["10.0.0.1"]);
+  t.deepEqual(
+    node.pods.find(id).plan.guest.routes.map<string>(({ destination }) => destination),
+    ["0.0.0.0/0"],
+  );
+  await node.pods.close(0);
+});
+
 test("an update that the guest refuses goes back to what was, for guest and rows", async (t) => {
   using node = openNode(configuration({}));
   const calls = await leavesNothing(
@@ -262,6 +277,12 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.1/32"] as never);
   await node.pods.changeInterface(id, set("lo", { addresses: { addresses: ["10.9.0.2/32"] } }));
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.2/32"] as never);
+  // The guest would answer for it on its other links, where it is another pod's or may become so.
+  for (const address of ["10.0.0.5/32", "10.0.0.1/32"])
+    await t.throwsAsync(
+      node.pods.changeInterface(id, set("lo", { addresses: { addresses: [address] } })),
+      { code: "ADDRESS_INVALID", message: /of network "default"/ },
+    );
   await t.throwsAsync(node.pods.changeInterface(id, set("lo", { mtu: 1400 })), {
     code: "INVALID_ARGUMENT",
   });
