@@ -94,7 +94,9 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
     const durationMs = Number((run.elapsed() - startMs).toFixed(3));
     run.progress.finished({ step: step.kind, startMs, durationMs, detail });
   } catch (thrown) {
-    if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(run.live.ended.signal);
+    // A guest that restarts breaks off in the middle of what it says.
+    if (isPodnetError(thrown, "AGENT_DISCONNECTED", "AGENT_PROTOCOL"))
+      await toldOfEnd(run.live.ended.signal);
     throw explain(thrown, step.kind, signal);
   }
 }

@@ -134,10 +134,11 @@ export async function openLane(name: string, config: string): Promise<Lane> {
     async changes(since, leftOut = []) {
       for (let attempt = 1; ; attempt++) {
         const found = difference(since, await inventory()).filter(
-          (line) => line !== "- open socket" && !leftOut.some((text) => line.includes(text)),
+          (line) =>
+            !/^- open (?:socket|pipe)$/.test(line) && !leftOut.some((text) => line.includes(text)),
         );
-        // A connection's descriptor is closed a little after its last answer, and nothing tells of it.
-        const closing = found.every((line) => line === "+ open socket");
+        // A descriptor of a connection, or of a command, is closed a little after its last answer, and nothing tells of it.
+        const closing = found.every((line) => /^\+ open (?:socket|pipe)$/.test(line));
         if (found.length === 0 || !closing || attempt === 50) return found;
         await delay(20);
       }

@@ -10,7 +10,8 @@ async function seen(change: string): Promise<string> {
   // The script and its snapshots go to /mnt: /tmp is hidden, for other tests use it, and a checkout may be below it.
   const script = `mount -n -t tmpfs tmpfs /mnt && cp "$0" /mnt/snapshot &&
     mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /tmp &&
-    ip link set dev lo up && ip link add name here type bridge && ip link set dev here addrgenmode none up || exit 99
+    ip link set dev lo up && ip link add name here type bridge && ip link set dev here addrgenmode none &&
+    ip link set dev here up || exit 99
     /mnt/snapshot >/mnt/before && [ -s /mnt/before ] || exit 97
     ${change} || exit 98
     /mnt/snapshot >/mnt/after || exit 97

@@ -72,12 +72,12 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
     inventory,
     async changes(since = atFirst) {
       for (let attempt = 1; ; attempt++) {
-        // A connection's descriptor is closed a little after its last answer, and nothing tells of it: one that was
-        // closing then may be gone, one that is closing now goes.
+        // A descriptor of a connection, or of a command, is closed a little after its last answer, and nothing tells of
+        // it: one that was closing then may be gone, one that is closing now goes.
         const found = difference(since, await inventory()).filter(
-          (line) => line !== "- open socket",
+          (line) => !/^- open (?:socket|pipe)$/.test(line),
         );
-        const closing = found.every((line) => line === "+ open socket");
+        const closing = found.every((line) => /^\+ open (?:socket|pipe)$/.test(line));
         if (found.length === 0 || !closing || attempt === 50) return found;
         await delay(20);
       }
