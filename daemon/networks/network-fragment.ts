@@ -27,12 +27,13 @@ export function networkFragment(
   };
 }
 
-/** The way from one definition to another, for the host: gateways that the first had and the second has not go. */
+/** The way from what was, or may be left of it, to a definition, for the host: gateways that it has not go. */
 export function fragmentBetween(
-  from: NetworkDefinition,
+  from: readonly NetworkDefinition[],
   to: NetworkDefinition,
   config: FirewallConfig,
 ): NetworkFragment {
-  const retired = goneSubnets(from, to).map(({ gateway }) => gateway);
+  const gone = from.flatMap((each) => goneSubnets(each, to)).map(({ gateway }) => gateway);
+  const retired = [...new Set(gone)];
   return { ...networkFragment(to, config), ...(retired.length === 0 ? {} : { retired }) };
 }

@@ -44,6 +44,8 @@ interface Entry {
   definition: NetworkDefinition;
   /** As the host is to have it: another one while it is being changed. */
   wanted: NetworkDefinition;
+  /** Of which something may be left on the host: a change to them could not be taken back. */
+  left: readonly NetworkDefinition[];
 }
 
 /** How a network was asked for. */
@@ -70,7 +72,7 @@ export class Networks implements KnownNetworks {
   }
 
   #enter(definition: NetworkDefinition): void {
-    this.#entries.set(definition.name, { definition, wanted: definition });
+    this.#entries.set(definition.name, { definition, wanted: definition, left: [] });
   }
 
   list(): NetworkDefinition[] {
@@ -111,13 +113,17 @@ export class Networks implements KnownNetworks {
   /** What the host is to have of networks. */
   fragments(): NetworkFragment[] {
     if (!this.#parts.onHost) return [];
-    return Array.from(this.#entries.values(), ({ wanted }) => this.#fragment(wanted));
+    return Array.from(this.#entries.values(), (entry) => this.#fragmentOf(entry));
   }
 
   /** The same of one; undefined when it is no more. */
   fragment(name: string): NetworkFragment | undefined {
     const entry = this.#entries.get(name as NetworkName);
-    return entry === undefined || !this.#parts.onHost ? undefined : this.#fragment(entry.wanted);
+    return entry === undefined || !this.#parts.onHost ? undefined : this.#fragmentOf(entry);
+  }
+
+  #fragmentOf({ wanted, left }: Entry): NetworkFragment {
+    return fragmentBetween(left, wanted, this.#parts.config);
   }
 
   #fragment(definition: NetworkDefinition): NetworkFragment {
@@ -195,10 +201,10 @@ export class Networks implements KnownNetworks {
 
   /** What an update would change, a line each. Takes nothing. */
   async planUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
-    const { before, definition } = await this.#planChange(spec, asked);
+    const { entry, before, definition } = await this.#planChange(spec, asked);
     const { host } = this.#parts;
     const changes = await host.diff(
-      fragmentBetween(before, definition, this.#parts.config),
+      fragmentBetween([before, ...entry.left], definition, this.#parts.config),
       AbortSignal.timeout(hostMs),
     );
     const ports = this.#parts.refitPlan(definition);
@@ -220,7 +226,7 @@ export class Networks implements KnownNetworks {
       if (!sameSubnets(before, definition)) this.#changing.add(name);
       try {
         await host.ensure(
-          fragmentBetween(before, definition, this.#parts.config),
+          fragmentBetween([before, ...entry.left], definition, this.#parts.config),
           AbortSignal.timeout(hostMs),
         );
         // What was reserved may have been taken meanwhile.
@@ -232,14 +238,14 @@ export class Networks implements KnownNetworks {
         });
         place();
         entry.definition = definition;
+        entry.left = [];
       } catch (thrown) {
         entry.wanted = before;
+        entry.left = [...entry.left, definition];
         await this.#tidy(name, async () => {
-          await host.ensure(
-            fragmentBetween(definition, before, this.#parts.config),
-            AbortSignal.timeout(hostMs),
-          );
+          await host.ensure(this.#fragmentOf(entry), AbortSignal.timeout(hostMs));
           rows.revertNetwork(db, name);
+          entry.left = [];
         });
         throw thrown;
       } finally {

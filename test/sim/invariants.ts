@@ -136,7 +136,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
 export function networkViolations(
   { kernel, config, variant }: World,
   node: Node,
-  /** Pods of which something may be left. */
+  /** Marks of pods and networks of which something may be left. */
   passed: ReadonlySet<string> = new Set(),
 ): string[] {
   const found: string[] = [];
@@ -160,9 +160,8 @@ export function networkViolations(
     if (seen !== wanted) found.push(`bridge ${fragment.bridge} is ${seen} instead of ${wanted}`);
   }
   if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
-  const published = publishedNow(node).filter(({ key }) => !passed.has(key));
-  const isPassed = (line: string): boolean =>
-    [...passed].some((id) => line.includes(podRuleMark(id)));
+  const published = publishedNow(node).filter(({ key }) => !passed.has(podRuleMark(key)));
+  const isPassed = (line: string): boolean => [...passed].some((owner) => line.includes(owner));
   for (const family of [4, 6] as const) {
     const rules = [
       ...fragments.flatMap((fragment) => networkRules(fragment, family)),

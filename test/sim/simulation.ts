@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, rmSync } from "node:fs";
 import { isPodnetError } from "../../core/errors.ts";
+import { listNetworks } from "../../daemon/store/networks.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
+import { networkMark, podRuleMark } from "../../network/ownership.ts";
 import { Actions } from "./actions.ts";
 import { type Life, type LiveNode, type Plant, startLife } from "./daemon-life.ts";
 import {
@@ -318,13 +320,19 @@ export class Simulation {
    */
   #checkUnrestarted(): void {
     const { world, node } = this;
-    if (node === undefined) return;
+    const life = this.#life;
+    if (node === undefined || life === undefined) return;
     const failed = new Set<string>(
       node.pods.list().flatMap(({ id, state }) => (state === "failed" ? [id] : [])),
     );
     for (const { pod, what } of this.#leftovers(node))
       if (pod === undefined || !(failed.has(pod) || this.forced.has(pod))) this.violated(what);
-    const passed = new Set([...failed, ...this.forced]);
+    // A network that could be neither made nor undone has its row until the next start.
+    const halves = listNetworks(life.db).filter(({ state }) => /^(?:creat|delet)ing$/.test(state));
+    const passed = new Set([
+      ...Array.from([...failed, ...this.forced], podRuleMark),
+      ...halves.map(({ definition: { name } }) => networkMark(name)),
+    ]);
     for (const found of [...podViolations(world, node), ...networkViolations(world, node, passed)])
       this.violated(found);
   }

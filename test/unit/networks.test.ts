@@ -4,10 +4,11 @@ import { NetworkSpecSchema } from "../../api/gen/podnet/v1/network_service_pb.ts
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { validateNetwork } from "../../api/validate-network.ts";
 import { systemClock } from "../../core/clock.ts";
-import { isPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { ipRangeText, parseIpRange } from "../../core/ip-range.ts";
 import { unusedFamilies } from "../../daemon/networks/definition.ts";
 import { networkFragment } from "../../daemon/networks/network-fragment.ts";
+import { Networks } from "../../daemon/networks/networks.ts";
 import {
   overlapsOfNetworks,
   planNetwork,
@@ -18,6 +19,9 @@ import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { refitted } from "../../daemon/pod/refit.ts";
 import { deleteRestingOutside, listLeases } from "../../daemon/store/leases.ts";
 import * as rows from "../../daemon/store/networks.ts";
+import { openLog } from "../../linux/log.ts";
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import { podIdOf } from "../lab/network.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
@@ -186,8 +190,15 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
   const before = definition("blue", ["10.20.0.1/24"]);
   const after = definition("blue", ["10.30.0.1/24", "fd00::1/64"], { isolated: true });
   rows.putNetwork(db, before, { ...readyRow, configured: false });
+  const first = definition("blue", ["10.25.0.1/24"]);
+  rows.beginNetworkUpdate(db, first);
+  t.like(rows.getNetwork(db, before.name), { definition: first, before, state: "updating" });
   rows.beginNetworkUpdate(db, after);
-  t.like(rows.getNetwork(db, before.name), { definition: after, before, state: "updating" });
+  t.like(
+    rows.getNetwork(db, before.name),
+    { definition: after, before, state: "updating" },
+    "what there was is from before a change that could not be taken back",
+  );
   rows.revertNetwork(db, before.name);
   t.like(rows.getNetwork(db, before.name), {
     definition: before,
@@ -219,6 +230,48 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
     listLeases(db, before.name).map(({ address }) => address),
     ["fd00::5" as never],
   );
+});
+
+test("a change that can be neither made nor taken back is looked for until it has gone", async (t) => {
+  using node = openNode(configuration({}));
+  const blue = definition("blue", ["10.20.0.1/24"]);
+  rows.putNetwork(node.db, blue, { ...readyRow, configured: false });
+  let refusing = true;
+  const asked: NetworkFragment[] = [];
+  const networks = new Networks(
+    {
+      db: node.db,
+      config: configuration({}),
+      host: {
+        ensure: async (fragment: NetworkFragment) => {
+          asked.push(fragment);
+          if (refusing) throw new PodnetError("NETLINK_FAILED", "The host refuses");
+        },
+        unforward: async () => {},
+      } as unknown as HostNetwork,
+      addresses: node.addresses,
+      clock: systemClock,
+      log: openLog({ component: "test", level: "silent" }),
+      configured: "default" as never,
+      onHost: true,
+      refit: async () => {},
+      refitPlan: () => [],
+    },
+    [blue],
+  );
+  const to = (cidr: string): NetworkSpec => validated({ subnets: [{ cidr }] });
+  await t.throwsAsync(networks.update(to("10.30.0.0/24"), { force: true }), {
+    code: "NETLINK_FAILED",
+  });
+  t.deepEqual(networks.list(), [blue]);
+  const [found] = networks.fragments();
+  t.like(found, { gateways: ["10.20.0.1/24"], retired: ["10.30.0.1/24"] } as never);
+  t.deepEqual(found, asked.at(-1), "drift repair asks for what the way back would have");
+  refusing = false;
+  await networks.update(to("10.40.0.0/24"), { force: true });
+  t.deepEqual(asked.at(-1)?.retired, ["10.20.0.1/24", "10.30.0.1/24"] as never);
+  t.is(networks.fragments()[0]?.retired, undefined);
+  t.like(rows.getNetwork(node.db, blue.name), { state: "ready", before: undefined });
 });
 
 const planOf = (n: number, network: string, addresses: readonly string[]): PodPlan =>

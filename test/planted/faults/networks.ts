@@ -69,7 +69,7 @@ export const networksFaults: readonly Fault[] = [
     kind: "undo",
     name: "a network that the host refuses leaves its rules",
     file: "daemon/networks/networks.ts",
-    find: "await this.#tidy(definition.name, () => this.#takeAway(definition.name));",
+    find: "await this.#tidy(definition.name, () => this.#takeAway(definition.name, made));",
     put: "",
     noticedBy: {
       file: kernel,
@@ -81,12 +81,23 @@ export const networksFaults: readonly Fault[] = [
     kind: "repair",
     name: "drift looks at the networks there were at the start alone",
     file: "daemon/networks/networks.ts",
-    find: "return Array.from(this.#entries.values(), ({ wanted }) => this.#fragment(wanted));",
-    put: "return Array.from(this.#entries.values(), ({ wanted }) => this.#fragment(wanted)).slice(0, 1);",
+    find: "return Array.from(this.#entries.values(), (entry) => this.#fragmentOf(entry));",
+    put: "return Array.from(this.#entries.values(), (entry) => this.#fragmentOf(entry)).slice(0, 1);",
     noticedBy: {
       file: kernel,
       title: "what others do to a network that was made by API is told of and healed",
     },
     slow: true,
+  },
+  {
+    kind: "repair",
+    name: "what a change left that could not be taken back is not looked for",
+    file: "daemon/networks/networks.ts",
+    find: "entry.left = [...entry.left, definition];",
+    put: "",
+    noticedBy: {
+      file: unit,
+      title: "a change that can be neither made nor taken back is looked for until it has gone",
+    },
   },
 ];
