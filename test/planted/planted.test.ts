@@ -1,8 +1,11 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import test from "ava";
 import { Random } from "../sim/random.ts";
 import { faults } from "./faults.ts";
 import { Tree } from "./tree.ts";
 
+const top = path.resolve(import.meta.dirname, "../..");
 const complete = process.env["PODNET_TEST_FULL"] === "1";
 /** Faults tried in a short run: drawn anew each time, so that over a few runs each has its turn. */
 const share = 40;
@@ -47,6 +50,11 @@ test.serial.after.always(() => {
 
 test("each fault has a name of its own", (t) => {
   t.is(new Set(faults.map(({ name }) => name)).size, faults.length);
+});
+
+test("each fault stands where it is to be planted, once", (t) => {
+  for (const { name, file, find } of faults)
+    t.is(readFileSync(path.join(top, file), "utf8").split(find).length, 2, `${name}, ${file}`);
 });
 
 for (const fault of drawn) {

@@ -139,8 +139,8 @@ export const callersFaults: readonly Fault[] = [
     kind: "mark",
     name: "a file that is no socket is replaced by the API's",
     file: "daemon/server/unix-listener.ts",
-    find: " && lstatSync(path).isSocket()",
-    put: "",
+    find: "if (lstatSync(path).isSocket()) cross(",
+    put: "cross(",
     noticedBy: {
       file: "test/unit/daemon-api-server.test.ts",
       title: "a file that is no socket is left alone",

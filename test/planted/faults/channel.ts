@@ -94,8 +94,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "a guest's answer has no deadline",
     file: "guest-init/channel/pending.ts",
-    find: "      dueAt - now,\n    );",
-    put: "      1e9,\n    );",
+    find: "this.#time.after(dueAt - now, ",
+    put: "this.#time.after(1e9, ",
     noticedBy: {
       file: session,
       title: "a silent guest costs each command its deadline, counted from the one before",

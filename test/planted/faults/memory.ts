@@ -10,7 +10,7 @@ export const memoryFaults: readonly Fault[] = [
     kind: "release",
     name: "an address of a deleted pod is never given back",
     file: "daemon/pod/records.ts",
-    find: "this.#addresses.free(plan);",
+    find: "this.#addresses.free(plans);",
     put: "",
     noticedBy: {
       file: pods,
@@ -21,7 +21,7 @@ export const memoryFaults: readonly Fault[] = [
     kind: "release",
     name: "the pool keeps the addresses of a deleted pod",
     file: "daemon/pod/records.ts",
-    find: "this.#addresses.freed(plan);",
+    find: "this.#addresses.freed(plans);",
     put: "",
     noticedBy: {
       file: pods,
@@ -32,8 +32,8 @@ export const memoryFaults: readonly Fault[] = [
     kind: "bound",
     name: "an address does not rest over a restart",
     file: "daemon/pod/addresses.ts",
-    find: "else pool.quarantine(row.address, row.freedMs);",
-    put: "",
+    find: "pool.quarantine(row.address, row.freedMs);",
+    put: "void 0;",
     noticedBy: {
       file: pods,
       title: "a freed address rests, over a restart too, unless no other is left",

@@ -34,8 +34,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "undo",
     name: "links and neighbours of a pod are not forgotten",
     file: "daemon/pod/undo.ts",
-    find: "await host.network.remove(live.plan.ports, AbortSignal.timeout(undoLimitMs));",
-    put: "void [live, host];",
+    find: "await host.network.remove(target, AbortSignal.timeout(undoLimitMs));",
+    put: "void [target, host];",
     noticedBy: failingTap,
   },
   {
@@ -167,8 +167,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "lock",
     name: "two starts of one pod work at once",
     file: "daemon/pod/pods.ts",
-    find: "const { id } = this.find(idOrName);\n    return await this.#locks.run(id, async () => {",
-    put: "const { id } = this.find(idOrName);\n    return await (async (_: unknown, body: () => Promise<PodRow>) => body())(id, async () => {",
+    find: "return await this.#locks.run(id, async () => {\n      // When it is its turn",
+    put: "return await (async (_: unknown, body: () => Promise<PodRow>) => body())(id, async () => {\n      // When it is its turn",
     noticedBy: {
       file: pods,
       title: "a start that waits for another is refused when the daemon ends meanwhile",

@@ -85,8 +85,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "repair",
     name: "a port that somebody else had is never tried again",
     file: "daemon/ports/held-ports.ts",
-    find: "if (place !== undefined && place.held === undefined) await tryToHold(port, place);",
-    put: "if (place !== undefined && place.held === undefined && place.error === undefined) await tryToHold(port, place);",
+    find: "if (place !== undefined && place.held === undefined)\n",
+    put: "if (place !== undefined && place.held === undefined && place.error === undefined)\n",
     noticedBy: {
       file: held,
       title: "what is the pod's by its row waits for who has it now, and is held once that ends",

@@ -16,7 +16,7 @@ export const recoveryFaults: readonly Fault[] = [
     kind: "repair",
     name: "a pod whose recovery fails is not tried again",
     file: "daemon/pod/recover.ts",
-    find: "keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, recovery, reattachMs.again));",
+    find: "keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));",
     put: "",
     noticedBy: {
       file: pods,
