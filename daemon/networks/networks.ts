@@ -130,9 +130,10 @@ export class Networks implements KnownNetworks {
     return networkFragment(definition, this.#parts.config);
   }
 
-  /** What a create would make, a line each. Takes nothing. */
+  /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */
   async planCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
-    return this.#parts.host.describe(this.#fragment(await this.#planNew(spec, asked)));
+    const fragment = this.#fragment(await this.#planNew(spec, asked));
+    return changesText(await this.#parts.host.diff(fragment, AbortSignal.timeout(hostMs)));
   }
 
   /**

@@ -123,8 +123,11 @@ test.serial("what names and bridges stand for stays theirs", async (t) => {
   );
   t.is((await refusal(create(podnet, { ...other, name: "default" }))).code, "NAME_IN_USE");
   const before = [await stage.addresses(), await stage.rules()];
-  const conflict = await refusal(create(podnet, { ...other, name: "red", bridge: "taken0" }));
+  const wanted = { ...other, name: "red", bridge: "taken0" };
+  const planned = await refusal(create(podnet, wanted, { planOnly: true }));
+  const conflict = await refusal(create(podnet, wanted));
   t.is(conflict.code, "BRIDGE_CONFLICT");
+  t.is(planned.message, conflict.message, "a plan says so, too");
   t.deepEqual([await stage.addresses(), await stage.rules()], before, "nothing is left of it");
   t.deepEqual(
     (await podnet.networks.list({})).networks.map(({ name }) => name),
