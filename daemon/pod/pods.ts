@@ -1,74 +1,28 @@
-import type { PortSpec } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate.ts";
-import type { InterfaceChange } from "../../api/validate-interface-change.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { type NetworkName, type PodId, podIdFromBytes } from "../../core/names.ts";
-import type { Config } from "../config/config.ts";
-import type { Journal } from "../journal.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
+import type { PodFragment } from "../../network/desired.ts";
 import type { RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
-import type { Log } from "../../linux/log.ts";
-import type { PodFragment } from "../../network/desired.ts";
-import type { Metrics } from "../metrics.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
+import type { PodRow } from "../store/pods.ts";
 import { Tally } from "../tally.ts";
-import type { Database } from "../store/database.ts";
-import { type PodContents, podIdByName, type PodRow } from "../store/pods.ts";
-import type { Addresses } from "./addresses.ts";
-import { bringUp } from "./bring-up.ts";
-import { cancelled, deadlineOf, timer } from "./deadlines.ts";
+import { adoptPorts } from "./adopt-ports.ts";
+import { Changes } from "./changes.ts";
+import { timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
-import { gatherSnapshot, type World } from "./gather.ts";
-import type { KnownNetworks } from "./gather-networks.ts";
-import { changeInterfaces } from "./live-interfaces.ts";
-import { namedLinks } from "./named-links.ts";
-import { askedBy, planChange } from "./plan-change.ts";
-import type { Host } from "./host.ts";
-import type { PortsWorld } from "./gather-ports.ts";
-import { keepTrying } from "./keep-trying.ts";
 import { pausePod, resumePod } from "./lifecycle.ts";
-import { portOfPod, portsOfPod } from "./running-ports.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
-import { defaultPodName, planPod } from "./plan.ts";
+import { namedLinks } from "./named-links.ts";
+import { planNew } from "./plan-new.ts";
 import type { PodPlan } from "./pod-plan.ts";
-import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
-import type { PublishedPlan } from "./published-plan.ts";
-import type { PodRecords, RequestKey } from "./records.ts";
+import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
 import { refitPlan, refitPods, refitRow } from "./refit.ts";
-import { Requests } from "./requests.ts";
-import type { Progress } from "./run-steps.ts";
-import { supervise } from "./supervise.ts";
-import { undoPod } from "./undo.ts";
+import { portOfPod, portsOfPod } from "./running-ports.ts";
+import { type CreateOptions, Starts } from "./starts.ts";
 import { notHeld, wrongState } from "./wrong-state.ts";
-
-export interface PodsParts {
-  readonly db: Database;
-  readonly config: Config;
-  readonly host: Host;
-  readonly records: PodRecords;
-  readonly addresses: Addresses;
-  readonly networks: KnownNetworks;
-  readonly journal: Journal;
-  readonly log: Log;
-  readonly metrics: Metrics;
-}
-
-export interface CreateOptions {
-  /** The caller's: without a request id its end undoes the create. */
-  readonly signal: AbortSignal;
-  readonly progress: Progress;
-  /** The caller may name files of `access.image_paths` alone; unless given, any. */
-  readonly imagesOnly?: boolean;
-  /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
-  admit?(): Disposable;
-}
-
-/** A pod's plan as it is and as it would be. */
-export interface Replanned {
-  readonly before: PodPlan;
-  readonly after: PodPlan;
-}
+import { writeDown } from "./write-down.ts";
 
 /** How a delete ended. */
 export interface Deleted {
@@ -85,10 +39,10 @@ export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
   readonly #live = new Map<PodId, LivePod>();
   readonly #locks = new KeyedLock<PodId>();
-  /** Creates and starts under way, which a delete aborts. */
-  readonly #bringingUp = new Map<PodId, AbortController>();
-  readonly #requests: Requests;
-  readonly #dropped: Tally;
+  readonly #starts: Starts;
+  /** What changes pods that run. */
+  readonly changes: Changes;
+  readonly #supervision: Ending;
   /** Aborted when pods are let go of. */
   readonly #over = new AbortController();
   #closing = false;
@@ -96,26 +50,37 @@ export class Pods implements RunningPorts {
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
-    this.#dropped = new Tally(parts.log, "Guests do more than is told of", (what) =>
+    const dropped = new Tally(parts.log, "Guests do more than is told of", (what) =>
       parts.metrics.guestDropped(what),
     );
-    this.#requests = new Requests(parts.db, parts.host.clock);
-  }
-
-  get #supervision(): Ending {
-    const { host, records, log } = this.#parts;
-    return {
+    const { host, records, log, metrics } = parts;
+    const supervision: Ending = {
       host,
       records,
       log,
       locks: this.#locks,
-      dropped: (what) => this.#dropped.count(what),
-      overwritten: (bytes) => this.#parts.metrics.consoleOverwritten(bytes),
+      dropped: (what) => dropped.count(what),
+      overwritten: (bytes) => metrics.consoleOverwritten(bytes),
       over: this.#over.signal,
       gone: (live) => this.#live.delete(live.plan.podId),
       held: (id) => this.#live.get(id),
-      writeDown: (plan, write) => this.#writeDown(plan, write),
+      writeDown: (plan, write) => writeDown(plan, write, supervision),
     };
+    this.#supervision = supervision;
+    this.#starts = new Starts({
+      ...parts,
+      locks: this.#locks,
+      supervision,
+      ending: () => this.#ending,
+      refuseEnding: () => this.#refuseEnding(),
+      attached: (live) => this.#live.set(live.plan.podId, live),
+    });
+    this.changes = new Changes({
+      ...parts,
+      supervision,
+      running: (idOrName) => this.running(idOrName),
+      change: (idOrName, work) => this.change(idOrName, work),
+    });
   }
 
   list(): PodRow[] {
@@ -162,104 +127,21 @@ export class Pods implements RunningPorts {
     asked: CreateSpec,
     { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
   ): Promise<PodPlan> {
-    return this.#plan(asked, imagesOnly, await namedLinks(asked.spec, this.#parts.host));
-  }
-
-  #plan(asked: CreateSpec, imagesOnly: boolean, links: World["links"]): PodPlan {
-    const { driver } = this.#parts.host;
-    const snapshot = gatherSnapshot(asked.spec, this.#freshId(), this.#world(imagesOnly, links));
-    return planPod(asked.spec, snapshot, (vm) => driver.describe(vm));
-  }
-
-  /** What the planner's view of the world is gathered from. */
-  #world(imagesOnly: boolean, links: World["links"]): World {
-    const { config, db, addresses, networks, host } = this.#parts;
-    const { driver } = host;
-    return {
-      config,
-      db,
-      addresses,
-      networks,
-      driver: driver.capabilities(),
-      confinement: host.confinement,
-      imagesOnly,
-      links,
-      randomBytes: (count) => host.randomBytes(count),
-    };
-  }
-
-  /** An id that no pod has, nor the name that would be made of it. */
-  #freshId(): PodId {
-    for (;;) {
-      const id = podIdFromBytes(this.#parts.host.randomBytes(12));
-      if (podIdByName(this.#parts.db, defaultPodName(id)) === undefined) return id;
-    }
+    const links = await namedLinks(asked.spec, this.#parts.host);
+    return planNew(asked, links, this.#parts, imagesOnly);
   }
 
   /**
    * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
    * goes on to its deadline, and asking again joins it.
    */
-  async create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
-    const { requestId } = asked;
-    const limitMs = asked.timeoutMs ?? this.#parts.config.timeouts.createMs;
-    if (requestId === undefined)
-      return this.#createNew(asked, undefined, limitMs, options, options.signal);
-    const known = this.#requests.join(requestId, asked.spec, options.signal);
-    if (known !== undefined) return this.find(await known);
-    const request = this.#requests.key(requestId, asked.spec);
-    const created = this.#createNew(asked, request, limitMs, options, undefined).then(
-      ({ id }) => id,
-    );
-    return this.find(await this.#requests.track(request, created, options.signal));
-  }
-
-  async #createNew(
-    asked: CreateSpec,
-    request: RequestKey | undefined,
-    limitMs: number,
-    { progress, admit, imagesOnly }: CreateOptions,
-    caller: AbortSignal | undefined,
-  ): Promise<PodRow> {
-    using _place = admit?.();
-    const started = this.#parts.host.clock.monotonic();
-    this.#refuseClosing();
-    const links = await namedLinks(asked.spec, this.#parts.host);
-    // Nothing is awaited between planning and the commit, so what was free is still free.
-    const plan = this.#plan(asked, imagesOnly ?? false, links);
-    this.#parts.records.claim(plan, asked.spec, request);
-    return await this.#locks.run(plan.podId, () =>
-      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),
-    );
+  create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
+    return this.#starts.create(asked, options);
   }
 
   /** Starts a stopped or failed pod again, with its addresses. */
-  async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
-    using _place = options.admit?.();
-    const { host, records } = this.#parts;
-    const started = host.clock.monotonic();
-    const { id } = this.find(idOrName);
-    return await this.#locks.run(id, async () => {
-      // When it is its turn: a start that waited for another would outlast the end's grace.
-      this.#refuseClosing();
-      const row = this.find(id);
-      if (row.state === "running") return row;
-      if (row.state !== "stopped" && row.state !== "failed") {
-        throw wrongState(row, "stopped");
-      }
-      // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
-      const [left] = await undoPod(livePod(row.plan, records.run(id)), host, { graceful: false });
-      if (left !== undefined) throw left;
-      records.state(row.plan, "creating", { reason: "starting" });
-      const limitMs = this.#parts.config.timeouts.createMs;
-      return this.#bringUp(row.plan, {
-        started,
-        limitMs,
-        progress: options.progress,
-        caller: options.signal,
-        keep: true,
-      });
-    });
+  start(idOrName: string, options: CreateOptions): Promise<PodRow> {
+    return this.#starts.start(idOrName, options);
   }
 
   /**
@@ -269,170 +151,9 @@ export class Pods implements RunningPorts {
   async change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T> {
     const { id } = this.find(idOrName);
     return await this.#locks.run(id, () => {
-      this.#refuseClosing();
+      this.#refuseEnding();
       return work(this.running(id), this.find(id));
     });
-  }
-
-  /** What a change of an interface would make of a running pod. Takes nothing. */
-  async planInterface(idOrName: string, change: InterfaceChange): Promise<Replanned> {
-    const { plan } = this.running(idOrName);
-    const after = await this.#changed(this.find(idOrName), change);
-    return { before: plan, after: after.plan };
-  }
-
-  /** Adds an interface to a running pod, changes one or removes one; the others are left alone. */
-  changeInterface(idOrName: string, change: InterfaceChange): Promise<PodRow> {
-    return this.change(idOrName, async (live, row) => {
-      const next = await this.#changed(row, change);
-      await changeInterfaces(live, row, change, next, this.#supervision);
-      return this.find(row.id);
-    });
-  }
-
-  async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
-    const asked = askedBy(row, change);
-    const links = await namedLinks({ interfaces: asked }, this.#parts.host);
-    const { ports: _theirs, ...spec } = row.spec;
-    // Nothing is awaited from here to the commit.
-    const world = this.#world(false, links);
-    const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
-    return planChange(row, change, snapshot);
-  }
-
-  /** What publishing these would make of a running pod. Takes nothing. */
-  planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
-    this.running(idOrName);
-    const row = this.find(idOrName);
-    return { before: row.plan, after: withPorts(row, ports, this.#portsWorld()).plan };
-  }
-
-  planUnpublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
-    this.running(idOrName);
-    const row = this.find(idOrName);
-    return { before: row.plan, after: withoutPorts(row, ports).plan };
-  }
-
-  /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */
-  publish(
-    idOrName: string,
-    ports: readonly PortSpec[],
-  ): Promise<{ readonly row: PodRow; readonly ports: readonly PublishedPlan[] }> {
-    return this.change(idOrName, async (live, row) => {
-      const next = withPorts(row, ports, this.#portsWorld());
-      const added = next.plan.published?.slice(row.plan.published?.length ?? 0) ?? [];
-      const decided = ports.map((port, i) => ({ ...port, hostPort: added[i]?.hostPort ?? 0 }));
-      const stillFree = (): void => void withPorts(row, decided, this.#portsWorld());
-      if (ports.length > 0) await publish(live, row, next, stillFree, this.#supervision);
-      return { row: this.find(row.id), ports: added };
-    });
-  }
-
-  /** Takes back published ports of a running pod; what it does not publish is passed over. */
-  unpublish(idOrName: string, ports: readonly PortSpec[]): Promise<PodRow> {
-    return this.change(idOrName, async (live, row) => {
-      const next = withoutPorts(row, ports);
-      if (next.plan.published?.length !== (row.plan.published ?? []).length)
-        await unpublish(live, row, next, this.#supervision);
-      return this.find(row.id);
-    });
-  }
-
-  #portsWorld(): PortsWorld {
-    const { db, config, host } = this.#parts;
-    return { db, config, randomBytes: (count) => host.randomBytes(count) };
-  }
-
-  /** Takes the host ports that a pod has by its row; one that somebody else has now is tried again. */
-  async #adoptPorts(row: PodRow): Promise<void> {
-    const { published } = this.#parts.host;
-    await published.adopt(row.id, (row.before ?? row).plan.published);
-    this.#awaitPorts(row);
-  }
-
-  #awaitPorts({ id }: PodRow): void {
-    const { records, host, log } = this.#parts;
-    const missing = host.published.missing(id);
-    const row = records.get(id);
-    if (missing === undefined || row === undefined) return;
-    log.error({ pod_id: id, err: missing }, "A published port is not held");
-    keepTrying(row, "a published port is not served", missing, this.#supervision, (now) =>
-      host.published.retry(id, (now.before ?? now).plan.published),
-    );
-  }
-
-  async #bringUp(
-    plan: PodPlan,
-    how: {
-      readonly started: number;
-      readonly limitMs: number;
-      readonly progress: Progress;
-      readonly caller: AbortSignal | undefined;
-      /** A pod that has run before stays, with its addresses, when it does not start. */
-      readonly keep: boolean;
-    },
-  ): Promise<PodRow> {
-    const { host, records, log, metrics } = this.#parts;
-    const live = livePod(plan);
-    const stop = new AbortController();
-    this.#bringingUp.set(plan.podId, stop);
-    // To the microsecond: what lies beyond is noise.
-    const elapsed = (): number => Math.round((host.clock.monotonic() - how.started) * 1000) / 1000;
-    const progress: Progress = {
-      started: (step, startMs) => how.progress.started(step, startMs),
-      finished: (span) => {
-        records.step(plan, span);
-        metrics.step(span);
-        log.debug(
-          { pod_id: plan.podId, step: span.step, duration_ms: span.durationMs },
-          span.detail,
-        );
-        how.progress.finished(span);
-      },
-    };
-    using limit = deadlineOf(how.limitMs, elapsed());
-    using abandoned = cancelled(how.caller);
-    const result = await bringUp(
-      live,
-      host,
-      { progress, elapsed, commit: (spans) => records.running(live, spans) },
-      AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
-    );
-    this.#bringingUp.delete(plan.podId);
-    metrics.created(result.kind === "up" ? "OK" : result.error.code);
-    if (result.kind === "up") {
-      this.#live.set(plan.podId, live);
-      supervise(live, this.#supervision);
-      log.info({ pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
-      const row = this.find(plan.podId);
-      this.#awaitPorts(row);
-      return row;
-    }
-    log.warn(
-      { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
-      "Pod does not start",
-    );
-    this.#writeDown(plan, () => {
-      if (result.kind === "undone" && !how.keep) records.forget(plan, result.error, this.#ending);
-      else records.state(plan, "failed", { error: result.error });
-    });
-    throw result.error;
-  }
-
-  /** See `Ending`. */
-  #writeDown({ podId }: PodPlan, write: () => void): unknown {
-    try {
-      write();
-      return undefined;
-    } catch (thrown) {
-      const { records, log } = this.#parts;
-      log.error({ pod_id: podId, err: thrown }, "Cannot write down how it ended, trying again");
-      const row = records.get(podId);
-      const again = async (): Promise<void> => write();
-      if (row !== undefined)
-        keepTrying(row, "its end cannot be written down", thrown, this.#supervision, again);
-      return thrown;
-    }
   }
 
   /** Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone. */
@@ -441,7 +162,8 @@ export class Pods implements RunningPorts {
     const asked = records.search(idOrName);
     if (asked === undefined) return { id: "", name: idOrName, existed: false };
     const { id, name } = asked;
-    this.#bringingUp.get(id)?.abort(
+    this.#starts.abort(
+      id,
       new PodnetError("CANCELLED", `Pod "${name}" was deleted while it was being created`, {
         hint: "Create it again",
       }),
@@ -487,7 +209,7 @@ export class Pods implements RunningPorts {
   async #turn(idOrName: string, work: (row: PodRow) => Promise<void>): Promise<PodRow> {
     const { id } = this.find(idOrName);
     return await this.#locks.run(id, async () => {
-      this.#refuseClosing();
+      this.#refuseEnding();
       await work(this.find(id));
       return this.find(id);
     });
@@ -516,7 +238,7 @@ export class Pods implements RunningPorts {
     };
     await recoverPods(recovery);
     // What is not there any more, or goes back to what was, is known by now; the API does not answer before this.
-    for (const row of this.list()) await this.#adoptPorts(row);
+    for (const row of this.list()) await adoptPorts(row, this.#supervision);
   }
 
   /** Takes no new pods from here on, until they are admitted again. */
@@ -537,9 +259,9 @@ export class Pods implements RunningPorts {
     this.#closing = true;
     this.#over.abort();
     using _limit = timer(graceMs, () => {
-      for (const stop of this.#bringingUp.values()) {
-        stop.abort(new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }));
-      }
+      this.#starts.abortAll(
+        () => new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }),
+      );
       // A guest that is configured again right now will be by the next podnetd.
       for (const live of this.#live.values()) unsubscribe(live);
     });
@@ -553,7 +275,7 @@ export class Pods implements RunningPorts {
     this.#live.clear();
   }
 
-  #refuseClosing(): void {
+  #refuseEnding(): void {
     if (!this.#ending) return;
     throw new PodnetError("CANCELLED", "podnetd is ending", {
       hint: "Try again when it runs again",

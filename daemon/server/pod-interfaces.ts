@@ -33,7 +33,7 @@ export function podInterfaces(parts: ServiceParts): Methods {
   ): Promise<{ pod: Pod } | { plan: Plan }> => {
     const ref = validatePodRef(idOrName);
     if (planOnly) {
-      const { before, after } = await pods.planInterface(ref, change);
+      const { before, after } = await pods.changes.planInterface(ref, change);
       const sections = describeChange(before, after, {
         fragment: (fragment) => network.describe(fragment),
         plug: (nic) => host.driver.describePlug(nic),
@@ -41,7 +41,7 @@ export function podInterfaces(parts: ServiceParts): Methods {
       return { plan: planView(after.podId, sections) };
     }
     log();
-    return { pod: viewPod(await pods.changeInterface(ref, change), parts) };
+    return { pod: viewPod(await pods.changes.changeInterface(ref, change), parts) };
   };
   return {
     addInterface: (request, context) => {

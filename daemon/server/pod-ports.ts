@@ -19,13 +19,13 @@ export function podPorts(parts: ServiceParts): Methods {
       const asked = validatePorts(ports);
       const id = validatePodRef(idOrName);
       if (planOnly) {
-        const { before, after } = pods.planPublish(id, asked);
+        const { before, after } = pods.changes.planPublish(id, asked);
         const added = after.published?.slice(before.published?.length ?? 0) ?? [];
         refuseBusy(added);
         return { plan: planOf(after, added, "publish", parts), ports: added.map(portView) };
       }
       note(parts, context, `publish ${idOrName}`);
-      const { row, ports: added } = await pods.publish(id, asked);
+      const { row, ports: added } = await pods.changes.publish(id, asked);
       return { pod: viewPod(row, parts), ports: added.map(portView) };
     },
 
@@ -36,12 +36,12 @@ export function podPorts(parts: ServiceParts): Methods {
       );
       const id = validatePodRef(idOrName);
       if (planOnly) {
-        const { before, after } = pods.planUnpublish(id, asked);
+        const { before, after } = pods.changes.planUnpublish(id, asked);
         const gone = before.published?.filter((each) => !after.published?.includes(each)) ?? [];
         return { plan: planOf(after, gone, "unpublish", parts) };
       }
       note(parts, context, `unpublish ${idOrName}`);
-      return { pod: viewPod(await pods.unpublish(id, asked), parts) };
+      return { pod: viewPod(await pods.changes.unpublish(id, asked), parts) };
     },
   };
 }

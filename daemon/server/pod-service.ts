@@ -6,7 +6,7 @@ import { validatePodRef } from "../../api/validate-exec.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { refuseBusy } from "../ports/hold-error.ts";
 import { describePlan } from "../pod/plan-text.ts";
-import type { CreateOptions } from "../pod/pods.ts";
+import type { CreateOptions } from "../pod/starts.ts";
 import type { Progress } from "../pod/run-steps.ts";
 import { stepTitle } from "../pod/steps.ts";
 import { callerKey } from "./callers.ts";

@@ -45,13 +45,13 @@ export class Changes {
           await pods.stop(id, { force });
           return;
         case "interface":
-          await pods.changeInterface(id, interfaceChange);
+          await pods.changes.changeInterface(id, interfaceChange);
           return;
         case "publish":
-          await pods.publish(id, ports);
+          await pods.changes.publish(id, ports);
           return;
         case "unpublish":
-          await pods.unpublish(id, ports);
+          await pods.changes.unpublish(id, ports);
       }
     });
   }

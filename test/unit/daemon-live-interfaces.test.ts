@@ -49,7 +49,7 @@ async function leavesNothing(
   const before = node.pods.find(id);
   const leases = held(node);
   node.calls.length = 0;
-  await t.throwsAsync(node.pods.changeInterface(id, change(id)), { code });
+  await t.throwsAsync(node.pods.changes.changeInterface(id, change(id)), { code });
   const after = node.pods.find(id);
   t.deepEqual(after.plan.interfaces, before.plan.interfaces);
   t.deepEqual(after.plan.ports, before.plan.ports);
@@ -67,7 +67,7 @@ test("an interface is added after its rows, and removed after its rows; the othe
   const seen: unknown[] = [];
   node.onCall = (call) =>
     seen.push([call, node.stored("SELECT count(*) AS n FROM interfaces")[0]?.["n"]]);
-  await node.pods.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
   const tap = node.pods.find(id).plan.interfaces[1]?.nic?.tap;
   t.deepEqual(seen, [
     [`open ${tap}`, 2],
@@ -80,7 +80,7 @@ test("an interface is added after its rows, and removed after its rows; the othe
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.3"]);
   t.is(node.pods.find(id).before, undefined);
   seen.length = 0;
-  await node.pods.changeInterface(id, remove("eth1"));
+  await node.pods.changes.changeInterface(id, remove("eth1"));
   t.deepEqual(seen, [
     [`detach ${tap}`, 2],
     ["unplug nic1", 2],
@@ -95,19 +95,22 @@ test("an interface is added after its rows, and removed after its rows; the othe
 test("the smallest position that is free is taken, and names stay what they are", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
-  await node.pods.changeInterface(id, add());
-  await node.pods.changeInterface(id, add());
-  await node.pods.changeInterface(id, remove("eth1"));
+  await node.pods.changes.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, remove("eth1"));
   t.deepEqual(names(node, id), ["eth0 0", "eth2 2"]);
-  await node.pods.changeInterface(id, add({ interface: { guestName: "lan" } }));
+  await node.pods.changes.changeInterface(id, add({ interface: { guestName: "lan" } }));
   t.deepEqual(names(node, id), ["eth0 0", "eth2 2", "lan 1"]);
   t.deepEqual(
     node.pods.find(id).spec.interfaces.map(({ guestName }) => guestName),
     ["eth0", "eth2", "lan"] as never,
   );
-  await t.throwsAsync(node.pods.changeInterface(id, add({ interface: { guestName: "lan" } })), {
-    code: "INVALID_ARGUMENT",
-  });
+  await t.throwsAsync(
+    node.pods.changes.changeInterface(id, add({ interface: { guestName: "lan" } })),
+    {
+      code: "INVALID_ARGUMENT",
+    },
+  );
   await node.pods.close(0);
 });
 
@@ -131,7 +134,7 @@ for (const [call, code] of [
     t.true(calls.includes("unplug nic1"), calls.join(", "));
     node.failing.clear();
     const id = node.pods.list()[0]?.id ?? "";
-    await node.pods.changeInterface(id, add());
+    await node.pods.changes.changeInterface(id, add());
     t.deepEqual(names(node, id), ["eth0 0", "eth1 1"]);
     await node.pods.close(0);
   });
@@ -139,25 +142,25 @@ for (const [call, code] of [
 test("a guest that does not let go: the slot is taken until it does, and the address rests from then on", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
-  await node.pods.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
   node.keeps = true;
-  const row = await node.pods.changeInterface(id, remove("eth1"));
+  const row = await node.pods.changes.changeInterface(id, remove("eth1"));
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving"]);
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.3"]);
   t.is(row.plan.ports.ports.length, 1, "it is off its bridge");
   t.is(row.plan.guest.interfaces.length, 1);
-  await t.throwsAsync(node.pods.changeInterface(id, remove("eth1")), {
+  await t.throwsAsync(node.pods.changes.changeInterface(id, remove("eth1")), {
     code: "INTERFACE_NOT_FOUND",
   });
   node.keeps = false;
-  await node.pods.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving", "eth2 2"]);
   node.letGo("nic1");
   for (let waited = 0; waited < 100 && names(node, id).length > 2; waited++)
     await new Promise((resolve) => setTimeout(resolve, 20));
   t.deepEqual(names(node, id), ["eth0 0", "eth2 2"]);
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.4"]);
-  await node.pods.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
   t.deepEqual(names(node, id), ["eth0 0", "eth2 2", "eth1 1"]);
   await node.pods.close(0);
 });
@@ -167,7 +170,7 @@ test("an add that fails on a guest that does not let go stays to be removed, and
   const { id } = await node.create();
   node.keeps = true;
   node.failing.add("configure");
-  await t.throwsAsync(node.pods.changeInterface(id, add()), { code: "SYSCALL_FAILED" });
+  await t.throwsAsync(node.pods.changes.changeInterface(id, add()), { code: "SYSCALL_FAILED" });
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving"]);
   node.letGo("nic1");
   for (let waited = 0; waited < 100 && names(node, id).length > 1; waited++)
@@ -184,7 +187,7 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
   });
   const [first] = node.pods.find(id).plan.interfaces;
   const change = async (more: Parameters<typeof set>[1]): Promise<unknown> => {
-    const row = await node.pods.changeInterface(id, set("eth1", more));
+    const row = await node.pods.changes.changeInterface(id, set("eth1", more));
     const { addresses, mtu, gateways } = row.plan.interfaces[1] ?? {};
     t.deepEqual(row.plan.interfaces[0], first);
     t.deepEqual(row.plan.guest.interfaces[1]?.addresses, addresses);
@@ -205,7 +208,7 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     0,
   ]);
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.6"]);
-  await t.throwsAsync(node.pods.changeInterface(id, set("eth1", { gateway: "10.0.0.1" })), {
+  await t.throwsAsync(node.pods.changes.changeInterface(id, set("eth1", { gateway: "10.0.0.1" })), {
     code: "GATEWAY_CONFLICT",
   });
   t.deepEqual(await change({ gateway: "10.0.0.1", metric: 50 }), [
@@ -220,7 +223,7 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     ["10.0.0.6/29", 1400, ["10.0.0.1/60"], 2],
   );
   await t.throwsAsync(
-    node.pods.changeInterface(id, set("eth1", { addresses: { addresses: ["none"] } })),
+    node.pods.changes.changeInterface(id, set("eth1", { addresses: { addresses: ["none"] } })),
     { code: "ADDRESS_OUT_OF_RANGE" },
     "its gateway would be out of reach",
   );
@@ -237,7 +240,10 @@ test("a default route that nobody asked for goes with the last address of its fa
   const gateways = () =>
     node.pods.find(id).plan.interfaces[0]?.gateways.map<string>(({ gateway }) => gateway);
   t.deepEqual(gateways(), ["10.0.0.1", "fd00:9::1"]);
-  await node.pods.changeInterface(id, set("eth0", { addresses: { addresses: ["10.0.0.5"] } }));
+  await node.pods.changes.changeInterface(
+    id,
+    set("eth0", { addresses: { addresses: ["10.0.0.5"] } }),
+  );
   t.deepEqual(gateways(), ["10.0.0.1"]);
   t.deepEqual(
     node.pods.find(id).plan.guest.routes.map<string>(({ destination }) => destination),
@@ -269,24 +275,27 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   node.calls.length = 0;
-  await node.pods.changeInterface(
+  await node.pods.changes.changeInterface(
     id,
     add({ interface: { loopback: true, addresses: ["10.9.0.1/32"] } }),
   );
   t.deepEqual(node.calls, ["configure"]);
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.1/32"] as never);
-  await node.pods.changeInterface(id, set("lo", { addresses: { addresses: ["10.9.0.2/32"] } }));
+  await node.pods.changes.changeInterface(
+    id,
+    set("lo", { addresses: { addresses: ["10.9.0.2/32"] } }),
+  );
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.2/32"] as never);
   // The guest would answer for it on its other links, where it is another pod's or may become so.
   for (const address of ["10.0.0.5/32", "10.0.0.1/32"])
     await t.throwsAsync(
-      node.pods.changeInterface(id, set("lo", { addresses: { addresses: [address] } })),
+      node.pods.changes.changeInterface(id, set("lo", { addresses: { addresses: [address] } })),
       { code: "ADDRESS_INVALID", message: /of network "default"/ },
     );
-  await t.throwsAsync(node.pods.changeInterface(id, set("lo", { mtu: 1400 })), {
+  await t.throwsAsync(node.pods.changes.changeInterface(id, set("lo", { mtu: 1400 })), {
     code: "INVALID_ARGUMENT",
   });
-  await node.pods.changeInterface(id, remove("lo"));
+  await node.pods.changes.changeInterface(id, remove("lo"));
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.deepEqual(held(node), ["10.0.0.2"]);
   await node.pods.close(0);
@@ -298,7 +307,7 @@ test("what was cut short is undone or completed by the next start", async (t) =>
   {
     using node = openNode(config);
     ({ id } = await node.create());
-    await node.pods.changeInterface(id, add());
+    await node.pods.changes.changeInterface(id, add());
     // As a kill after the first commit leaves them: one being added, one being removed.
     await node.pods.change(id, async (live, row) => {
       const [first, second] = row.plan.interfaces;
@@ -349,9 +358,9 @@ test("what was cut short is undone or completed by the next start", async (t) =>
 test("a pod whose machine has gone is what it was before a change, without what was leaving", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
-  await node.pods.changeInterface(id, add());
+  await node.pods.changes.changeInterface(id, add());
   node.keeps = true;
-  await node.pods.changeInterface(id, remove("eth1"));
+  await node.pods.changes.changeInterface(id, remove("eth1"));
   await node.pods.stop(id, { force: true });
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.deepEqual(held(node), ["10.0.0.2"]);
@@ -392,17 +401,20 @@ test("bridges and taps of others are what they have to be, or it is said what is
     [{ tap: "tap4", tapKept: true, address }, "TAP_CONFLICT", "interface.tap"],
     [{ tap: "eth9" }, "NAME_IN_USE", "interface.tap"],
   ] as const) {
-    const error = await t.throwsAsync(node.pods.changeInterface(id, add({ interface: spec })), {
-      code,
-    });
+    const error = await t.throwsAsync(
+      node.pods.changes.changeInterface(id, add({ interface: spec })),
+      {
+        code,
+      },
+    );
     t.like(error, { field }, JSON.stringify(spec));
   }
-  await node.pods.changeInterface(id, add({ interface: { bridge: "br1", address } }));
-  await node.pods.changeInterface(
+  await node.pods.changes.changeInterface(id, add({ interface: { bridge: "br1", address } }));
+  await node.pods.changes.changeInterface(
     id,
     add({ interface: { bridge: "br2", address: "none", port: { vlan: 7, learning: false } } }),
   );
-  await node.pods.changeInterface(
+  await node.pods.changes.changeInterface(
     id,
     add({ interface: { tap: "tap1", tapKept: true, address: "10.7.0.2/24" } }),
   );
@@ -414,7 +426,7 @@ test("bridges and taps of others are what they have to be, or it is said what is
   t.like(plan.interfaces[3], { tapKept: true, mtu: 1300 });
   t.deepEqual(held(node), ["10.0.0.2"], "no address of theirs is podnet's to hand out");
   await t.throwsAsync(
-    node.pods.changeInterface(
+    node.pods.changes.changeInterface(
       id,
       add({ interface: { tap: "tap1", tapKept: true, address: "none" } }),
     ),
@@ -422,7 +434,7 @@ test("bridges and taps of others are what they have to be, or it is said what is
   );
   node.calls.length = 0;
   const tap = "tap1";
-  await node.pods.changeInterface(id, remove("eth3"));
+  await node.pods.changes.changeInterface(id, remove("eth3"));
   t.false(
     node.calls.some((call) => call.startsWith("detach")),
     `${tap} stays where it is`,

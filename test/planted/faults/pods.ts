@@ -125,7 +125,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a machine is started before its pod is written down",
-    file: "daemon/pod/pods.ts",
+    file: "daemon/pod/starts.ts",
     find: "this.#parts.records.claim(plan, asked.spec, request);\n    return await",
     put: "setImmediate(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
     noticedBy: {
@@ -166,8 +166,8 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two starts of one pod work at once",
-    file: "daemon/pod/pods.ts",
-    find: "return await this.#locks.run(id, async () => {\n      // When it is its turn",
+    file: "daemon/pod/starts.ts",
+    find: "return await locks.run(id, async () => {\n      // When it is its turn",
     put: "return await (async (_: unknown, body: () => Promise<PodRow>) => body())(id, async () => {\n      // When it is its turn",
     noticedBy: {
       file: pods,
