@@ -1,5 +1,6 @@
 import { open } from "node:fs/promises";
 import type { Command } from "commander";
+import { toPodnetError } from "../../core/errors.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { parseCount } from "../parse.ts";
 import { usage } from "../report.ts";
@@ -71,7 +72,12 @@ async function openOutput({ io }: Context, file: string | undefined): Promise<Si
   if (file === undefined)
     return { write: (data) => write(io.stdout, data), [Symbol.asyncDispose]: async () => {} };
   // What others send is nobody else's to read.
-  const handle = await open(file, "w", 0o600);
+  const handle = await open(file, "w", 0o600).catch((thrown: unknown) => {
+    throw usage(
+      `Cannot write "${file}": ${toPodnetError(thrown).message}`,
+      "Name a file that can be made",
+    );
+  });
   return {
     write: (data) => handle.appendFile(data),
     [Symbol.asyncDispose]: () => handle.close(),

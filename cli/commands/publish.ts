@@ -1,5 +1,7 @@
 import type { Command } from "commander";
 import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { PublishedPort } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { portText } from "../../api/port-text.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
@@ -48,9 +50,23 @@ export function addUnpublish(program: Command, context: Context): void {
       const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
         podnet.pods.unpublishPorts(request, { signal }),
       );
+      for (const text of stillPublished(request.ports, plan === undefined ? pod : undefined))
+        context.io.stderr.write(`still published: ${text}\n`);
       await answer(context, options, plan ?? pod, pod);
     });
 }
+
+/** What differs from what was taken back in its address or range alone, and may have been meant. */
+const stillPublished = (asked: readonly PublishedPort[], pod: Pod | undefined): string[] =>
+  (pod?.ports ?? [])
+    .filter(({ protocol, hostPort, podPort }) =>
+      asked.some(
+        (one) =>
+          (one.protocol || "tcp") === protocol &&
+          (one.hostPort === 0 ? one.podPort === podPort : one.hostPort === hostPort),
+      ),
+    )
+    .map(portText);
 
 async function answer(
   { io }: Context,

@@ -90,7 +90,10 @@ test.serial(
 );
 
 test.serial("unpublish shows what is left, and --plan of either what would be done", async (t) => {
-  t.regex((await podnet(["unpublish", "web", "8080:80"], here)).out, /9000-9002/);
+  t.regex((await podnet(["unpublish", "web", "8080:81"], here)).out, /9000-9002/);
+  // What is published at another address is not what was asked for, and is said to be there.
+  const { err } = await podnet(["unpublish", "web", "9000:90", "7000:70"], here);
+  t.is(err, "still published: [::1]:9000:90\n");
   for (const command of ["publish", "unpublish"]) {
     t.regex((await podnet([command, "web", "80", "--plan"], here)).out, /Sockets.*\n {2}hold tcp/);
     const { out } = await podnet([command, "web", "80", "--plan", "-o", "json"], here);

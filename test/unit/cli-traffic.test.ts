@@ -99,6 +99,6 @@ test("ctrl-c ends a capture with all it has in the file, and is no failure", asy
 
 test("a file that cannot be made is an error, and nothing is captured", async (t) => {
   const { code, err } = await podnet(["capture", "web", "-w", join(directory, "no/such")], here);
-  t.is(code, 1);
-  t.regex(err, /ENOENT|no such file/i);
+  t.is(code, 2);
+  t.regex(err, /Cannot write ".*no\/such": .*no such file.*INVALID_ARGUMENT.*\n.*hint/i);
 });
