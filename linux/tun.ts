@@ -44,7 +44,7 @@ export function openTap(name: IfName, options: { readonly ownerUid?: number } = 
 
 /**
  * Opens a persistent tap that somebody else made: it stays when all descriptors are closed, on its bridge or wherever it
- * is. Its frames come with a virtio header while it is open, and have one queue.
+ * is. Its frames come with a virtio header until its next user says otherwise, and have one queue.
  *
  * Throws `TAP_CONFLICT` when there is no such tap, and `SYSCALL_FAILED`; `details.errno` is `EBUSY` when somebody has it
  * open, `EINVAL` when it is no tap or has several queues.
