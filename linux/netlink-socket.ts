@@ -14,7 +14,8 @@ const SOL_SOCKET = 1;
 const SO_RCVBUF = 8;
 const SO_RCVBUFFORCE = 33;
 const SOL_NETLINK = 270;
-const NETLINK_ROUTE = 0;
+/** NETLINK_ROUTE, NETLINK_NETFILTER. */
+const families = { route: 0, netfilter: 12 } as const;
 const NETLINK_ADD_MEMBERSHIP = 1;
 const NETLINK_CAP_ACK = 10;
 const NETLINK_EXT_ACK = 11;
@@ -27,13 +28,15 @@ const defaultReceiveBuffer = 8 << 20;
 const partSize = 128 << 10;
 
 export interface NetlinkOptions {
+  /** Whom it speaks with; `route` unless given. */
+  readonly family?: keyof typeof families;
   /** Multicast groups to join, by number. */
   readonly groups?: readonly number[];
   /** Bytes the kernel may queue. */
   readonly receiveBuffer?: number;
 }
 
-/** A routing netlink socket, bound and never blocking, in the network namespace the calling thread is in at birth. */
+/** A netlink socket, bound and never blocking, in the network namespace the calling thread is in at birth. */
 export class NetlinkSocket {
   readonly fd: number;
   readonly #part = new Uint8Array(partSize);
@@ -41,13 +44,16 @@ export class NetlinkSocket {
 
   constructor(options: NetlinkOptions = {}) {
     const what = "Cannot open a netlink socket";
+    const { family = "route" } = options;
     this.fd = checked(
-      socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE),
+      socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, families[family]),
       "socket",
       what,
     );
     try {
-      cross("socket", "open rtnetlink", () => this.#setUp(options, what));
+      cross("socket", family === "route" ? "open rtnetlink" : "open nfnetlink", () =>
+        this.#setUp(options, what),
+      );
     } catch (error) {
       closeSync(this.fd);
       throw error;

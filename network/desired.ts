@@ -60,6 +60,8 @@ export interface PodFragment {
    * A list is compared, an empty one with whatever is left of what was published before.
    */
   readonly published?: readonly PublishedDesired[];
+  /** What it has published up to the last change of that: who still speaks by it is cut off. */
+  readonly withdrawn?: readonly PublishedDesired[];
 }
 
 /** Ports of a pod that are reached at the host by translation, `count` of them one after the other. */

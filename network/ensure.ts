@@ -19,6 +19,7 @@ import {
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
+import { forgetWithdrawn } from "./flows.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
@@ -62,6 +63,11 @@ export interface HostNetwork extends AsyncDisposable {
    * failures and throws the first of them, with the others as its cause.
    */
   remove(target: Fragment | FragmentKey, signal: AbortSignal): Promise<readonly Change[]>;
+  /**
+   * Ends what still passes by what the pod has published and does not any more, its rules being gone: a flow that has
+   * begun is asked about no rule. Absent is success.
+   */
+  withdraw(pod: PodFragment, signal: AbortSignal): Promise<readonly Change[]>;
   /** Puts back forwarding of families that no network has any more. */
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes a pod's ports, or one of them, off their bridges: no traffic from here on. Absent is success. */
@@ -139,6 +145,10 @@ class OpenHostNetwork implements HostNetwork {
 
   remove(target: Fragment | FragmentKey, signal: AbortSignal): Promise<readonly Change[]> {
     return this.#takeAway(compareRemoval(this.#view, target), signal);
+  }
+
+  withdraw(pod: PodFragment, signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#takeAway([async () => forgetWithdrawn(pod)], signal);
   }
 
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]> {
@@ -228,6 +238,7 @@ class OpenHostNetwork implements HostNetwork {
     await this.#queue.idle();
     this.#view.netlink.close();
     this.#view.ruleTable.close();
+    this.#view.conntrack.close();
   }
 
   /** Takes away part by part; what cannot be seen or removed does not save the rest. */

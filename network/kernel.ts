@@ -1,4 +1,5 @@
 import { readlinkSync } from "node:fs";
+import { Conntrack } from "../linux/conntrack.ts";
 import { openNftables } from "../linux/libnftables.ts";
 import { openGenerationCounter } from "../linux/nftables-generation.ts";
 import { bootId } from "../linux/proc.ts";
@@ -36,12 +37,16 @@ export interface HostSysctl {
   write(key: string, value: string): void;
 }
 
+/** The flows that the kernel tracks. */
+export type HostConntrack = Pick<Conntrack, "flows" | "forget" | "close">;
+
 /** All of the kernel that this room sees and changes: the simulation (test/sim) gives another. */
 export interface HostKernel {
   readonly netlink: HostNetlink;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
   readonly nftables: NftablesSource;
+  readonly conntrack: HostConntrack;
   readonly sysctl: HostSysctl;
   /** Identifies this boot of this network namespace: what is remembered under another is void. */
   readonly identity: string;
@@ -53,6 +58,7 @@ export const openHostKernel = (): HostKernel => ({
   iptables: installedPrograms(4),
   ip6tables: installedPrograms(6),
   nftables: { open: openNftables, openCounter: openGenerationCounter },
+  conntrack: new Conntrack(),
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),
 });

@@ -3,7 +3,7 @@ import type { Guest, OpenGuestOptions } from "../../guest-init/channel/guest.ts"
 import type { Driver, VmRecord } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { IfName } from "../../core/names.ts";
-import type { Fragment, FragmentKey } from "../../network/desired.ts";
+import type { Fragment, FragmentKey, PodFragment } from "../../network/desired.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
@@ -17,6 +17,8 @@ export interface PodNetwork {
     target: { readonly pod: string; readonly tap: IfName },
     signal: AbortSignal,
   ): Promise<unknown>;
+  /** Ends what still passes by what a pod has published and does not any more. Absent is success. */
+  withdraw(pod: PodFragment, signal: AbortSignal): Promise<unknown>;
   /** The links of these names, as far as they are there. */
   observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** Absent is success. */

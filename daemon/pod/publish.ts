@@ -57,7 +57,9 @@ function withPublished(
 ): PodPlan {
   const desired = publishedDesired(published, plan.interfaces);
   const rules = desired.length > 0 || had;
-  const ports = rules ? { ...plan.ports, published: desired } : plan.ports;
+  const stays = new Set(desired.map((each) => JSON.stringify(each)));
+  const withdrawn = plan.ports.published?.filter((each) => !stays.has(JSON.stringify(each))) ?? [];
+  const ports = rules ? { ...plan.ports, published: desired, withdrawn } : plan.ports;
   return { ...plan, ports, published };
 }
 
@@ -114,7 +116,11 @@ export async function unpublish(
   const ruled = rulesDiffer(row.plan, next.plan);
   records.replan(live, { ...next, text: "ports unpublished" });
   const complete = async (): Promise<void> => {
-    if (ruled) await ensureRules(live, watch);
+    if (ruled) {
+      await ensureRules(live, watch);
+      const { published = [] } = live.plan.ports;
+      await host.network.withdraw({ ...next.plan.ports, published }, AbortSignal.timeout(rulesMs));
+    }
     host.published.keep(row.id, live.plan.published);
   };
   await complete().catch((thrown: unknown) => {

@@ -66,7 +66,11 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
   if (row.before !== undefined || row.plan.interfaces.some(changing))
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
-  const ensure = (until: AbortSignal) => host.network.ensure(ports, until);
+  const ensure = async (until: AbortSignal): Promise<void> => {
+    await host.network.ensure(ports, until);
+    // The podnetd before may have ended on the way.
+    if ((ports.withdrawn ?? []).length > 0) await host.network.withdraw(ports, until);
+  };
   try {
     await ensure(signal);
   } catch (thrown) {

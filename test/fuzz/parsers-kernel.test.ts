@@ -1,10 +1,11 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { packets }, { qmp }] = await Promise.all([
+  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }] = await Promise.all([
     import("./targets/rtnetlink.ts"),
+    import("./targets/conntrack.ts"),
     import("./targets/packets.ts"),
     import("./targets/qmp.ts"),
   ]);
-  return [...rtnetlink, ...packets, ...qmp];
+  return [...rtnetlink, ...conntrack, ...packets, ...qmp];
 });

@@ -214,6 +214,16 @@ export class FirewallSite implements AsyncDisposable {
     return this.#ask(machine, protocol, address, port, 3000);
   }
 
+  /** Begins a flow of UDP that never pauses, and answers what it heard first. */
+  talk(machine: string, address: string, port: number): Promise<string> {
+    return this.#end(machine).order({ do: "talk", address, port });
+  }
+
+  /** What it hears from now on. */
+  heard(machine: string, port: number): Promise<string> {
+    return this.#end(machine).order({ do: "heard", port, waitMs: 600 });
+  }
+
   /** The same where nothing is to come: what should have an answer has one long before. */
   askInVain(
     machine: string,

@@ -2,9 +2,14 @@
 import { createSocket } from "node:dgram";
 import { connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";
+import { assertNever } from "../../core/brand.ts";
 
 /** What an end is told. */
 export type Order =
+  /** Begins a flow of UDP that never pauses; answers what was heard first. */
+  | { readonly do: "talk"; readonly address: string; readonly port: number }
+  /** What was last heard of the flow with that port, from now on. */
+  | { readonly do: "heard"; readonly port: number; readonly waitMs: number }
   | { readonly do: "serve"; readonly protocol: "tcp" | "udp"; readonly port: number }
   | {
       readonly do: "ask";
@@ -75,8 +80,38 @@ function ask(order: Order & { readonly do: "ask" }): Promise<string> {
   });
 }
 
-const obey = (order: Order): Promise<string> =>
-  order.do === "serve" ? serve(order.protocol, order.port) : ask(order);
+/** What each flow has last heard, by the port it speaks to. */
+const heard = new Map<number, string>();
+
+async function talk(address: string, port: number): Promise<string> {
+  const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
+  socket.on("message", (bytes) => heard.set(port, bytes.toString()));
+  socket.on("error", () => heard.set(port, "refused"));
+  socket.connect(port, address, () => setInterval(() => socket.send("hello", () => {}), 20));
+  return await listen(port, 3000);
+}
+
+async function listen(port: number, waitMs: number): Promise<string> {
+  heard.delete(port);
+  for (const end = performance.now() + waitMs; performance.now() < end && !heard.has(port); )
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  return heard.get(port) ?? "silence";
+}
+
+function obey(order: Order): Promise<string> {
+  switch (order.do) {
+    case "serve":
+      return serve(order.protocol, order.port);
+    case "ask":
+      return ask(order);
+    case "talk":
+      return talk(order.address, order.port);
+    case "heard":
+      return listen(order.port, order.waitMs);
+    default:
+      return assertNever(order);
+  }
+}
 
 if (process.argv[1] === import.meta.filename) {
   createInterface({ input: process.stdin }).on("line", (line) => {

@@ -3,6 +3,8 @@ import type { Fault } from "../fault.ts";
 const forwarder = "test/kernel/ports-forwarder.test.ts";
 const held = "test/kernel/ports-held.test.ts";
 const planned = "test/unit/plan-published.test.ts";
+const flows = "test/kernel/firewall-flows.test.ts";
+const started = "test/vm/standin-start.test.ts";
 
 /** Published ports: who may come in, who has which, and what of a connection is passed on. */
 export const portsFaults: readonly Fault[] = [
@@ -68,6 +70,89 @@ export const portsFaults: readonly Fault[] = [
     noticedBy: {
       file: forwarder,
       title: "letting go of a port ends what passes by it, and nothing of the pod's other ports",
+    },
+  },
+  {
+    kind: "release",
+    name: "flows of a port that is unpublished go on",
+    file: "network/ensure.ts",
+    find: "async () => forgetWithdrawn(pod)",
+    put: "async () => forgetWithdrawn({ ...pod, withdrawn: [] })",
+    noticedBy: {
+      file: flows,
+      title:
+        "nftables: a flow that never pauses ends when its port is unpublished, and those of other ports go on",
+    },
+  },
+  {
+    kind: "mark",
+    name: "with a port's flows those of the pod's other ports end",
+    file: "network/flows.ts",
+    find: "return nth >= 0 && nth < count && reply.sourcePort === podPort + nth;",
+    put: "return nth > -100 && nth < 100;",
+    noticedBy: {
+      file: flows,
+      title:
+        "nftables: a flow that never pauses ends when its port is unpublished, and those of other ports go on",
+    },
+  },
+  {
+    kind: "release",
+    name: "flows of a pod that has gone are left to who has its address next",
+    file: "network/compare.ts",
+    find: "return published ? [links, rules, flows] : [links, flows];",
+    put: "return published ? [links, rules] : [links];",
+    noticedBy: {
+      file: flows,
+      title: "a pod that is removed leaves no flow of its addresses, whoever began it",
+    },
+  },
+  {
+    kind: "repair",
+    name: "flows of a port that was unpublished as podnetd ended go on",
+    file: "daemon/pod/take-over.ts",
+    find: "if ((ports.withdrawn ?? []).length > 0)",
+    put: "if ((ports.withdrawn ?? []).length > 99)",
+    noticedBy: {
+      file: "test/vm/standin-flows.test.ts",
+      title: "an unpublish that is stopped by kill before flows are ended is completed",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "a start takes away the rules of each pod that does not run by itself",
+    file: "daemon/pod/pods.ts",
+    find: "sweeping: true,",
+    put: "sweeping: false,",
+    noticedBy: {
+      file: started,
+      title: "a start runs as many firewall commands with five stopped pods as with one",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "a start leaves the rules of pods whose machines have ended",
+    file: "daemon/node.ts",
+    find: "rows.filter(hasMachine).map(({ id }) => id)",
+    put: "rows.map(({ id }) => id)",
+    noticedBy: {
+      file: started,
+      title:
+        "what pods have published that ended meanwhile goes in one commit, and of those that run it stays",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a publish takes a port that another pod was given meanwhile",
+    file: "daemon/pod/publish.ts",
+    find: "    stillFree();\n",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon-publish.test.ts",
+      title: "a port that another pod is given while it is being held is refused, and let go of",
     },
   },
   {

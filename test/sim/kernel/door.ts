@@ -31,6 +31,12 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
   iptables: iptablesDoor(fake, 4, keeper),
   ip6tables: iptablesDoor(fake, 6, keeper),
   nftables: nftablesDoor(fake, keeper),
+  // Nobody speaks there.
+  conntrack: {
+    flows: (side) => keeper.now(`netlink list flows ${side}`, () => []),
+    forget: () => keeper.now("netlink forget flows", () => {}),
+    close: () => {},
+  },
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });

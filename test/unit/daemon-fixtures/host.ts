@@ -124,6 +124,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       ensure: () => act("ensure"),
       detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
       remove: () => act("remove"),
+      withdraw: () => act("withdraw"),
       observeNamed: (names: readonly IfName[]) =>
         Promise.resolve(played.links.filter(({ name }) => names.includes(name))),
     },
