@@ -153,8 +153,7 @@ export class Networks implements KnownNetworks {
         await host.ensure(this.#fragment(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);
       } catch (thrown) {
-        const made = this.#fragment(definition);
-        await this.#tidy(definition.name, () => this.#takeAway(definition.name, made));
+        await this.#tidy(definition.name, () => this.#takeAway(definition.name));
         throw thrown;
       }
       place();
@@ -310,10 +309,12 @@ export class Networks implements KnownNetworks {
     refuseInUse(this.#parts.db, definition);
   }
 
-  /** The host first: the row is what tells that something is left. `made`: what may have no mark yet. */
-  async #takeAway(name: NetworkName, made?: NetworkFragment): Promise<void> {
+  /** The host first: the row tells that something is left, and where, for a bridge may have no mark yet. */
+  async #takeAway(name: NetworkName): Promise<void> {
     const { db, host, addresses } = this.#parts;
-    await host.remove(made ?? { kind: "network", key: name }, AbortSignal.timeout(hostMs));
+    const row = rows.getNetwork(db, name);
+    if (row === undefined) return;
+    await host.remove(this.#fragment(row.definition), AbortSignal.timeout(hostMs));
     await this.#unforward();
     rows.deleteNetwork(db, name);
     addresses.drop(name);

@@ -124,7 +124,7 @@ async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void
   const limit = AbortSignal.timeout(hostMs);
   try {
     if (row.state === "creating" || row.state === "deleting") {
-      await host.remove({ kind: "network", key: name }, limit);
+      await host.remove(networkFragment(row.definition, config), limit);
       rows.deleteNetwork(db, name);
       return;
     }

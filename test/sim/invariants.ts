@@ -53,6 +53,7 @@ export function booksViolations(node: Node, db: Database): string[] {
 export interface Leftover {
   /** Undefined when nothing tells whose it is. */
   readonly pod: string | undefined;
+  readonly link?: string;
   readonly what: string;
 }
 
@@ -75,7 +76,11 @@ export function leftovers(world: World, node: Node): Leftover[] {
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
     else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
     else if (owner === undefined && ourGroups.includes(link.group))
-      add(undefined, `link ${link.name} has our group and no mark`);
+      found.push({
+        pod: undefined,
+        link: link.name,
+        what: `link ${link.name} has our group and no mark`,
+      });
   }
   for (const { name, neighbours } of world.kernel.links.all.values())
     for (const [ip, mac] of neighbours)

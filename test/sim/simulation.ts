@@ -325,10 +325,12 @@ export class Simulation {
     const failed = new Set<string>(
       node.pods.list().flatMap(({ id, state }) => (state === "failed" ? [id] : [])),
     );
-    for (const { pod, what } of this.#leftovers(node))
-      if (pod === undefined || !(failed.has(pod) || this.forced.has(pod))) this.violated(what);
     // A network that could be neither made nor undone has its row until the next start.
     const halves = listNetworks(life.db).filter(({ state }) => /^(?:creat|delet)ing$/.test(state));
+    const bridges = new Set<string | undefined>(halves.map(({ definition }) => definition.bridge));
+    for (const { pod, link, what } of this.#leftovers(node))
+      if (!(pod === undefined ? bridges.has(link) : failed.has(pod) || this.forced.has(pod)))
+        this.violated(what);
     const passed = new Set([
       ...Array.from([...failed, ...this.forced], podRuleMark),
       ...halves.map(({ definition: { name } }) => networkMark(name)),

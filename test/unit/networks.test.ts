@@ -6,7 +6,7 @@ import { validateNetwork } from "../../api/validate-network.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { ipRangeText, parseIpRange } from "../../core/ip-range.ts";
-import { unusedFamilies } from "../../daemon/networks/definition.ts";
+import { type NetworkDefinition, unusedFamilies } from "../../daemon/networks/definition.ts";
 import { networkFragment } from "../../daemon/networks/network-fragment.ts";
 import { Networks } from "../../daemon/networks/networks.ts";
 import {
@@ -20,11 +20,11 @@ import { refitted } from "../../daemon/pod/refit.ts";
 import { deleteRestingOutside, listLeases } from "../../daemon/store/leases.ts";
 import * as rows from "../../daemon/store/networks.ts";
 import { openLog } from "../../linux/log.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { Fragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import { podIdOf } from "../lab/network.ts";
-import { configuration, openNode } from "./daemon-fixtures/node.ts";
+import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 type Asked = MessageInitShape<typeof NetworkSpecSchema>;
 
@@ -232,21 +232,20 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
   );
 });
 
-test("a change that can be neither made nor taken back is looked for until it has gone", async (t) => {
-  using node = openNode(configuration({}));
-  const blue = definition("blue", ["10.20.0.1/24"]);
-  rows.putNetwork(node.db, blue, { ...readyRow, configured: false });
-  let refusing = true;
-  const asked: NetworkFragment[] = [];
+/** Networks on a host that takes or refuses, and what it was asked for. */
+function onHost(node: Node, settled: readonly NetworkDefinition[]) {
+  const host = { refusing: true, ensured: [] as Fragment[], removed: [] as Fragment[] };
+  const told = async (fragment: Fragment, list: Fragment[]): Promise<void> => {
+    list.push(fragment);
+    if (host.refusing) throw new PodnetError("NETLINK_FAILED", "The host refuses");
+  };
   const networks = new Networks(
     {
       db: node.db,
       config: configuration({}),
       host: {
-        ensure: async (fragment: NetworkFragment) => {
-          asked.push(fragment);
-          if (refusing) throw new PodnetError("NETLINK_FAILED", "The host refuses");
-        },
+        ensure: (fragment: Fragment) => told(fragment, host.ensured),
+        remove: (fragment: Fragment) => told(fragment, host.removed),
         unforward: async () => {},
       } as unknown as HostNetwork,
       addresses: node.addresses,
@@ -257,8 +256,16 @@ test("a change that can be neither made nor taken back is looked for until it ha
       refit: async () => {},
       refitPlan: () => [],
     },
-    [blue],
+    settled,
   );
+  return { host, networks };
+}
+
+test("a change that can be neither made nor taken back is looked for until it has gone", async (t) => {
+  using node = openNode(configuration({}));
+  const blue = definition("blue", ["10.20.0.1/24"]);
+  rows.putNetwork(node.db, blue, { ...readyRow, configured: false });
+  const { host, networks } = onHost(node, [blue]);
   const to = (cidr: string): NetworkSpec => validated({ subnets: [{ cidr }] });
   await t.throwsAsync(networks.update(to("10.30.0.0/24"), { force: true }), {
     code: "NETLINK_FAILED",
@@ -266,12 +273,24 @@ test("a change that can be neither made nor taken back is looked for until it ha
   t.deepEqual(networks.list(), [blue]);
   const [found] = networks.fragments();
   t.like(found, { gateways: ["10.20.0.1/24"], retired: ["10.30.0.1/24"] } as never);
-  t.deepEqual(found, asked.at(-1), "drift repair asks for what the way back would have");
-  refusing = false;
+  t.deepEqual(found, host.ensured.at(-1) as never, "repair asks for what the way back would have");
+  host.refusing = false;
   await networks.update(to("10.40.0.0/24"), { force: true });
-  t.deepEqual(asked.at(-1)?.retired, ["10.20.0.1/24", "10.30.0.1/24"] as never);
-  t.is(networks.fragments()[0]?.retired, undefined);
+  t.like(host.ensured.at(-1), { retired: ["10.20.0.1/24", "10.30.0.1/24"] } as never);
+  t.false("retired" in (networks.fragments()[0] ?? {}));
   t.like(rows.getNetwork(node.db, blue.name), { state: "ready", before: undefined });
+});
+
+test("a create that can be neither done nor undone is undone by a delete, its bridge named", async (t) => {
+  using node = openNode(configuration({}));
+  const { host, networks } = onHost(node, []);
+  await t.throwsAsync(networks.create(validated(), { force: true }), { code: "NETLINK_FAILED" });
+  t.like(rows.getNetwork(node.db, "blue" as never), { state: "creating" });
+  host.refusing = false;
+  t.true(await networks.delete("blue" as never));
+  t.like(host.removed.at(-1), { key: "blue", bridge: "pn-blue" } as never);
+  t.is(host.removed.length, 2);
+  t.is(rows.getNetwork(node.db, "blue" as never), undefined);
 });
 
 const planOf = (n: number, network: string, addresses: readonly string[]): PodPlan =>

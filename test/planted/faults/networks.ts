@@ -69,7 +69,7 @@ export const networksFaults: readonly Fault[] = [
     kind: "undo",
     name: "a network that the host refuses leaves its rules",
     file: "daemon/networks/networks.ts",
-    find: "await this.#tidy(definition.name, () => this.#takeAway(definition.name, made));",
+    find: "await this.#tidy(definition.name, () => this.#takeAway(definition.name));",
     put: "",
     noticedBy: {
       file: kernel,
@@ -98,6 +98,17 @@ export const networksFaults: readonly Fault[] = [
     noticedBy: {
       file: unit,
       title: "a change that can be neither made nor taken back is looked for until it has gone",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a bridge that has no mark yet is not looked for once its create has failed",
+    file: "daemon/networks/networks.ts",
+    find: "await host.remove(this.#fragment(row.definition), AbortSignal.timeout(hostMs));",
+    put: 'await host.remove({ kind: "network", key: name }, AbortSignal.timeout(hostMs));',
+    noticedBy: {
+      file: unit,
+      title: "a create that can be neither done nor undone is undone by a delete, its bridge named",
     },
   },
 ];
