@@ -15,12 +15,24 @@ import type { Place } from "./plan-places.ts";
 import type { InterfacePlan } from "./pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
 
+/** Who has what was asked for, as messages say it. */
+const ownOther = "another interface of this pod";
+
+const addressHeld = (ip: Ip, holder: string, field: string): PodnetError =>
+  new PodnetError("ADDRESS_IN_USE", `Address ${ip} is held by ${holder}`, {
+    field,
+    hint: "Ask for another address, or for none",
+    details: { holder },
+  });
+
 type Named = Pick<Wish, "wanted" | "field">;
 
 /** What is chosen so far, so that no two interfaces of a pod get the same. */
 export class Choice {
   readonly #snapshot: Snapshot;
   readonly #addresses = new Set<string>();
+  /** Those on bridges of others. */
+  readonly #onBridges = new Set<string>();
   readonly #macs: Set<Mac>;
   readonly #taps: Set<IfName>;
   readonly #names: Set<string>;
@@ -41,11 +53,13 @@ export class Choice {
   }
 
   /** Those that are asked for; else those it has, or one of each of the network's pools. */
-  addresses({ wanted, was, field }: Wish, place: Place): readonly IpPrefix[] {
+  addresses(wish: Wish, place: Place): readonly IpPrefix[] {
+    const { wanted, was, field } = wish;
     const { addresses } = wanted;
     if (place.kind !== "network") {
       const own = (addresses ?? was?.addresses ?? []).filter(hasLength);
       if (place.kind === "loopback") this.#refusePooled(own, field);
+      if (place.kind === "bridge") this.#refuseHeld(own, wish, place.bridge);
       return own;
     }
     const { network } = place;
@@ -77,6 +91,29 @@ export class Choice {
       }
   }
 
+  /** What somebody else gave to whom is his to know; that no two pods have the same is known here. */
+  #refuseHeld(addresses: readonly IpPrefix[], { wanted, was, field }: Wish, bridge: IfName): void {
+    const { onBridges = [], podId } = this.#snapshot;
+    const vlan = wanted.port?.vlan;
+    for (const address of addresses) {
+      if (was?.addresses.includes(address) === true) continue;
+      const ip = ipOf(address);
+      const key = `${ip} ${bridge} ${vlan ?? ""}`;
+      const held = onBridges.find(
+        (each) =>
+          each.bridge === bridge &&
+          each.vlan === vlan &&
+          ipOf(each.address) === ip &&
+          each.tap !== was?.nic?.tap,
+      );
+      if (held !== undefined || this.#onBridges.has(key)) {
+        const other = held !== undefined && held.podId !== podId;
+        throw addressHeld(ip, other ? `pod "${held.podName}"` : ownOther, `${field}.address`);
+      }
+      this.#onBridges.add(key);
+    }
+  }
+
   #taking(
     asked: Ip | IpPrefix,
     network: NetworkSnapshot,
@@ -103,12 +140,7 @@ export class Choice {
       });
     }
     if (status.kind === "held" || this.#addresses.has(key)) {
-      const holder = status.kind === "held" ? status.by : "another interface of this pod";
-      throw new PodnetError("ADDRESS_IN_USE", `Address ${ip} is held by ${holder}`, {
-        field,
-        hint: "Ask for another address, or for none",
-        details: { holder },
-      });
+      throw addressHeld(ip, status.kind === "held" ? status.by : ownOther, field);
     }
     this.#addresses.add(key);
     return hasLength(asked) ? asked : withLength(ip, lengthOf(subnet.cidr));
@@ -135,9 +167,7 @@ export class Choice {
 
   mac({ wanted, field }: Named): Mac {
     const mac = wanted.mac ?? this.#freshMac();
-    const holder =
-      this.#snapshot.macHolders[mac] ??
-      (this.#macs.has(mac) ? "another interface of this pod" : undefined);
+    const holder = this.#snapshot.macHolders[mac] ?? (this.#macs.has(mac) ? ownOther : undefined);
     if (holder !== undefined) {
       throw new PodnetError("MAC_IN_USE", `MAC ${mac} is taken by ${holder}`, {
         field: `${field}.mac`,
@@ -165,7 +195,7 @@ export class Choice {
     const there = wanted.kind !== "tap" && links[tap] !== undefined;
     const holder =
       tapHolders[tap] ??
-      (this.#taps.has(tap) ? "another interface of this pod" : undefined) ??
+      (this.#taps.has(tap) ? ownOther : undefined) ??
       (there ? "a link of the host" : undefined);
     if (holder !== undefined) {
       throw new PodnetError("NAME_IN_USE", `Tap name "${tap}" is taken by ${holder}`, {

@@ -11,12 +11,12 @@ import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/prefligh
 import type { NamedLink } from "../../network/observed.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { podByMac, podByTap } from "../store/interfaces.ts";
-import { podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
+import { addressesOnBridge, podByMac, podByTap } from "../store/interfaces.ts";
+import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "./gather-ports.ts";
 import { defaultPodName } from "./plan.ts";
-import type { FileSnapshot, ImageSnapshot, Snapshot } from "./snapshot.ts";
+import type { FileSnapshot, ImageSnapshot, OnBridge, Snapshot } from "./snapshot.ts";
 
 export interface World extends NetworksWorld {
   readonly config: Config;
@@ -46,6 +46,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     macHolders: macHolders(spec, db),
     links: world.links,
     tapHolders: tapHolders(spec, db),
+    onBridges: onBridges(spec, db),
     freshMacs: freshMacs(spec.interfaces.length, world),
     defaultImage,
     factory: config.factory,
@@ -70,13 +71,22 @@ function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {
   return holders;
 }
 
-function tapHolders(spec: PodSpec, db: Database): Record<IfName, PodId> {
-  const holders: Record<IfName, PodId> = {};
+function tapHolders(spec: PodSpec, db: Database): Record<IfName, string> {
+  const holders: Record<IfName, string> = {};
   for (const { tap } of spec.interfaces) {
     const holder = tap === undefined ? undefined : podByTap(db, tap);
-    if (tap !== undefined && holder !== undefined) holders[tap] = holder;
+    if (tap !== undefined && holder !== undefined)
+      holders[tap] = `pod "${getPod(db, holder)?.name ?? holder}"`;
   }
   return holders;
+}
+
+/** Nobody hands out addresses there, and so no lease tells who has one: the plans do. */
+function onBridges({ interfaces }: PodSpec, db: Database): OnBridge[] {
+  const bridges = new Set(
+    interfaces.flatMap((each) => (each.kind === "bridge" ? each.bridge : [])),
+  );
+  return [...bridges].flatMap((bridge) => addressesOnBridge(db, bridge));
 }
 
 function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {

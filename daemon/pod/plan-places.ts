@@ -107,9 +107,15 @@ const noVlans = (bridge: string, field: string, how: string): PodnetError =>
     details: { bridge },
   });
 
-function findTap(tap: IfName, { links }: Snapshot, field: string, inUse: boolean): Place {
+function findTap(
+  tap: IfName,
+  { links, tapHolders }: Snapshot,
+  field: string,
+  inUse: boolean,
+): Place {
   const link = links?.[tap];
-  const fault = tapFault(link, inUse);
+  // Whether another pod has it is looked at with its name.
+  const fault = tapFault(link, inUse || tapHolders?.[tap] !== undefined);
   if (link === undefined || fault !== undefined)
     throw new PodnetError("TAP_CONFLICT", `Tap "${tap}" ${fault ?? ""}`, {
       field: `${field}.tap`,

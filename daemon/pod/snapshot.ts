@@ -1,5 +1,5 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
-import type { IfName, NetworkName, PodId } from "../../core/names.ts";
+import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
@@ -19,8 +19,10 @@ export interface Snapshot {
   readonly macHolders: Readonly<Record<Mac, PodId>>;
   /** The links that are named, as far as they are there: bridges and taps of others, names of taps. */
   readonly links?: Readonly<Record<IfName, NamedLink>>;
-  /** Who has a tap name that is asked for. */
-  readonly tapHolders?: Readonly<Record<IfName, PodId>>;
+  /** Who has a tap name that is asked for, as messages say it. */
+  readonly tapHolders?: Readonly<Record<IfName, string>>;
+  /** What pods have on the bridges of others that are named. Absent where none is. */
+  readonly onBridges?: readonly OnBridge[];
   /** MACs nobody has, one per interface. */
   readonly freshMacs: readonly Mac[];
   readonly defaultImage: ImageSnapshot;
@@ -42,6 +44,17 @@ export interface Snapshot {
   readonly hostPorts?: PortsSnapshot;
   /** What the driver can do. */
   readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
+}
+
+/** An address that a pod has on a bridge of somebody else. */
+export interface OnBridge {
+  readonly bridge: IfName;
+  /** Where it is a member of one alone. */
+  readonly vlan: number | undefined;
+  readonly address: IpPrefix;
+  readonly tap: IfName;
+  readonly podId: PodId;
+  readonly podName: PodName;
 }
 
 export interface NetworkSnapshot {

@@ -370,6 +370,75 @@ test("a pod whose machine has gone is what it was before a change, without what 
   await node.pods.close(0);
 });
 
+test("two pods never have one address on one bridge of others, nor one kept tap", async (t) => {
+  using node = openNode(configuration({}));
+  const link = (name: string, more: object) =>
+    ({
+      name,
+      kind: "bridge",
+      ours: false,
+      mtu: 1500,
+      carrier: true,
+      vlanFiltering: true,
+      ...more,
+    }) as never;
+  const vpn = { name: "vpn0", kind: "tap", ours: false, mtu: 1500, persistent: true };
+  node.links.push(link("br1", {}), link("br2", {}), { ...vpn, carrier: false } as never);
+  const first = await node.create();
+  const { id } = await node.create();
+  const { changes } = node.pods;
+  const on = (bridge: string, address: string, more = {}): InterfaceChange =>
+    add({ interface: { bridge, address, ...more } });
+  await changes.changeInterface(first.id, on("br1", "10.8.0.2/24"));
+  await changes.changeInterface(
+    first.id,
+    add({ interface: { tap: "vpn0", tapKept: true, address: "none" } }),
+  );
+  const holder = `pod "${first.name}"`;
+  t.like(
+    await t.throwsAsync(changes.changeInterface(id, on("br1", "10.8.0.2/25")), {
+      code: "ADDRESS_IN_USE",
+    }),
+    {
+      message: `Address 10.8.0.2 is held by ${holder}`,
+      field: "interface.address",
+      details: { holder },
+    },
+  );
+  await t.throwsAsync(
+    node.create({ spec: { interfaces: [{ bridge: "br1", address: "10.8.0.2/24" }] } }),
+    {
+      code: "ADDRESS_IN_USE",
+    },
+  );
+  await t.throwsAsync(changes.changeInterface(first.id, on("br1", "10.8.0.2/24")), {
+    message: /another interface of this pod/,
+  });
+  node.links[2] = { ...vpn, carrier: true } as never;
+  await t.throwsAsync(
+    changes.changeInterface(
+      id,
+      add({ interface: { tap: "vpn0", tapKept: true, address: "none" } }),
+    ),
+    { code: "NAME_IN_USE", message: `Tap name "vpn0" is taken by ${holder}` },
+  );
+  // Elsewhere it is another address, and it is free when the pod has gone.
+  await changes.changeInterface(id, on("br2", "10.8.0.2/24"));
+  await changes.changeInterface(id, on("br1", "10.8.0.2/24", { port: { vlan: 7 } }));
+  await changes.changeInterface(id, on("br1", "10.8.0.3/24"));
+  await changes.changeInterface(
+    id,
+    set("eth3", { addresses: { addresses: ["10.8.0.3/24", "10.8.0.4/24"] } }),
+  );
+  await t.throwsAsync(
+    changes.changeInterface(id, set("eth3", { addresses: { addresses: ["10.8.0.2/24"] } })),
+    { code: "ADDRESS_IN_USE" },
+  );
+  await node.pods.delete(first.id, { force: true });
+  await changes.changeInterface(id, set("eth3", { addresses: { addresses: ["10.8.0.2/24"] } }));
+  await node.pods.close(0);
+});
+
 test("bridges and taps of others are what they have to be, or it is said what is wrong", async (t) => {
   using node = openNode(configuration({}));
   const link = (name: string, more: object) =>
