@@ -91,9 +91,8 @@ export const portsFaults: readonly Fault[] = [
     find: "return nth >= 0 && nth < count && reply.sourcePort === podPort + nth;",
     put: "return nth > -100 && nth < 100;",
     noticedBy: {
-      file: flows,
-      title:
-        "nftables: a flow that never pauses ends when its port is unpublished, and those of other ports go on",
+      file: "test/unit/network-flows.test.ts",
+      title: "a flow came by a published port when protocol, addresses and both ports say so",
     },
   },
   {
