@@ -52,7 +52,8 @@ export interface HostNetworkOptions {
 export interface HostNetwork extends AsyncDisposable {
   /**
    * Observes the fragment's part of the host and makes it what it should be. Gives the changes made; none when it was
-   * so already. Stops at the first failure: what is done stays, and `remove` or another `ensure` deals with it.
+   * so already. Stops at the first failure: what is done stays, and `remove` or another `ensure` deals with it. Only
+   * where a bridge of somebody else is missing, all but the ports on it is done first.
    *
    * Throws `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`,
    * `NAME_IN_USE`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`.
@@ -138,7 +139,18 @@ class OpenHostNetwork implements HostNetwork {
   ensure(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
     return this.#queue.run(async () => {
       const done: Change[] = [];
-      await this.#converge(compareFragment(this.#view, fragment), done, false, signal);
+      const failures: unknown[] = [];
+      for (let left: Fragment | undefined = fragment; left !== undefined; ) {
+        const part: Fragment = left;
+        left = undefined;
+        try {
+          await this.#converge(compareFragment(this.#view, part), done, false, signal);
+        } catch (error) {
+          failures.push(error);
+          left = withoutMissing(part, error);
+        }
+      }
+      if (failures.length > 0) throw failures[0];
       return done;
     }, signal);
   }
@@ -277,6 +289,15 @@ class OpenHostNetwork implements HostNetwork {
       await apply();
     }
   }
+}
+
+/** What of a pod can be had without the bridge of somebody else whose absence this failure tells of, if it does. */
+function withoutMissing(fragment: Fragment, failure: unknown): PodFragment | undefined {
+  if (fragment.kind !== "pod" || !isPodnetError(failure, "BRIDGE_CONFLICT")) return undefined;
+  const { bridge } = failure.details;
+  const ports = fragment.ports.filter((port) => port.foreign !== true || port.bridge !== bridge);
+  const some = ports.length > 0 || fragment.published !== undefined;
+  return some && ports.length < fragment.ports.length ? { ...fragment, ports } : undefined;
 }
 
 /** systemd's machine id: stable over reboots and, unlike a MAC, there before any link. */

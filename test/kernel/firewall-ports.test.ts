@@ -1,4 +1,5 @@
 import test from "ava";
+import type { IfName } from "../../core/names.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   blueNetwork,
@@ -81,3 +82,26 @@ for (const { name, options } of driversUnderTest)
         t.deepEqual(await site.host.diff(dualNetwork(), signal), []);
       },
     );
+
+for (const { name, options } of driversUnderTest)
+  test.serial(
+    `${name}: a bridge of somebody else that is missing keeps nothing else of the pod away`,
+    async (t) => {
+      await using site = await FirewallSite.open(options);
+      await site.ensure(dualNetwork());
+      await site.pod(2);
+      const { outer } = hostAddresses[4];
+      await site.serve("pod2", "tcp", 80);
+      const ports = [published(2, 4, { hostPort: 8080, podPort: 80 })];
+      const { ports: own, ...pod } = dualPod(2, ports);
+      const elsewhere = (bridge: string) =>
+        own.map((port) => ({ ...port, bridge: bridge as IfName, foreign: true as const }));
+      t.is(await site.ask("outside", "tcp", outer, 8080), "refused", "control: not yet");
+      const wanted = { ...pod, ports: [...elsewhere("gone0"), ...own, ...elsewhere("gone1")] };
+      await t.throwsAsync(site.host.ensure(wanted, signal), {
+        code: "BRIDGE_CONFLICT",
+        message: /"gone0"/,
+      });
+      t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+    },
+  );
