@@ -79,7 +79,7 @@ export async function publish(
   const { records, host } = watch;
   const { podId, published } = row.plan;
   const ruled = rulesDiffer(row.plan, next.plan);
-  await host.published.hold(podId, next.plan.published);
+  await host.published.hold(podId, next.plan.published, published?.length);
   try {
     stillFree();
     records.replan(live, { ...next, text: "ports published" });

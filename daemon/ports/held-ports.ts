@@ -3,7 +3,7 @@ import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import { type FlowCounts, Flows, sumOf } from "./flows.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
-import { holdError } from "./hold-error.ts";
+import { fieldOf, holdError } from "./hold-error.ts";
 import { holdTcp } from "./tcp-port.ts";
 import { holdUdp } from "./udp-port.ts";
 import { portsOf } from "./wanted-port.ts";
@@ -51,9 +51,9 @@ export class HeldPorts {
 
   /**
    * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are. All or none: what was
-   * not the pod's before is let go of again when one cannot be had. Throws `PORT_IN_USE`, `ADDRESS_INVALID`, `PREFLIGHT_FAILED`.
+   * not the pod's before is let go of again when one cannot be had. The first `had` are not those that are asked for. Throws `PORT_IN_USE`, `ADDRESS_INVALID`, `PREFLIGHT_FAILED`.
    */
-  async hold(podId: PodId, published: readonly PublishedPlan[] = []): Promise<void> {
+  async hold(podId: PodId, published: readonly PublishedPlan[] = [], had = 0): Promise<void> {
     const pod = this.#podOf(podId);
     const added = await this.#take(pod, published);
     const refused = added.find((key) => pod.places.get(key)?.error !== undefined);
@@ -61,7 +61,8 @@ export class HeldPorts {
     const error = pod.places.get(refused)?.error;
     for (const key of added) this.#letGo(pod, key);
     this.#forgetEmpty(podId);
-    throw error;
+    const at = published.findIndex((each) => portsOf([each]).some(({ key }) => key === refused));
+    throw at < had ? error : error?.with({ field: fieldOf(at - had) });
   }
 
   /** The same for ports that are the pod's by its row: what cannot be held now is, once `retry` succeeds. */

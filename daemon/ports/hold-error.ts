@@ -38,6 +38,9 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
   }
 }
 
+/** The field of the request that asks for a port, as errors of the planner name it. */
+export const fieldOf = (position: number): string => `ports[${position}].host_port`;
+
 /** Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and do not listen. */
 function programAt(port: PortAt): string | undefined {
   const there = boundSockets([port.protocol]).filter((each) => isAt(each, port));
@@ -47,13 +50,13 @@ function programAt(port: PortAt): string | undefined {
 
 /** Throws `PORT_IN_USE` when a program has one of these: what `hold` would find. */
 export function refuseBusy(published: readonly PublishedPlan[]): void {
-  const ports = portsOf(published);
-  if (ports.length === 0) return;
+  if (portsOf(published).length === 0) return;
   const there = boundSockets(["tcp", "udp"]).filter(({ listens }) => listens);
-  for (const port of ports) {
-    const by = there.find((each) => isAt(each, port));
-    if (by !== undefined) throw inUse(port, holderOf(by));
-  }
+  for (const [i, entry] of published.entries())
+    for (const port of portsOf([entry])) {
+      const by = there.find((each) => isAt(each, port));
+      if (by !== undefined) throw inUse(port, holderOf(by)).with({ field: fieldOf(i) });
+    }
 }
 
 const isAt = (socket: BoundSocket, { protocol, hostIp, hostPort }: PortAt): boolean =>

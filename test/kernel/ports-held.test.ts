@@ -7,6 +7,7 @@ import { isPodnetError, type PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../../daemon/pod/published-plan.ts";
 import { HeldPorts } from "../../daemon/ports/held-ports.ts";
+import { refuseBusy } from "../../daemon/ports/hold-error.ts";
 import { run } from "../../linux/command.ts";
 import { boundSockets, holderOf } from "../../linux/listeners.ts";
 import { isLocalAddress } from "../../linux/local-address.ts";
@@ -109,7 +110,14 @@ test.serial("all or none: of a range with one port taken nothing stays held", as
   await held.hold(pod, [plan(7050, "127.0.0.1")]);
   const error = await refused(held.hold(pod, [plan(7050, "127.0.0.1"), range]));
   t.is(error.details["port"], 7105);
+  t.is(error.field, "ports[1].host_port");
   t.is(held.size, 1);
+  const asked = [plan(7050, "127.0.0.1"), plan(7000, "127.0.0.1", { protocol: "sctp" }), range];
+  t.is((await refused(held.hold(pod, asked, 1))).field, "ports[1].host_port", "of those asked for");
+  t.like(
+    t.throws(() => refuseBusy(asked.slice(1))),
+    { code: "PORT_IN_USE", field: "ports[1].host_port" },
+  );
   taken.close();
   await held.hold(pod, [plan(7050, "127.0.0.1"), range]);
   t.is(held.size, 11);
