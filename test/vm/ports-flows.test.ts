@@ -5,11 +5,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { labAddresses } from "../lab/lab.ts";
 import { execIn } from "./daemon-rig.ts";
-import { openPortsRig, type PortsRig, portsOf, putFile } from "./ports-rig.ts";
+import { openPortsRig, type PortsRig, portsOf, putFile, six } from "./ports-rig.ts";
 
 let rig: PortsRig;
 test.serial.before(async () => {
-  rig = await openPortsRig("");
+  rig = await openPortsRig('[network]\ncidr6 = "fd00:123::/64"\n');
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -72,7 +72,7 @@ async function loadSctp(name: string): Promise<void> {
 }
 
 test.serial(
-  "SCTP reaches a pod from another one by the host's port, and by no other",
+  "SCTP reaches a pod from another one by the host's port, by both families, and by no other",
   async (t) => {
     const { client } = rig;
     const ports = portsOf("*:3868:38/sctp");
@@ -82,12 +82,19 @@ test.serial(
     await loadSctp("client");
     const [server, asker] = [await rig.pod("server"), await rig.pod("client")];
     await server.serve("sctp", 38, "sctp38");
-    const at = [labAddresses.hostOnLan, "192.168.123.1"];
-    for (const address of at) t.regex(await asker.ask("sctp", address, 3868), /^sctp38 /);
-    t.regex(await asker.ask("sctp", labAddresses.hostOnLan, 3869), /refused|timed out|reachable/);
+    const onLan = [labAddresses.hostOnLan, six.hostOnLan];
+    const answered = async (port: number, ...at: readonly string[]): Promise<void> => {
+      for (const address of at) t.regex(await asker.ask("sctp", address, port), /^sctp38 /);
+    };
+    const unanswered = async (port: number): Promise<void> => {
+      for (const address of onLan)
+        t.regex(await asker.ask("sctp", address, port), /refused|timed out|reachable/);
+    };
+    await answered(3868, ...onLan, "192.168.123.1", "fd00:123::1");
+    await unanswered(3869);
     await client.pods.unpublishPorts({ idOrName: "server", ports });
-    t.regex(await asker.ask("sctp", labAddresses.hostOnLan, 3868), /refused|timed out|reachable/);
+    await unanswered(3868);
     await client.pods.publishPorts({ idOrName: "server", ports });
-    t.regex(await asker.ask("sctp", labAddresses.hostOnLan, 3868), /^sctp38 /);
+    await answered(3868, ...onLan);
   },
 );
