@@ -17,8 +17,9 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
+/** None is what an id may begin with by chance: ids are of small letters and digits. */
 const words = [
-  "-x",
+  "-X",
   "--jump",
   "-Z",
   "$(reboot)",
