@@ -5,6 +5,7 @@ import {
   type PodInterface,
   PodState,
 } from "../api/gen/podnet/v1/pod_pb.ts";
+import type { Route } from "../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { Output } from "./io.ts";
 import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
@@ -74,6 +75,17 @@ function hostEnd({ tap, bridge, network }: PodInterface): string {
   return `${tap} on ${bridge} (${network === "" ? "not podnet's" : network})`;
 }
 
+/** As ip(8) writes it. */
+function routeText({ destination, gateway, metric }: Route): string {
+  const to = destination === "0.0.0.0/0" || destination === "::/0" ? "default" : destination;
+  const words = [
+    to,
+    gateway === "" ? "" : `via ${gateway}`,
+    metric === 0 ? "" : `metric ${metric}`,
+  ];
+  return harmless(words.filter(Boolean).join(" "));
+}
+
 const interfaceFacts = (pod: Pod): string[] =>
   columns(
     pod.interfaces.map((one) => [
@@ -82,7 +94,7 @@ const interfaceFacts = (pod: Pod): string[] =>
       one.mac,
       one.mac === "" ? "" : `mtu ${one.mtu}`,
       hostEnd(one),
-      one.gateway === "" ? "" : `default via ${one.gateway}`,
+      one.routes.map(routeText).join(", "),
       lower(InterfaceState, one.state),
     ]),
   );
@@ -90,7 +102,7 @@ const interfaceFacts = (pod: Pod): string[] =>
 /** A pod's interfaces as a table. */
 export const interfaceTable = (pod: Pod): string =>
   table(
-    ["NAME", "STATE", "NETWORK", "BRIDGE", "TAP", "ADDRESS", "GATEWAY", "MTU", "MAC"],
+    ["NAME", "STATE", "NETWORK", "BRIDGE", "TAP", "ADDRESS", "MTU", "MAC", "ROUTES"],
     pod.interfaces.map((one) => [
       one.guestName,
       lower(InterfaceState, one.state),
@@ -98,9 +110,9 @@ export const interfaceTable = (pod: Pod): string =>
       one.bridge,
       one.tap,
       one.addresses.join(","),
-      one.gateway,
       one.mac === "" ? "" : `${one.mtu}`,
       one.mac,
+      one.routes.map(routeText).join(", "),
     ]),
   );
 

@@ -1,6 +1,6 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { InterfaceSpec, PodSpec, PortSpec } from "../../api/pod-spec.ts";
+import type { InterfaceSpec, PodSpec, PortSpec, RouteSpec } from "../../api/pod-spec.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
@@ -9,6 +9,7 @@ import {
   type PodSpec as WireSpec,
   type PublishedPort as WirePort,
   PublishedPortSchema,
+  type RouteSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { LivePod } from "../pod/live-pod.ts";
@@ -98,6 +99,9 @@ function interfaceView(
     state: interfaceState(each, observed !== undefined, plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
     observedMtu: observed?.mtu ?? 0,
+    routes: row.plan.guest.routes
+      .filter((route) => route.interface === each.guestName)
+      .map(routeView),
   });
 }
 
@@ -166,14 +170,16 @@ function specView(spec: PodSpec): WireSpec {
       ? {}
       : { dns: { servers: [...dns.servers], search: [...dns.search], options: [...dns.options] } }),
     ports: (spec.ports ?? []).map(portView),
-    routes: spec.routes.map((route) => ({
-      destination: route.destination,
-      gateway: route.gateway ?? "",
-      interface: route.interface ?? "",
-      metric: route.metric ?? 0,
-    })),
+    routes: spec.routes.map(routeView),
   });
 }
+
+const routeView = (route: RouteSpec): MessageInitShape<typeof RouteSchema> => ({
+  destination: route.destination,
+  gateway: route.gateway ?? "",
+  interface: route.interface ?? "",
+  metric: route.metric ?? 0,
+});
 
 /** A published port: as asked for, or as decided. */
 export const portView = (port: PortSpec): WirePort =>

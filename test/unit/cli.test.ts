@@ -52,11 +52,15 @@ test("get shows everything about one pod", async (t) => {
     /^State +running$/m,
     /^VM +pid 42, tcg, 1 vcpu, 128 MiB$/m,
     /^Guest +agent 0\.1\.0, extension 1, 900 KiB$/m,
-    /^ {2}eth0 +192\.168\.123\.2\/24 .* pnabcdefgh0 on hyper0 .* default via 192\.168\.123\.1 +configured$/m,
+    /^ {2}eth0 +192\.168\.123\.2\/24 .* pnabcdefgh0 on hyper0 .* default via 192\.168\.123\.1 metric 50, 172\.16\.0\.0\/12 via 192\.168\.123\.9, 10\.0\.0\.0\/8 +configured$/m,
     /^ {2}vm\.boot +1\.43 s +█+/m,
   ]) {
     t.regex(out, part);
   }
+  t.regex(
+    (await podnet(["interface", "list", "web"], here)).out,
+    /^NAME .* ROUTES\neth0 .* 52:54:00:00:00:01 +default via 192\.168\.123\.1 metric 50, 172/,
+  );
   t.regex((await podnet(["get", "db"], here)).out, /^Failure +AGENT_TIMEOUT: The agent/m);
 });
 

@@ -11,6 +11,7 @@ import {
 } from "../../api/validate-interface-change.ts";
 import type { IfName } from "../../core/names.ts";
 import { staying } from "../../daemon/pod/pod-plan.ts";
+import { podView } from "../../daemon/server/views.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 type Init = Parameters<typeof create<typeof AddInterfaceRequestSchema>>[1];
@@ -221,6 +222,18 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
   t.deepEqual(
     await change({ routes: { routes: [{ destination: "172.16.0.0/12", gateway: "10.0.0.1" }] } }),
     ["10.0.0.6/29", 1400, ["10.0.0.1/60"], 2],
+  );
+  const shown = podView(node.pods.find(id), { run: undefined, live: undefined, accelerator: "" });
+  t.deepEqual(
+    shown.interfaces[1]?.routes.map(({ destination, gateway, metric }) => [
+      destination,
+      gateway,
+      metric,
+    ]),
+    [
+      ["0.0.0.0/0", "10.0.0.1", 60],
+      ["172.16.0.0/12", "10.0.0.1", 0],
+    ],
   );
   await t.throwsAsync(
     node.pods.changes.changeInterface(id, set("eth1", { addresses: { addresses: ["none"] } })),

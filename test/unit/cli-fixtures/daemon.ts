@@ -41,6 +41,11 @@ const web: PodInit = {
       state: InterfaceState.CONFIGURED,
       observedAddresses: ["192.168.123.2/24"],
       observedMtu: 1500,
+      routes: [
+        { destination: "0.0.0.0/0", gateway: "192.168.123.1", metric: 50 },
+        { destination: "172.16.0.0/12", gateway: "192.168.123.9" },
+        { destination: "10.0.0.0/8" },
+      ],
     },
   ],
   vm: { pid: 42, accelerator: "tcg", vcpu: 1, memoryMib: 128 },
