@@ -1,4 +1,4 @@
-import { cross } from "../core/crossing.ts";
+import { cross, crossAsync } from "../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { Ip } from "../core/address.ts";
 import {
@@ -27,61 +27,91 @@ import {
 /** What a kernel answers that was built without ctnetlink, or without connection tracking. */
 const unknownHere = new Set(["EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT"]);
 
+function openSocket(): NetlinkSocket | undefined {
+  try {
+    return new NetlinkSocket({ family: "netfilter" });
+  } catch (error) {
+    if (isUnknownHere(error)) return undefined;
+    throw error;
+  }
+}
+
 /** The flows that the kernel tracks in the network namespace it was opened in. */
-export class Conntrack implements Disposable {
-  #socket: NetlinkSocket | undefined;
+export class Conntrack implements AsyncDisposable {
+  readonly #socket = openSocket();
   #seq = 0;
+  #looking: Promise<unknown> = Promise.resolve();
 
   /**
-   * Those that an address began, or answers. None where the kernel does not tell (CONFIG_NF_CT_NETLINK).
+   * Those that an address began, or answers. None where the kernel does not tell (CONFIG_NF_CT_NETLINK). The kernel goes
+   * through its whole table, all namespaces', for milliseconds: on another thread, one look at a time.
    * Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
    */
-  flows(side: Side, address: Ip): Flow[] {
-    const what = "Cannot list flows";
+  flows(side: Side, address: Ip): Promise<Flow[]> {
+    const turn = this.#looking.then(() => this.#look(side, address));
+    this.#looking = turn.catch(() => {});
+    return turn;
+  }
+
+  async #look(side: Side, address: Ip): Promise<Flow[]> {
     const found: Flow[] = [];
-    let ack: Ack;
-    try {
-      ack = cross("netlink", "list flows", () =>
-        this.#ask(CT_GET, NLM_F_DUMP, flowsFrom(side, address), (payload) => {
-          const flow = parseFlow(payload);
-          if (flow?.[side].source === address) found.push(flow);
-        }),
-      );
-    } catch (error) {
-      if (isPodnetError(error) && unknownHere.has(String(error.details["errno"]))) return [];
-      throw error;
-    }
+    const socket = this.#socket;
+    if (socket === undefined) return found;
+    const ack = await crossAsync("netlink", "list flows", async () => {
+      await socket.sendAsync(this.#request(CT_GET, NLM_F_DUMP, flowsFrom(side, address)));
+      return this.#collect(socket, (payload) => {
+        const flow = parseFlow(payload);
+        if (flow?.[side].source === address) found.push(flow);
+      });
+    });
     if (ack.errno === 0) return found;
     if (unknownHere.has(errnoName(ack.errno))) return [];
-    throw ackError(what, ack);
+    throw ackError("Cannot list flows", ack);
   }
 
   /** Forgets flows: what comes of them is judged as if it began. Those that have ended are passed over. Throws as `flows`. */
-  forget(flows: readonly Flow[]): void {
-    if (flows.length === 0) return;
+  forget(flows: readonly Flow[]): Promise<void> {
+    const turn = this.#looking.then(() => this.#forget(flows));
+    this.#looking = turn.catch(() => {});
+    return turn;
+  }
+
+  #forget(flows: readonly Flow[]): void {
+    const socket = this.#socket;
+    if (flows.length === 0 || socket === undefined) return;
     cross("netlink", "forget flows", () => {
       for (const flow of flows) {
-        const ack = this.#ask(CT_DELETE, NLM_F_ACK, nameFlow(flow), () => {});
+        socket.send(this.#request(CT_DELETE, NLM_F_ACK, nameFlow(flow)));
+        const ack = this.#collect(socket, () => {});
         if (ack.errno !== 0 && errnoName(ack.errno) !== "ENOENT")
           throw ackError("Cannot forget a flow", ack);
       }
     });
   }
 
-  close(): void {
+  /** After what is under way. */
+  async close(): Promise<void> {
+    await this.#looking;
     this.#socket?.close();
-    this.#socket = undefined;
   }
 
-  [Symbol.dispose](): void {
-    this.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
-  /** Sends a request and takes what is answered, on this thread: nfnetlink does the work inside `send` and `recv`. */
-  #ask(type: number, flags: number, payload: Uint8Array, take: (payload: Uint8Array) => void): Ack {
-    const socket = (this.#socket ??= new NetlinkSocket({ family: "netfilter" }));
-    const seq = (this.#seq = this.#seq === 0xffffffff ? 1 : this.#seq + 1);
-    socket.send(encodeMessage({ type, flags: flags | NLM_F_REQUEST, seq, portId: 0, payload }));
+  #request(type: number, flags: number, payload: Uint8Array): Uint8Array {
+    this.#seq = this.#seq === 0xffffffff ? 1 : this.#seq + 1;
+    return encodeMessage({
+      type,
+      flags: flags | NLM_F_REQUEST,
+      seq: this.#seq,
+      portId: 0,
+      payload,
+    });
+  }
+
+  /** Takes what is answered to the last request. */
+  #collect(socket: NetlinkSocket, take: (payload: Uint8Array) => void): Ack {
     for (;;) {
       const part = socket.receive();
       if (typeof part === "string")
@@ -90,10 +120,13 @@ export class Conntrack implements Disposable {
         });
       for (const message of parseMessages(part)) {
         // An answer to one that failed half way is no longer wanted.
-        if (message.seq !== seq) continue;
+        if (message.seq !== this.#seq) continue;
         if (message.type === NLMSG_DONE || message.type === NLMSG_ERROR) return parseAck(message);
         if (message.type === CT_NEW) take(message.payload);
       }
     }
   }
 }
+
+const isUnknownHere = (error: unknown): boolean =>
+  isPodnetError(error) && unknownHere.has(String(error.details["errno"]));

@@ -4,7 +4,6 @@ import type { IfName } from "../core/names.ts";
 import type { Change, ChangeKind, ChangeOf, PortSettings } from "./change.ts";
 import { mark } from "./desired.ts";
 import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
-import { cameBy } from "./flows.ts";
 import { setForwarding } from "./forward.ts";
 import { commitTable } from "./iptables/firewall.ts";
 import type { HostKernel, HostNetlink } from "./kernel.ts";
@@ -153,13 +152,6 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "forget-neighbour"({ link, ip }, { netlink }) {
     const bridge = await netlink.link(link);
     if (bridge !== undefined) await netlink.deleteNeighbour(bridge.index, ip);
-  },
-
-  async "forget-flows"({ ip, published }, { conntrack }) {
-    const answered = conntrack.flows("reply", ip);
-    if (published === undefined)
-      conntrack.forget([...answered, ...conntrack.flows("original", ip)]);
-    else conntrack.forget(answered.filter((flow) => published.some((each) => cameBy(flow, each))));
   },
 
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),

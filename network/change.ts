@@ -1,7 +1,7 @@
 import type { Family, Ip, IpPrefix, Mac } from "../core/address.ts";
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
-import { mark, type PublishedDesired } from "./desired.ts";
+import { mark } from "./desired.ts";
 import type { TableEdit } from "./iptables/diff.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { commands, type TableEdit as NftablesEdit } from "./nftables/edit.ts";
@@ -66,12 +66,6 @@ export type Change =
   | { readonly kind: "detach-port"; readonly link: IfName }
   /** What the host remembers about an address's former holder; absent is success. */
   | { readonly kind: "forget-neighbour"; readonly link: IfName; readonly ip: Ip }
-  /** Flows of an address, or those that came by what was published there; absent is success. */
-  | {
-      readonly kind: "forget-flows";
-      readonly ip: Ip;
-      readonly published?: readonly PublishedDesired[];
-    }
   /** Ends links, all with one message when they are several. */
   | { readonly kind: "delete-links"; readonly links: readonly IfName[] }
   | {
@@ -122,13 +116,6 @@ export function changeText(change: Change): string[] {
       return [`port - ${change.link}`];
     case "forget-neighbour":
       return [`neighbour - ${change.ip} on ${change.link}`];
-    case "forget-flows":
-      return change.published === undefined
-        ? [`flows - of ${change.ip}`]
-        : change.published.map(
-            ({ protocol, hostPort, count }) =>
-              `flows - to ${change.ip} by ${protocol} ${hostPort}+${count}`,
-          );
     case "delete-links":
       return change.links.map((link) => `link - ${link}`);
     case "set-sysctl":

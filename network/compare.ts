@@ -18,7 +18,6 @@ import {
 } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
-import { forgetFlows } from "./flows.ts";
 import { bridgeNf, diffHairpin } from "./hairpin.ts";
 import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedLink } from "./observed.ts";
@@ -109,9 +108,7 @@ export function compareRemoval(view: View, target: Fragment | FragmentKey): Comp
     const published = "published" in target && target.published !== undefined;
     const doomed = (owner: Owner): boolean => owner.kind === "pod" && owner.key === key;
     const rules: Comparison = (signal) => view.firewall.compareRemoval(doomed, signal);
-    // Last: without rules and links no new ones begin.
-    const flows: Comparison = async () => forgetFlows("ports" in target ? target.ports : []);
-    return published ? [links, rules, flows] : [links, flows];
+    return published ? [links, rules] : [links];
   }
   const doomed = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
   // One that failed just after its birth has no mark yet.

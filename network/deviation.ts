@@ -102,7 +102,6 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       ];
     }
     case "forget-neighbour":
-    case "forget-flows":
       // Goes along with a port; by itself nothing is amiss.
       return [];
     default:

@@ -19,7 +19,7 @@ import {
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
 import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
-import { forgetWithdrawn } from "./flows.ts";
+import { endFlows, endWithdrawn } from "./flows.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
@@ -68,7 +68,9 @@ export interface HostNetwork extends AsyncDisposable {
    * Ends what still passes by what the pod has published and does not any more, its rules being gone: a flow that has
    * begun is asked about no rule. Absent is success.
    */
-  withdraw(pod: PodFragment, signal: AbortSignal): Promise<readonly Change[]>;
+  withdraw(pod: PodFragment): Promise<void>;
+  /** Ends what passes by the pod's addresses, its links and rules being gone. Absent is success. */
+  endFlows(pod: PodFragment): Promise<void>;
   /** Puts back forwarding of families that no network has any more. */
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes a pod's ports, or one of them, off their bridges: no traffic from here on. Absent is success. */
@@ -159,8 +161,13 @@ class OpenHostNetwork implements HostNetwork {
     return this.#takeAway(compareRemoval(this.#view, target), signal);
   }
 
-  withdraw(pod: PodFragment, signal: AbortSignal): Promise<readonly Change[]> {
-    return this.#takeAway([async () => forgetWithdrawn(pod)], signal);
+  // (Beside the queue: it changes nothing that is compared, and the kernel takes its time.)
+  withdraw(pod: PodFragment): Promise<void> {
+    return endWithdrawn(pod, this.#view.conntrack);
+  }
+
+  endFlows(pod: PodFragment): Promise<void> {
+    return endFlows(pod, this.#view.conntrack);
   }
 
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]> {
@@ -250,7 +257,7 @@ class OpenHostNetwork implements HostNetwork {
     await this.#queue.idle();
     this.#view.netlink.close();
     this.#view.ruleTable.close();
-    this.#view.conntrack.close();
+    await this.#view.conntrack.close();
   }
 
   /** Takes away part by part; what cannot be seen or removed does not save the rest. */

@@ -1,28 +1,32 @@
-import { type Ip, ipOf } from "../core/address.ts";
+import { ipOf } from "../core/address.ts";
 import type { Flow } from "../linux/conntrack/flow.ts";
-import type { Change } from "./change.ts";
-import type { PodFragment, PortDesired, PublishedDesired } from "./desired.ts";
+import type { PodFragment, PublishedDesired } from "./desired.ts";
+import type { HostConntrack } from "./kernel.ts";
 
 /** Numbers in the IP header. */
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
 /**
- * What the kernel knows of conversations with the addresses of ports that go: whoever has an address next would go on
- * with them. A flow that is translated needs no rule once it has begun, and lives as long as anybody speaks.
+ * Ends the conversations of a pod's addresses that the host translates: whoever has an address next would go on with
+ * them. One that has begun needs no rule, and lives as long as anybody speaks.
  */
-export const forgetFlows = (ports: readonly PortDesired[]): Change[] =>
-  [...new Set(ports.flatMap(({ guestAddresses }) => guestAddresses.map(ipOf)))].map((ip) => ({
-    kind: "forget-flows",
-    ip,
-  }));
+export async function endFlows(pod: PodFragment, conntrack: HostConntrack): Promise<void> {
+  const ips = pod.ports.flatMap(({ guestAddresses }) => guestAddresses.map(ipOf));
+  const sides =
+    pod.published === undefined ? (["original"] as const) : (["original", "reply"] as const);
+  for (const ip of new Set(ips))
+    for (const side of sides) await conntrack.forget(await conntrack.flows(side, ip));
+}
 
 /** The same of those alone that came by what is not published any more. */
-export function forgetWithdrawn({ published = [], withdrawn = [] }: PodFragment): Change[] {
-  const byIp = new Map<Ip, PublishedDesired[]>();
+export async function endWithdrawn(pod: PodFragment, conntrack: HostConntrack): Promise<void> {
+  const { published = [], withdrawn = [] } = pod;
   const again = new Set(published.map((each) => JSON.stringify(each)));
   const gone = withdrawn.filter((each) => !again.has(JSON.stringify(each)));
-  for (const each of gone) byIp.set(each.podIp, [...(byIp.get(each.podIp) ?? []), each]);
-  return Array.from(byIp, ([ip, published]) => ({ kind: "forget-flows", ip, published }));
+  for (const ip of new Set(gone.map(({ podIp }) => podIp))) {
+    const answered = await conntrack.flows("reply", ip);
+    await conntrack.forget(answered.filter((flow) => gone.some((each) => cameBy(flow, each))));
+  }
 }
 
 /** Whether a flow is one that such an entry has translated. */

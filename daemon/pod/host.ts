@@ -18,7 +18,9 @@ export interface PodNetwork {
     signal: AbortSignal,
   ): Promise<unknown>;
   /** Ends what still passes by what a pod has published and does not any more. Absent is success. */
-  withdraw(pod: PodFragment, signal: AbortSignal): Promise<unknown>;
+  withdraw(pod: PodFragment): Promise<void>;
+  /** Ends what passes by its addresses, once links and rules are gone. Absent is success. */
+  endFlows(pod: PodFragment): Promise<void>;
   /** The links of these names, as far as they are there. */
   observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** Absent is success. */

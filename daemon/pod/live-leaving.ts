@@ -33,7 +33,10 @@ export async function takeBack(
   live.taps.delete(position);
   await tap?.close();
   if (left === "pending") return "pending";
-  if (each.bridge !== undefined) await host.network.remove(leftOf(live, each), signal);
+  if (each.bridge !== undefined) {
+    await host.network.remove(leftOf(live, each), signal);
+    await host.network.endFlows(leftOf(live, each));
+  }
   return "gone";
 }
 

@@ -119,7 +119,7 @@ export async function unpublish(
     if (ruled) {
       await ensureRules(live, watch);
       const { published = [] } = live.plan.ports;
-      await host.network.withdraw({ ...next.plan.ports, published }, AbortSignal.timeout(rulesMs));
+      await host.network.withdraw({ ...next.plan.ports, published });
     }
     host.published.keep(row.id, live.plan.published);
   };

@@ -69,7 +69,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   const ensure = async (until: AbortSignal): Promise<void> => {
     await host.network.ensure(ports, until);
     // The podnetd before may have ended on the way.
-    if ((ports.withdrawn ?? []).length > 0) await host.network.withdraw(ports, until);
+    if ((ports.withdrawn ?? []).length > 0) await host.network.withdraw(ports);
   };
   try {
     await ensure(signal);
@@ -86,6 +86,8 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
     rulesLater: recovery.sweeping,
+    // They ended with the machine, and a look at them takes long.
+    flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
   });
   for (const failure of failures) {
     recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");

@@ -8,6 +8,8 @@ export interface UndoOptions {
   readonly graceful: boolean;
   /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
   readonly rulesLater?: boolean;
+  /** No flows of its addresses are left. */
+  readonly flowsEnded?: boolean;
 }
 
 type UndoAction<K extends UndoKind> = (
@@ -69,12 +71,13 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     await everyOne(taps.map((tap) => tap.close()));
   },
 
-  "port.forget": async (_step, live, host, { rulesLater }) => {
+  "port.forget": async (_step, live, host, { rulesLater, flowsEnded }) => {
     // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
     host.published.cut(live.plan.podId);
     const { published, ...ports } = live.plan.ports;
     const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
     await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
+    if (flowsEnded !== true) await host.network.endFlows(live.plan.ports);
   },
 };
 

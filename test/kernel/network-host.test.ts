@@ -516,7 +516,7 @@ test.serial(
     t.true(isPodnetError(taken, "NAME_IN_USE"));
     t.deepEqual(
       (await host.remove(podFragment(2), signal)).map((change) => change.kind),
-      ["forget-neighbour", "forget-flows"],
+      ["forget-neighbour"],
     );
     t.like(await linkOf("tap2"), { ifalias: "theirs" });
   },

@@ -2,7 +2,7 @@ import test from "ava";
 import { type Ip, ipToBytes } from "../../core/address.ts";
 import { type Flow, nameFlow, parseFlow } from "../../linux/conntrack/flow.ts";
 import { Writer } from "../../linux/rtnetlink/writer.ts";
-import { cameBy, forgetWithdrawn } from "../../network/flows.ts";
+import { cameBy, endWithdrawn } from "../../network/flows.ts";
 import type { PublishedDesired } from "../../network/desired.ts";
 
 /** A direction as the kernel sends it: addresses and ports, source first. */
@@ -77,17 +77,26 @@ test("a flow came by a published port when protocol, addresses and both ports sa
   t.false(cameBy({ ...flow(), original: routed }, { ...entry, hostPort: 81, podPort: 81 }));
 });
 
-test("each address is looked at once, for what is not published again", (t) => {
+test("each address is looked at once, for what is not published again", async (t) => {
   const pod = { kind: "pod", key: "abcdefghijkl", ports: [] } as const;
+  const asked: string[] = [];
+  const forgotten: number[] = [];
+  const conntrack = {
+    flows: (side: string, address: Ip) => {
+      asked.push(`${side} ${address}`);
+      return Promise.resolve([flow()]);
+    },
+    forget: (flows: readonly Flow[]) => {
+      forgotten.push(flows.length);
+      return Promise.resolve();
+    },
+    close: () => Promise.resolve(),
+  };
   const six = { ...entry, podIp: "fd00:123::2" as Ip };
-  const other = { ...entry, hostPort: 9000 };
-  const again = { ...entry, hostPort: 9100 };
-  t.deepEqual(
-    forgetWithdrawn({ ...pod, published: [again], withdrawn: [entry, six, again, other] }),
-    [
-      { kind: "forget-flows", ip: entry.podIp, published: [entry, other] },
-      { kind: "forget-flows", ip: six.podIp, published: [six] },
-    ],
-  );
-  t.deepEqual(forgetWithdrawn({ ...pod, published: [entry] }), []);
+  const withdrawn = [entry, six, { ...entry, hostPort: 9000 }];
+  await endWithdrawn({ ...pod, published: [], withdrawn }, conntrack);
+  t.deepEqual(asked, ["reply 192.168.123.2", "reply fd00:123::2"]);
+  t.deepEqual(forgotten, [1, 1]);
+  await endWithdrawn({ ...pod, published: withdrawn, withdrawn }, conntrack);
+  t.is(asked.length, 2);
 });

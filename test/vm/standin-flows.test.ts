@@ -16,14 +16,10 @@ test.serial.after.always(async () => {
 });
 
 /** The host ports by which flows to an address came. */
-function cameBy(address: string): number[] {
-  return withNetns(rig.lab.host.path, () => {
-    using conntrack = new Conntrack();
-    return conntrack
-      .flows("reply", address as Ip)
-      .map(({ original }) => original.destinationPort ?? 0)
-      .toSorted((a, b) => a - b);
-  });
+async function cameBy(address: string): Promise<number[]> {
+  await using conntrack = withNetns(rig.lab.host.path, () => new Conntrack());
+  const flows = await conntrack.flows("reply", address as Ip);
+  return flows.map(({ original }) => original.destinationPort ?? 0).toSorted((x, y) => x - y);
 }
 
 test.serial(
@@ -38,14 +34,14 @@ test.serial(
         await rig.lab.lan.run("bash", "-c", `echo > /dev/udp/${labAddresses.hostOnLan}/${port}`);
     };
     await speak();
-    t.deepEqual(cameBy(address), [8301, 8302, 8303]);
+    t.deepEqual(await cameBy(address), [8301, 8302, 8303]);
     const ports = portsOf("0.0.0.0:8302-8303:54-55/udp");
     await rig.client.pods.unpublishPorts({ idOrName: "web", ports });
-    t.deepEqual(cameBy(address), [8301]);
+    t.deepEqual(await cameBy(address), [8301]);
     await speak();
-    t.deepEqual([...new Set(cameBy(address))], [8301], "no new ones begin");
+    t.deepEqual([...new Set(await cameBy(address))], [8301], "no new ones begin");
     await rig.client.pods.stop({ idOrName: "web" });
-    t.deepEqual(cameBy(address), []);
+    t.deepEqual(await cameBy(address), []);
   },
 );
 
@@ -60,13 +56,13 @@ for (const action of ["error", "kill"] as const)
         PODNET_FAILPOINTS: `from:commit:replan:before;netlink:list flows:before#1=${action}`,
       });
       await rig.lab.lan.run("bash", "-c", `echo > /dev/udp/${labAddresses.hostOnLan}/8304`);
-      t.deepEqual(cameBy(address), [8304]);
+      t.deepEqual(await cameBy(address), [8304]);
       const unpublished = rig.client.pods.unpublishPorts({ idOrName: "cut", ports: portsOf(text) });
       await unpublished.catch(() => {});
       if (action === "kill") await rig.restart("kill");
-      for (let i = 0; i < 200 && cameBy(address).length > 0; i++)
+      for (let i = 0; i < 200 && (await cameBy(address)).length > 0; i++)
         await new Promise((resolve) => setTimeout(resolve, 50));
-      t.deepEqual(cameBy(address), []);
+      t.deepEqual(await cameBy(address), []);
       t.deepEqual((await rig.client.pods.get({ idOrName: "cut" })).pod?.ports, []);
       await rig.client.pods.delete({ idOrName: "cut" });
     },

@@ -76,8 +76,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "release",
     name: "flows of a port that is unpublished go on",
     file: "network/ensure.ts",
-    find: "async () => forgetWithdrawn(pod)",
-    put: "async () => forgetWithdrawn({ ...pod, withdrawn: [] })",
+    find: "return endWithdrawn(pod, this.#view.conntrack);",
+    put: "return endWithdrawn({ ...pod, withdrawn: [] }, this.#view.conntrack);",
     noticedBy: {
       file: flows,
       title:
@@ -98,9 +98,9 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a pod that has gone are left to who has its address next",
-    file: "network/compare.ts",
-    find: "return published ? [links, rules, flows] : [links, flows];",
-    put: "return published ? [links, rules] : [links];",
+    file: "network/ensure.ts",
+    find: "return endFlows(pod, this.#view.conntrack);",
+    put: "return endFlows({ ...pod, ports: [] }, this.#view.conntrack);",
     noticedBy: {
       file: flows,
       title: "a pod that is removed leaves no flow of its addresses, whoever began it",

@@ -33,9 +33,9 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
   nftables: nftablesDoor(fake, keeper),
   // Nobody speaks there.
   conntrack: {
-    flows: (side) => keeper.now(`netlink list flows ${side}`, () => []),
-    forget: () => keeper.now("netlink forget flows", () => {}),
-    close: () => {},
+    flows: (side) => keeper.later(`netlink list flows ${side}`, () => []),
+    forget: () => keeper.later("netlink forget flows", () => {}),
+    close: () => Promise.resolve(),
   },
   sysctl: sysctlDoor(fake, keeper),
   identity,
