@@ -77,8 +77,8 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
         const found = difference(since, await inventory()).filter(
           (line) => !/^- open (?:socket|pipe)$/.test(line),
         );
-        const closing = found.every((line) => /^\+ open (?:socket|pipe)$/.test(line));
-        if (found.length === 0 || !closing || attempt === 50) return found;
+        const closing = found.some((line) => /^\+ open (?:socket|pipe)$/.test(line));
+        if (!closing || attempt === 50) return found;
         await delay(20);
       }
     },
