@@ -8,19 +8,20 @@ import { isPodnetError } from "../../core/errors.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { migrations } from "../../daemon/store/migrations.ts";
 
-// There has been one schema so far: how a state is led through several is shown with steps of these tests' own.
+// How a state is led through several steps is shown with steps of these tests' own, which do not change any more.
 const [first = ""] = migrations;
 const second = "ALTER TABLE pods ADD COLUMN colour TEXT; UPDATE pods SET colour = 'blue'";
 const third = "CREATE TABLE colours AS SELECT colour FROM pods; UPDATE pods SET reason = 'seen'";
 /** Fails at its end, when it has changed everything. */
 const failing = `${second}; DELETE FROM leases; DROP INDEX leases_by_owner; SELECT no_such_thing()`;
-const fixture = readFileSync(join(import.meta.dirname, "../fixtures/state-1.sql"), "utf8");
+const fixture = (schema: number): string =>
+  readFileSync(join(import.meta.dirname, `../fixtures/state-${schema}.sql`), "utf8");
 
-/** A state of schema 1, the only one so far. */
-function leftState(): string {
+/** The state that a podnetd of that schema has left. */
+function leftState(schema = 1): string {
   const directory = mkdtempSync(join(tmpdir(), "podnet-schema-"));
   const raw = new DatabaseSync(join(directory, "state.db"));
-  raw.exec(fixture);
+  raw.exec(fixture(schema));
   raw.close();
   return directory;
 }
@@ -96,6 +97,21 @@ test("a step that fails after one that did not leaves what that one made", (t) =
   );
   t.is(versionOf(directory), 2);
   t.throws(() => Database.openIn(directory, [first]), { code: "STATE_NEWER" });
+});
+
+test("a state with everything in it takes the step that comes next, or stays as it was", (t) => {
+  const known = migrations.slice(0, 4);
+  const directory = leftState(4);
+  const before = contents(directory);
+  const error = t.throws(() => Database.openIn(directory, [...known, failing]));
+  t.true(isPodnetError(error) && error.hint !== undefined);
+  t.deepEqual(contents(directory), before);
+  using db = Database.openIn(directory, [...known, second]);
+  t.is(db.get("PRAGMA user_version")?.["user_version"], 5);
+  t.is(db.get("SELECT count(*) AS n FROM pods WHERE colour = 'blue'")?.["n"], 10);
+  t.is(db.get("SELECT count(*) AS n FROM pods WHERE before IS NOT NULL")?.["n"], 1);
+  t.is(db.get("SELECT count(*) AS n FROM networks WHERE before IS NOT NULL")?.["n"], 1);
+  t.is(db.get("SELECT count(*) AS n FROM interfaces WHERE network IS NULL")?.["n"], 3);
 });
 
 /** Opens the state in a process of its own, which is killed where the failpoint says. */

@@ -13,7 +13,7 @@ import { Addresses } from "../../../daemon/pod/addresses.ts";
 import { Pods } from "../../../daemon/pod/pods.ts";
 import { PodRecords } from "../../../daemon/pod/records.ts";
 import { Database } from "../../../daemon/store/database.ts";
-import { putNetwork } from "../../../daemon/store/networks.ts";
+import { listNetworks, putNetwork } from "../../../daemon/store/networks.ts";
 import type { PodRow } from "../../../daemon/store/pods.ts";
 import { openLog } from "../../../linux/log.ts";
 import { type PlayedHost, playHost } from "./host.ts";
@@ -64,7 +64,9 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
   const { name } = network;
   putNetwork(db, network, { state: "ready", configured: true, createdMs: 0 });
   const journal = new Journal(db, clock);
-  const addresses = new Addresses(db, [network], config.quarantineMs, clock);
+  // Beside those that a state has left.
+  const definitions = listNetworks(db).map(({ definition }) => definition);
+  const addresses = new Addresses(db, definitions, config.quarantineMs, clock);
   const played = playHost();
   const { published } = played.host;
   const records = new PodRecords({ db, journal, addresses, clock, published });
@@ -74,7 +76,7 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
     pods: () => records.list(),
     pools: () => addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
   });
-  const networks = { list: () => [network], refuseChanging: () => {} };
+  const networks = { list: () => definitions, refuseChanging: () => {} };
   const pods = new Pods({ db, config, host, records, addresses, networks, journal, log, metrics });
   return Object.assign(played, {
     pods,
