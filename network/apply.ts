@@ -3,7 +3,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, ChangeKind, ChangeOf, PortSettings } from "./change.ts";
 import { mark } from "./desired.ts";
-import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
+import { ipForwardKey, ipv6ForwardKey, noVlanFiltering } from "./diff-network.ts";
 import { setForwarding } from "./forward.ts";
 import { commitTable } from "./iptables/firewall.ts";
 import type { HostKernel, HostNetlink } from "./kernel.ts";
@@ -224,7 +224,6 @@ const isMarked = (link: { readonly alias?: string | undefined; readonly group: n
   parseOwner(link.alias) !== undefined ||
   (link.alias === undefined && link.group === mark.linkGroup);
 
-/** Not every kernel's bridges can (CONFIG_BRIDGE_VLAN_FILTERING). */
 async function filterVlans(
   netlink: HostNetlink,
   index: number,
@@ -235,11 +234,6 @@ async function filterVlans(
     await netlink.changeBridge(index, { vlanFiltering });
   } catch (cause) {
     if (!isPodnetError(cause) || cause.details["errno"] !== "EOPNOTSUPP") throw cause;
-    throw new PodnetError("UNSUPPORTED", `Bridge "${name}" cannot filter VLANs on this kernel`, {
-      field: "vlan_filtering",
-      hint: "Leave VLAN filtering out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
-      details: { bridge: name },
-      cause,
-    });
+    throw noVlanFiltering(name, cause);
   }
 }

@@ -32,7 +32,8 @@ export function bridgeMac(hostSeed: string, bridge: IfName): Mac {
 
 /**
  * The changes that bring a network's links and settings from observed to desired; the firewall is compared apart.
- * Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by something that is not ours.
+ * Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by something that is not ours, and
+ * `UNSUPPORTED` when it is to filter VLANs and cannot.
  */
 export function diffNetwork(
   desired: NetworkFragment,
@@ -44,6 +45,7 @@ export function diffNetwork(
   const { bridge } = observed;
   if (bridge === undefined) {
     refuseOverlap(desired, observed);
+    refuseVlans(desired, observed);
     const { bridge: name, mtu } = desired;
     const settings = bridgeSettings(desired);
     const mac = bridgeMac(hostSeed, name);
@@ -62,6 +64,19 @@ export function diffNetwork(
   }
   return [...changes, ...missingForwarding(desired, observed)];
 }
+
+function refuseVlans({ bridge, vlanFiltering }: NetworkFragment, observed: ObservedNetwork): void {
+  if (vlanFiltering === true && observed.canFilterVlans === false) throw noVlanFiltering(bridge);
+}
+
+/** Not every kernel's bridges can (CONFIG_BRIDGE_VLAN_FILTERING). */
+export const noVlanFiltering = (bridge: IfName, cause?: unknown): PodnetError =>
+  new PodnetError("UNSUPPORTED", `Bridge "${bridge}" cannot filter VLANs on this kernel`, {
+    field: "vlan_filtering",
+    hint: "Leave VLAN filtering out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
+    details: { bridge },
+    cause,
+  });
 
 function missingForwarding(desired: NetworkFragment, observed: ObservedNetwork): Change[] {
   if (!desired.forward) return [];
@@ -94,6 +109,7 @@ function repairOurs(
 ): Change[] {
   if (bridge.kind !== "bridge")
     throw conflict(bridge.name, "it is not a bridge, yet bears our mark");
+  refuseVlans(desired, observed);
   const mac = bridgeMac(hostSeed, bridge.name);
   const alias = networkMark(desired.key);
   const set = {

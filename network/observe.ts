@@ -68,9 +68,11 @@ export async function observeNetwork(
   { netlink, sysctl, memory }: HostKernel & { readonly memory: Memory },
   fragment: NetworkFragment,
 ): Promise<ObservedNetwork> {
-  const links = await observeLinks(netlink);
+  const found = await netlink.links();
+  const links = found.map(observedLink);
   const bridge = links.find((link) => link.name === fragment.bridge);
   const addresses = await netlink.addresses();
+  const bridges = found.flatMap((link) => link.bridge ?? []);
   return {
     bridge,
     addresses: addresses.map(({ index, prefix }) => ({ link: index, prefix })),
@@ -83,6 +85,10 @@ export async function observeNetwork(
         bridge === undefined ? undefined : readOptional(sysctl, key),
       ]),
     ),
+    canFilterVlans:
+      bridges.length === 0
+        ? undefined
+        : bridges.some(({ vlanProtocol }) => vlanProtocol !== undefined),
     pinned: bridge !== undefined && memory.hasPinned(bridge.index),
   };
 }

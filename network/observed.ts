@@ -60,6 +60,8 @@ export interface ObservedNetwork {
   readonly ipv6Forward?: string | undefined;
   /** What `bridgeSettings` are now; undefined without bridge or IPv6. */
   readonly settings: ReadonlyMap<string, string | undefined>;
+  /** Whether bridges of this kernel can filter VLANs; absent where there is none to tell by. */
+  readonly canFilterVlans?: boolean | undefined;
   /** The bridge is another's, and we have made it keep its MAC. */
   readonly pinned: boolean;
 }

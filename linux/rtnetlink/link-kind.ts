@@ -13,6 +13,7 @@ const br = {
   ageingTime: 4,
   stpState: 5,
   vlanFiltering: 7,
+  vlanProtocol: 8,
   mcastSnooping: 23,
   nfCallIptables: 36,
   nfCallIp6tables: 37,
@@ -33,6 +34,8 @@ export interface BridgeData extends BridgeSettings {
   /** Whether bridged frames pass iptables here; the sysctl decides as well. */
   readonly nfCallIptables?: boolean;
   readonly nfCallIp6tables?: boolean;
+  /** 0x8100, or another; told by kernels alone whose bridges can filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING). */
+  readonly vlanProtocol?: number;
 }
 
 export function writeBridge(writer: Writer, bridge: BridgeSettings): void {
@@ -52,6 +55,7 @@ export function readBridge(data: Attributes): BridgeData {
     ...optional("mcastSnooping", data.bool(br.mcastSnooping)),
     ...optional("nfCallIptables", data.bool(br.nfCallIptables)),
     ...optional("nfCallIp6tables", data.bool(br.nfCallIp6tables)),
+    ...optional("vlanProtocol", data.u16be(br.vlanProtocol)),
   };
 }
 

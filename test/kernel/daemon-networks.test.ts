@@ -233,11 +233,14 @@ test.serial(
       await podnet.networks.update({ spec: { name: "blue", subnets: [{ cidr: "10.20.0.0/24" }] } });
       t.regex(await stage.ip("-d", "link", "show", "pn-blue"), /vlan_filtering 0/);
     } else {
+      const spec = { name: "blue", subnets: [{ cidr: "10.20.0.0/24" }], vlanFiltering: true };
+      const planned = podnet.networks.create({ spec, planOnly: true });
+      t.is((await refusal(planned)).code, "UNSUPPORTED", "a plan as the create itself");
       t.is((await refusal(create(podnet, { vlanFiltering: true }))).code, "UNSUPPORTED");
       t.deepEqual([await stage.addresses(), await stage.rules()], before);
       await create(podnet, {});
-      const spec = { name: "blue", subnets: [{ cidr: "10.20.0.0/24" }], vlanFiltering: true };
-      t.is((await refusal(podnet.networks.update({ spec }))).code, "UNSUPPORTED");
+      for (const planOnly of [true, false])
+        t.is((await refusal(podnet.networks.update({ spec, planOnly }))).code, "UNSUPPORTED");
       t.false((await podnet.node.diff({})).drift);
     }
   },

@@ -237,6 +237,10 @@ test("a bridge is made to filter VLANs, and ours stops when it is not to any mor
   t.deepEqual(changesText(diffNetwork(filtering, plain, "seed")), [
     "link ~ hyper0 vlan_filtering on",
   ]);
+  for (const bridge of [undefined, ours])
+    t.throws(() => diffNetwork(filtering, observed({ bridge, canFilterVlans: false }), "seed"), {
+      code: "UNSUPPORTED",
+    });
   t.deepEqual(diffNetwork(filtering, set, "seed"), []);
   t.deepEqual(text(set), ["link ~ hyper0 vlan_filtering off"]);
   const others = link("hyper0", { vlanFiltering: false });

@@ -221,7 +221,9 @@ export class FakeLinks {
       altNames: [],
       ...(link.alias === undefined ? {} : { alias: link.alias }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
-      ...(link.kind === "bridge" ? { bridge: { vlanFiltering: link.vlanFiltering } } : {}),
+      ...(link.kind === "bridge"
+        ? { bridge: { vlanFiltering: link.vlanFiltering, vlanProtocol: 0x8100 } }
+        : {}),
       ...(link.master === 0
         ? {}
         : { master: link.master, port: { isolated: link.isolated, learning: link.learning } }),
