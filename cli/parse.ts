@@ -7,12 +7,18 @@ export const collect = (value: string, before: readonly string[] | undefined): s
   value,
 ];
 
+/** Largest a field of the API takes. */
+const most = 0xffff_ffff;
+
 /** A whole number, for a flag. */
 export function parseCount(flag: string, text: string): number {
-  if (!/^[0-9]{1,9}$/.test(text)) {
+  if (!/^[0-9]+$/.test(text)) {
     throw usage(`${flag} "${printable(text)}" is not a whole number`, "Write digits alone");
   }
-  return Number(text);
+  const value = Number(text);
+  if (value > most)
+    throw usage(`${flag} "${printable(text)}" is too large`, `It is ${most} at most`);
+  return value;
 }
 
 const mebibytes: Readonly<Record<string, number>> = { "": 1, m: 1, mi: 1, g: 1024, gi: 1024 };

@@ -34,6 +34,7 @@ test("what is not understood of an interface is said", (t) => {
   for (const [text, message] of [
     ["bridge=br0,colour=blue", /colour/],
     ["vlan=many", /whole number/],
+    ["metric=99999999999", /too large/],
     ["isolated=perhaps", /neither on nor off/],
   ] as const)
     t.throws(() => interfaceFrom("--interface", text), { message });
@@ -47,4 +48,5 @@ test("a route has a metric where one is written", (t) => {
     metric: 7,
   });
   t.is(routeFrom("--route", "default,via=10.0.0.1").metric, 0);
+  t.is(routeFrom("--route", "default,via=10.0.0.1,metric=4294967295").metric, 4_294_967_295);
 });
