@@ -61,6 +61,14 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
   return overlay(spec, flags);
 }
 
+/** Throws when none of the flags is given. */
+export function refuseNothing(flags: NetworkFlags): void {
+  const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering } = flags;
+  const given = [cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering];
+  if (given.every((flag) => flag === undefined))
+    throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
+}
+
 /** The network an update asks for: as it is, but for what the flags say. */
 export function updatedSpec(network: Network | undefined, flags: NetworkFlags): NetworkSpec {
   const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering } = network ?? {};

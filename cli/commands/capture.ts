@@ -44,11 +44,14 @@ export function addCapture(program: Command, context: Context): void {
         snapBytes: options.snaplen === undefined ? 0 : parseCount("--snaplen", options.snaplen),
       };
       await withPodnet(context, options, async (podnet, signal) => {
-        await using out = await openOutput(context, file);
+        await using opened = new AsyncDisposableStack();
+        let out: Sink | undefined;
         let packets = 0;
         let lost = 0n;
         try {
           for await (const part of podnet.pods.capture(request, { signal })) {
+            // Not before it has begun: what was captured last is not lost to a pod that there is not.
+            out ??= opened.use(await openOutput(context, file));
             if (packets === 0 && part.data.length === headerSize)
               io.stderr.write(`Capturing ${harmless(idOrName)}; ctrl-c ends\n`);
             else packets += packetsIn(part.data);

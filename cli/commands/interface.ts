@@ -7,6 +7,7 @@ import { document, printDocument, toPlain } from "../output.ts";
 import { collect, parseCount } from "../parse.ts";
 import { planText } from "../plan-view.ts";
 import { interfaceTable } from "../pod-view.ts";
+import { usage } from "../report.ts";
 
 interface PlanOptions extends OutputOptions {
   readonly plan?: boolean;
@@ -109,6 +110,11 @@ function addSet(group: Command, context: Context): void {
     .addHelpText("after", setExamples)
     .action(async (idOrName: string, guestName: string, options: SetOptions) => {
       const { address, mtu, gateway, metric, route } = options;
+      if ([address, mtu, gateway, metric, route].every((flag) => flag === undefined))
+        throw usage(
+          "Nothing is to be changed",
+          "Give --address, --mtu, --gateway, --metric or --route",
+        );
       const routes = route?.length === 1 && route[0] === "none" ? [] : route;
       const request = {
         idOrName,

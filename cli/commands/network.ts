@@ -1,7 +1,13 @@
 import type { Command } from "commander";
 import { type Network, NetworkSchema } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
-import { addNetworkFlags, type NetworkFlags, specOf, updatedSpec } from "../network-flags.ts";
+import {
+  addNetworkFlags,
+  type NetworkFlags,
+  refuseNothing,
+  specOf,
+  updatedSpec,
+} from "../network-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { harmless, table } from "../text.ts";
 
@@ -165,6 +171,7 @@ function addUpdate(group: Command, context: Context): void {
   command
     .addHelpText("after", updateExamples)
     .action(async (name: string, options: ChangeOptions) => {
+      refuseNothing(options);
       const outcome = await withPodnet(context, options, async (podnet, signal) => {
         const { network } = await podnet.networks.get({ name }, { signal });
         const spec = updatedSpec(network, options);

@@ -154,3 +154,9 @@ test.serial("list and get show what a network is, by the old name too", async (t
   t.regex(one.out, /^Subnet +fd00:20::\/64, gateway fd00:20::1$/m);
   t.is((await podnet(["network", "get", "red"], here)).code, 4);
 });
+
+test("an update of nothing is refused", async (t) => {
+  const { code, err } = await podnet(["network", "update", "blue", "-o", "json"], here);
+  t.is(code, 2);
+  t.regex(err, /Nothing is to be changed/);
+});

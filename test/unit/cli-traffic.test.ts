@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -101,4 +101,19 @@ test("a file that cannot be made is an error, and nothing is captured", async (t
   const { code, err } = await podnet(["capture", "web", "-w", join(directory, "no/such")], here);
   t.is(code, 2);
   t.regex(err, /Cannot write ".*no\/such": .*no such file.*INVALID_ARGUMENT.*\n.*hint/i);
+});
+
+test("a file of before is kept when there is no such pod", async (t) => {
+  const file = join(directory, "before.pcap");
+  writeFileSync(file, "of before");
+  t.is((await podnet(["capture", "nobody", "-w", file], here)).code, 4);
+  t.is(readFileSync(file, "utf8"), "of before");
+  t.is((await podnet(["capture", "web", "-c", "2", "-w", file], here)).code, 0);
+  t.is(statSync(file).size, captured, "control: it is written over");
+});
+
+test("a set of nothing is refused", async (t) => {
+  const { code, err } = await podnet(["interface", "set", "web", "eth0", "--plan"], here);
+  t.is(code, 2);
+  t.regex(err, /Nothing is to be changed/);
 });
