@@ -18,7 +18,14 @@ import {
   type View,
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
-import type { Fragment, FragmentKey, NetworkFragment, PodFragment } from "./desired.ts";
+import { forgetNeighbours } from "./diff-pod.ts";
+import type {
+  Fragment,
+  FragmentKey,
+  NetworkFragment,
+  PodFragment,
+  PortDesired,
+} from "./desired.ts";
 import { endFlows, endWithdrawn } from "./flows.ts";
 import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
@@ -71,6 +78,8 @@ export interface HostNetwork extends AsyncDisposable {
   withdraw(pod: PodFragment): Promise<void>;
   /** Ends what passes by the pod's addresses, its links and rules being gone. Absent is success. */
   endFlows(pod: PodFragment): Promise<void>;
+  /** Takes away the host's memory of where the ports' addresses were: their guests have them no more. Absent is success. */
+  forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Puts back forwarding of families that no network has any more. */
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes a pod's ports, or one of them, off their bridges: no traffic from here on. Absent is success. */
@@ -168,6 +177,10 @@ class OpenHostNetwork implements HostNetwork {
 
   endFlows(pod: PodFragment): Promise<void> {
     return endFlows(pod, this.#view.conntrack);
+  }
+
+  forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#takeAway([() => Promise.resolve(forgetNeighbours(ports))], signal);
   }
 
   unforward(families: readonly Family[], signal: AbortSignal): Promise<readonly Change[]> {

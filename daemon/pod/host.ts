@@ -3,7 +3,7 @@ import type { Guest, OpenGuestOptions } from "../../guest-init/channel/guest.ts"
 import type { Driver, VmRecord } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { IfName } from "../../core/names.ts";
-import type { Fragment, FragmentKey, PodFragment } from "../../network/desired.ts";
+import type { Fragment, FragmentKey, PodFragment, PortDesired } from "../../network/desired.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
@@ -21,6 +21,8 @@ export interface PodNetwork {
   withdraw(pod: PodFragment): Promise<void>;
   /** Ends what passes by its addresses, once links and rules are gone. Absent is success. */
   endFlows(pod: PodFragment): Promise<void>;
+  /** Takes away the host's memory of where the ports' addresses were. Absent is success. */
+  forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<unknown>;
   /** The links of these names, as far as they are there. */
   observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** Absent is success. */

@@ -130,6 +130,7 @@ async function update(
   using stop = changeStop(live);
   try {
     await runFlow(configureFlow, stepRun(live, watch), stop.signal);
+    await forgetGivenUp(row.plan, next.plan, watch);
     records.settled(live, `interface ${name} changed`);
   } catch (thrown) {
     const error = toPodnetError(thrown);
@@ -137,6 +138,7 @@ async function update(
       const text = `interface ${name} not changed: ${error.message}`;
       records.replan(live, { plan: row.plan, spec: row.spec, text });
       await tellAgain(live, text, watch);
+      await forgetGivenUp(next.plan, row.plan, watch);
     };
     await undo().catch((left: unknown) => {
       watch.log.error({ pod_id: row.id, err: left }, "Cannot undo what was changed");
@@ -176,8 +178,19 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
     }
     records.replan(live, { ...now, text: "a change that was cut short is undone" });
     await tellAgain(live, "a change was cut short", watch);
+    await forgetGivenUp(row.plan, before.plan, watch);
   }
   await finishLeaving(live, watch);
+}
+
+/** Who has an address next would be looked for where it was, until the host has asked. */
+async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision): Promise<void> {
+  const kept = new Set(has.ports.ports.flatMap(({ guestAddresses }) => guestAddresses));
+  const givenUp = had.ports.ports.map((port) => ({
+    ...port,
+    guestAddresses: port.guestAddresses.filter((address) => !kept.has(address)),
+  }));
+  await host.network.forget(givenUp, AbortSignal.timeout(changeMs));
 }
 
 /** A pod as it was, with an interface that was added since and has not left yet. */

@@ -125,6 +125,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       detach: ({ tap }: { tap: string }) => act(`detach ${tap}`),
       remove: () => act("remove"),
       withdraw: () => act("withdraw"),
+      forget: () => act("forget"),
       endFlows: () => Promise.resolve(),
       observeNamed: (names: readonly IfName[]) =>
         Promise.resolve(played.links.filter(({ name }) => names.includes(name))),
