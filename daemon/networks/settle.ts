@@ -130,10 +130,11 @@ async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void
     }
     const definition = row.before ?? row.definition;
     const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
-    if (row.before !== undefined) rows.revertNetwork(db, name);
     const fragment = networkFragment(definition, config);
     await host.ensure({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
   } catch (err) {
     log.error({ network: name, err }, "The network cannot be put right yet");
   }
+  // Not before: a start that is cut short leaves the next one to know what may be on the host.
+  if (row.before !== undefined) rows.revertNetwork(db, name);
 }

@@ -86,6 +86,13 @@ test.serial(
       stage.directory,
       `UPDATE networks SET state = 'updating', before = '${was}' WHERE name = 'blue'`,
     );
+    // Nor does it matter where that start is cut short.
+    for (const point of ["commit:update networks:before#1", "commit:update networks:after#1"])
+      await t.throwsAsync(
+        stage.start("", { PODNET_FAILPOINTS: `${point}=kill` }),
+        undefined,
+        point,
+      );
     const second = await stage.start();
     t.is(await second.podnet("network", "get", "blue"), shown);
     t.deepEqual([await stage.addresses(), await stage.rules()], before);
