@@ -1,11 +1,15 @@
+import type { Network } from "../../api/gen/podnet/v1/network_service_pb.ts";
+import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Lane } from "./lane.ts";
 import { create, subject } from "./pods.ts";
 
 /** What is changed of a node or of a pod that runs. */
 export type Change =
   | "network-create"
+  | "network-update"
   | "network-delete"
   | "interface-add"
+  | "interface-set"
   | "interface-remove"
   | "publish"
   | "unpublish"
@@ -13,14 +17,14 @@ export type Change =
   | "resume"
   | "stop";
 
-/** The network that is made and unmade. */
+/** The network that is made, changed and unmade. */
 export const extra = "extra";
 
 interface Acts {
   /** The first crossing of the change, as failpoints count from it. */
   readonly from: string;
-  /** Of a pod, which is never lost. */
-  readonly ofPod: boolean;
+  /** What it is of is never lost; undefined where it makes or unmakes that. */
+  readonly stays: "pod" | "network" | undefined;
   /** Makes what is to be changed. */
   prepare(lane: Lane): Promise<unknown>;
   change(lane: Lane): Promise<unknown>;
@@ -32,71 +36,87 @@ const ports = [
   { hostIp: "127.0.0.1", hostPort: 18081, podPort: 81 },
 ];
 const network = { name: extra, subnets: [{ cidr: "10.77.0.0/24" }, { cidr: "fd77::/64" }] };
+const otherNetwork = {
+  name: extra,
+  mtu: 1400,
+  isolated: true,
+  masquerade: false,
+  subnets: [{ cidr: "10.78.0.0/24" }, { cidr: "fd77::/64" }],
+};
+const addressed = (host: number): { readonly addresses: string[] } => ({
+  addresses: [`192.168.123.${host}`],
+});
 
 const make = (lane: Lane): Promise<unknown> => create(lane, subject);
 const makeNetwork = ({ client }: Lane): Promise<unknown> =>
   client.networks.create({ spec: network });
 
-/** What the subject may consist of afterwards. */
-export const parts: Readonly<Record<Change, readonly string[]>> = {
-  "network-create": [],
-  "network-delete": [],
-  "interface-add": ["1 interfaces, 0 ports", "2 interfaces, 0 ports"],
-  "interface-remove": ["1 interfaces, 0 ports", "2 interfaces, 0 ports"],
-  publish: ["1 interfaces, 0 ports", "1 interfaces, 2 ports"],
-  unpublish: ["1 interfaces, 0 ports", "1 interfaces, 2 ports"],
-  pause: ["1 interfaces, 0 ports"],
-  resume: ["1 interfaces, 0 ports"],
-  stop: ["1 interfaces, 0 ports"],
-};
-
 /** By the order in which they can follow each other on one pod. */
 export const changes: Readonly<Record<Change, Acts>> = {
   "network-create": {
-    ofPod: false,
+    stays: undefined,
     // (Each start writes the row of the configured one.)
     from: "netlink:list routes:after",
     prepare: async () => {},
     change: makeNetwork,
   },
+  "network-update": {
+    stays: "network",
+    from: "commit:update networks:after",
+    prepare: makeNetwork,
+    change: ({ client }) => client.networks.update({ spec: otherNetwork }),
+  },
   "network-delete": {
-    ofPod: false,
+    stays: undefined,
     from: "commit:update networks:after",
     prepare: makeNetwork,
     change: ({ client }) => client.networks.delete({ name: extra }),
   },
   "interface-add": {
-    ofPod: true,
+    stays: "pod",
     from: "commit:replan:before",
     prepare: make,
     change: ({ client }) => client.pods.addInterface({ ...pod, interface: { guestName: "eth1" } }),
   },
+  "interface-set": {
+    stays: "pod",
+    from: "commit:replan:before",
+    prepare: ({ client }) =>
+      client.pods.create({ spec: { name: subject, interfaces: [{}, addressed(50)] } }),
+    change: ({ client }) =>
+      client.pods.updateInterface({
+        ...pod,
+        guestName: "eth1",
+        mtu: 1400,
+        addresses: addressed(60),
+      }),
+  },
   "interface-remove": {
-    ofPod: true,
+    stays: "pod",
     from: "commit:replan:before",
     prepare: ({ client }) => client.pods.create({ spec: { name: subject, interfaces: [{}, {}] } }),
     change: ({ client }) => client.pods.removeInterface({ ...pod, guestName: "eth1" }),
   },
   publish: {
-    ofPod: true,
+    stays: "pod",
     from: "socket:hold a TCP port:before",
     prepare: make,
     change: ({ client }) => client.pods.publishPorts({ ...pod, ports }),
   },
   unpublish: {
-    ofPod: true,
+    stays: "pod",
     from: "commit:replan:before",
     prepare: ({ client }) => client.pods.create({ spec: { name: subject, ports } }),
     change: ({ client }) => client.pods.unpublishPorts({ ...pod, ports }),
   },
   pause: {
-    ofPod: true,
+    stays: "pod",
     from: "qmp:stop:before",
     prepare: make,
     change: ({ client }) => client.pods.pause(pod),
   },
   resume: {
-    ofPod: true,
+    stays: "pod",
     from: "commit:paused:after",
     prepare: async (lane) => {
       await make(lane);
@@ -105,7 +125,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
     change: ({ client }) => client.pods.resume(pod),
   },
   stop: {
-    ofPod: true,
+    stays: "pod",
     from: "commit:stopping:before",
     prepare: make,
     change: ({ client }) => client.pods.stop(pod),
@@ -115,3 +135,40 @@ export const changes: Readonly<Record<Change, Acts>> = {
 export const isChange = (operation: string): operation is Change => operation in changes;
 
 export const allChanges = Object.keys(changes) as readonly Change[];
+
+/** Those whose rules each firewall driver has to bring through. */
+export const firewallChanges = [
+  "network-create",
+  "network-delete",
+  "publish",
+  "unpublish",
+] as const satisfies readonly Change[];
+
+const plainPod = "1 interfaces, 0 ports";
+const two = [plainPod, "2 interfaces, 0 ports"];
+const published = [plainPod, "1 interfaces, 2 ports"];
+const plainNetwork = "mtu 1500, 10.77.0.0/24 fd77::/64, apart false, hidden true";
+
+/** What the subject, or the network, may be afterwards: as before, or as asked. */
+export const whole: Readonly<Record<Change, readonly string[]>> = {
+  "network-create": [plainNetwork],
+  "network-update": [plainNetwork, "mtu 1400, 10.78.0.0/24 fd77::/64, apart true, hidden false"],
+  "network-delete": [plainNetwork],
+  "interface-add": two,
+  "interface-set": ["192.168.123.50/24 mtu 1500", "192.168.123.60/24 mtu 1400"],
+  "interface-remove": two,
+  publish: published,
+  unpublish: published,
+  pause: [plainPod],
+  resume: [plainPod],
+  stop: [plainPod],
+};
+
+export function podText(change: Change, { interfaces, ports }: Pod): string {
+  if (change !== "interface-set") return `${interfaces.length} interfaces, ${ports.length} ports`;
+  const [, changed] = interfaces;
+  return `${changed?.addresses.join(" ")} mtu ${changed?.mtu}`;
+}
+
+export const networkText = ({ mtu, subnets, isolated, masquerade }: Network): string =>
+  `mtu ${mtu}, ${subnets.map(({ cidr }) => cidr).join(" ")}, apart ${isolated}, hidden ${masquerade}`;

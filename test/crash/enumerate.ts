@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { almost, countedFrom } from "./arming.ts";
 import type { Lane } from "./lane.ts";
-import { allChanges, type Change, changes, extra } from "./changes.ts";
+import { type Change, changes, extra } from "./changes.ts";
 import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
 import { byChance, looks, type Operation, parse, type Point, pointsIn, twinsIn } from "./points.ts";
 import { startAgain } from "./visit.ts";
@@ -39,18 +39,19 @@ export async function enumerate(
 }
 
 /**
- * The failpoints of all changes, each as often as `times`, one after the other by one podnetd: what it records is counted anew
+ * The failpoints of changes, each as often as `times`, one after the other by one podnetd: what it records is counted anew
  * from where each is armed. What only looks is left out: looks for drift fall in between as they please, and a kill at one
  * leaves what a kill at its neighbour leaves.
  */
 export async function enumerateChanges(
   lane: Lane,
+  of: readonly Change[],
   times: number,
 ): Promise<ReadonlyMap<Change, readonly Point[]>> {
   await restart(lane, []);
   const records = new Map<Change, (readonly string[])[]>();
   for (let run = 1; run <= times; run++)
-    for (const change of allChanges) {
+    for (const change of of) {
       const { from, prepare, change: act } = changes[change];
       const before = lane.record().length;
       await prepare(lane);

@@ -4,7 +4,7 @@ import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { Random } from "../sim/random.ts";
-import { allChanges, type Change } from "./changes.ts";
+import { allChanges, type Change, firewallChanges } from "./changes.ts";
 import { type Enumerated, enumerate, enumerateChanges } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
@@ -22,6 +22,8 @@ const beside = { error: 3, hang: 1 } as const;
 const few = { kill: 5, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
 const ofChanges = { kill: 2, error: 4, hang: 1 } as const;
+/** The same of those that are visited with the other firewall driver, too. */
+const ofFirewall = { kill: 1, error: 1, hang: 0 } as const;
 /** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
 const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
 
@@ -112,29 +114,46 @@ for (const group of full ? allChanges.map((each) => [each]) : [allChanges]) {
     `there wholly or not at all, killed, failed or held up anywhere: ${what}`,
     async (t) => {
       t.timeout(full ? 7_200_000 : 290_000);
-      changePoints ??= await pointsOfChanges(config);
-      const all = group.flatMap((change) => casesOf(change, changePoints.get(change) ?? []));
-      sums.points += all.filter(({ action }) => action === "kill").length;
-      for (const change of group)
-        t.true(all.filter(({ operation }) => operation === change).length > 8, change);
-      await run(t, full ? all : fewChanges(all), { config, lanes: full ? 4 : 2 });
+      changePoints ??= await pointsOfChanges(allChanges, config);
+      await runChanges(t, group, { points: changePoints, config, counts: ofChanges });
     },
   );
 }
 
-function fewChanges(all: readonly Case[]): readonly Case[] {
-  const of = (wanted: Action): Case[] => all.filter(({ action }) => action === wanted);
-  return [
-    ...allChanges.flatMap((change) =>
-      sample(
-        of("kill").filter(({ operation }) => operation === change),
-        ofChanges.kill,
-        random,
-      ),
-    ),
-    ...sample(of("error"), ofChanges.error, random),
-    ...sample(of("hang"), ofChanges.hang, random),
+test.serial(
+  "the same with nftables: networks made and deleted, ports published and not",
+  async (t) => {
+    t.timeout(full ? 7_200_000 : 290_000);
+    const nftables = `firewall = "nftables"\n${config}`;
+    const points = await pointsOfChanges(firewallChanges, nftables);
+    await runChanges(t, firewallChanges, { points, config: nftables, counts: ofFirewall });
+  },
+);
+
+interface ChangesHow {
+  readonly points: ReadonlyMap<Change, readonly Point[]>;
+  readonly config: string;
+  /** Cases in a short run: kills of each, and of all of them the others. */
+  readonly counts: Readonly<Record<Action, number>>;
+}
+
+async function runChanges(
+  t: ExecutionContext,
+  group: readonly Change[],
+  { points, config: where, counts }: ChangesHow,
+): Promise<void> {
+  const casesIn = group.map((change) => casesOf(change, points.get(change) ?? []));
+  for (const [at, each] of casesIn.entries()) t.true(each.length > 8, group[at]);
+  const all = casesIn.flat();
+  const of = (wanted: Action, among: readonly Case[] = all): Case[] =>
+    among.filter(({ action }) => action === wanted);
+  sums.points += of("kill").length;
+  const few = [
+    ...casesIn.flatMap((each) => sample(of("kill", each), counts.kill, random)),
+    ...sample(of("error"), counts.error, random),
+    ...sample(of("hang"), counts.hang, random),
   ];
+  await run(t, full ? all : few, { config: where, lanes: full ? 4 : 2 });
 }
 
 /** On real machines an operation's points are those of its stand-in, but for those of the jail. */
@@ -186,7 +205,10 @@ async function pointsOf(operation: Exclude<Operation, Change>, where: string): P
   return await enumerate(lane, operation);
 }
 
-async function pointsOfChanges(where: string): Promise<ReadonlyMap<Change, readonly Point[]>> {
+async function pointsOfChanges(
+  of: readonly Change[],
+  where: string,
+): Promise<ReadonlyMap<Change, readonly Point[]>> {
   await using lane = await openLane("points-changes", where);
-  return await enumerateChanges(lane, full ? 3 : 2);
+  return await enumerateChanges(lane, of, full ? 3 : 2);
 }

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { type Change, changes, extra, parts } from "./changes.ts";
+import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
 import { learnt, unhealthy } from "./inspect.ts";
 import type { Lane } from "./lane.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
@@ -26,18 +26,17 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
   const reached = killed
     ? (await lane.ended(5000)) !== undefined
     : lane.record().includes(visited.point);
-  const { ofPod } = changes[change];
-  if (reached && !killed) problems.push(...(await whole(how, change, "before the restart", ofPod)));
+  if (reached && !killed) problems.push(...(await looked(how, change, "before the restart", true)));
   await lane.kill();
   await started(lane, []);
   // (What was looked at before the restart has been deleted.)
-  problems.push(...(await whole(how, change, "after the restart", ofPod && (killed || !reached))));
+  problems.push(...(await looked(how, change, "after the restart", killed || !reached)));
   await restart(lane, next);
   return reached ? judged(problems, lane) : { kind: "unreached" };
 }
 
 /** Looks at everything, and takes away what the case has made. */
-async function whole(
+async function looked(
   { lane, baselines }: Visit,
   change: Change,
   when: string,
@@ -45,28 +44,46 @@ async function whole(
 ): Promise<readonly string[]> {
   const problems: string[] = [];
   const pods = await settled(lane);
-  for (const pod of pods) {
-    problems.push(...(await unhealthy(lane, await again(lane, pod))));
-    if (pod.name === subject && !parts[change].includes(partsOf(pod)))
-      problems.push(`${subject} has ${partsOf(pod)}`);
+  for (const found of pods) {
+    const pod = await again(lane, found);
+    problems.push(...(await unhealthy(lane, pod)), ...unlikeItsRow(pod));
+    const is = podText(change, pod);
+    if (pod.name === subject && !whole[change].includes(is)) problems.push(`${subject} has ${is}`);
   }
   if (!pods.some(({ name }) => name === bystander)) problems.push("the bystander is gone");
-  if (there && !pods.some(({ name }) => name === subject))
+  const { networks } = await lane.client.networks.list({});
+  for (const network of networks.filter(({ name }) => name === extra)) {
+    const is = networkText(network);
+    if (!whole[change].includes(is)) problems.push(`${extra} has ${is}`);
+  }
+  const { stays } = changes[change];
+  if (there && stays === "pod" && !pods.some(({ name }) => name === subject))
     problems.push("the subject is gone, and its addresses with it");
-  const { drift, parts: looked } = await lane.client.node.diff({});
-  if (drift) problems.push(JSON.stringify(looked.filter(({ found }) => found.length > 0)));
+  if (there && stays === "network" && !networks.some(({ name }) => name === extra))
+    problems.push("the network is gone");
+  const { drift, parts } = await lane.client.node.diff({});
+  if (drift) problems.push(JSON.stringify(parts.filter(({ found }) => found.length > 0)));
   await remove(lane, subject);
   await lane.client.networks.delete({ name: extra });
   const left = await lane.changes(baselines.withBystander, learnt(pods));
-  problems.push(...left.filter((line) => !stays.test(line)));
+  problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
 /** What the first rule of IPv6 brings: the tables that ip6tables-nft makes for whoever asks it. */
-const stays = /^\+ ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
+const tables = /^\+ ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
 
-const partsOf = ({ interfaces, ports }: Pod): string =>
-  `${interfaces.length} interfaces, ${ports.length} ports`;
+/** Interfaces of which the guest has told something else than what the pod's row says. */
+const unlikeItsRow = ({ name, interfaces }: Pod): readonly string[] =>
+  interfaces
+    .filter(
+      ({ addresses, observedAddresses, mtu, observedMtu }) =>
+        observedAddresses.join() !== addresses.join() || observedMtu !== mtu,
+    )
+    .map(
+      ({ guestName, observedAddresses, observedMtu }) =>
+        `${name}: the guest has ${observedAddresses.join(" ")} mtu ${observedMtu} at ${guestName}`,
+    );
 
 /** Pods, once what was under way or is tried again is over. */
 async function settled({ client }: Lane): Promise<readonly Pod[]> {

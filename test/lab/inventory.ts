@@ -7,7 +7,7 @@ import type { Podnetd } from "./podnetd.ts";
 
 /**
  * Everything a pod could leave behind, one thing a line: links, addresses, routes, neighbours, rules of both iptables
- * variants, sysctls, processes, files, rows, addresses in use, and what the daemon holds open. Compare two with
+ * variants and of nftables, sysctls, processes, files, rows, addresses in use, and what the daemon holds open. Compare two with
  * `difference`.
  */
 export async function takeInventory(
@@ -105,7 +105,10 @@ async function rules(machine: Machine): Promise<string[]> {
         .map((line) => `${program} ${line.replace(/ ?\[\d+:\d+\] ?/, "")}`);
     }),
   );
-  return saved.flat();
+  // (The tables of iptables-nft are of other families.)
+  const tables = await machine.run("nft", "--stateless", "list", "ruleset", "inet");
+  const lines = tables.split("\n").map((line) => line.trim());
+  return [...saved.flat(), ...lines.filter((line) => line !== "").map((line) => `nft ${line}`)];
 }
 
 async function sysctls(machine: Machine): Promise<string[]> {
