@@ -20,6 +20,9 @@ const sizes = ["alone", "crowded"] as const;
 type Size = (typeof sizes)[number];
 type Name = `${(typeof drivers)[number]} ${Size}`;
 
+/** Changes a host makes before the next one has its turn: one alone would find every cache full of the others'. */
+const perTurn = 5;
+
 const figures = ["publish", "unpublish", "add", "remove"] as const;
 
 /** Opens every host, has them take turns, prints the table and returns the last line. */
@@ -43,18 +46,19 @@ export async function run(rounds: number): Promise<string> {
 
   const changes = new Map<Name, ChangeFigures[]>([...hosts.keys()].map((name) => [name, []]));
   const rules = new Map<Size, number[]>(sizes.map((size) => [size, []]));
-  const warmUp = 5;
-  for (let round = -warmUp; round < rounds; round++) {
-    const counts = round >= 0;
+  // The first turn warms up and does not count.
+  for (let turn = 0; turn <= rounds / perTurn; turn++) {
     for (const [name, host] of hosts) {
-      const measured = await host.change(round + warmUp);
-      if (counts) changes.get(name)?.push(measured);
+      for (let each = 0; each < perTurn; each++) {
+        const measured = await host.change(turn * perTurn + each);
+        if (turn > 0) changes.get(name)?.push(measured);
+      }
     }
-    // Slow, and steady enough with fewer.
-    if (round % 4 !== 0) continue;
     for (const [size, host] of ancestors) {
-      const measured = await host.publish();
-      if (counts) rules.get(size)?.push(measured);
+      for (let each = 0; each < perTurn; each++) {
+        const measured = await host.publish();
+        if (turn > 0) rules.get(size)?.push(measured);
+      }
     }
   }
   return report(rounds, changes, rules);
