@@ -1,5 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
-import { mark } from "../desired.ts";
+import { parseOwner } from "../ownership.ts";
 import { chainNames, hookOf, ruleComments, table, tableMark } from "./base.ts";
 import type { TableEdit } from "./edit.ts";
 import { type Element, elementId, kindOf, setNames } from "./element.ts";
@@ -47,7 +47,7 @@ function sameRules(
   );
 }
 
-/** Whether a table of our name is ours: something in it bears our mark. An empty one shows nothing. */
+/** Whether a table of our name is ours: something in it bears a mark of ours, whole. An empty one shows nothing. */
 export function isOurs(listing: Listing): boolean {
   const comments = [
     ...[...listing.sets.values()].flatMap((set) => [
@@ -56,7 +56,9 @@ export function isOurs(listing: Listing): boolean {
     ]),
     ...[...listing.chains.values()].flatMap((chain) => chain.rules.map(({ comment }) => comment)),
   ];
-  return comments.some((comment) => comment?.startsWith(mark.alias) === true);
+  return comments.some(
+    (comment) => comment?.startsWith(tableMark) === true || parseOwner(comment) !== undefined,
+  );
 }
 
 export interface ElementsWanted {
