@@ -1,4 +1,4 @@
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -38,7 +38,14 @@ test("through a daemon that is killed and harmed nothing of others is changed, a
   const start = (): Promise<Podnetd> => startPodnetd({ machine: host, directory, config });
   let daemon = await start();
   let client: Podnet = connectPodnet({ socket: daemon.socket });
-  t.teardown(() => client.close());
+  // Before the lab: a podnetd that a failure leaves would keep this process alive.
+  await using ending = new AsyncDisposableStack();
+  ending.defer(async () => {
+    client.close();
+    await daemon.tryPodnet("down", "--yes");
+    await daemon.kill();
+    rmSync(directory, { recursive: true, force: true });
+  });
   const planned = await ownRules(run);
   t.is(planned.filter((line) => line.endsWith("-j HYPER")).length, 3, planned.join("\n"));
   const pods: string[] = [];
