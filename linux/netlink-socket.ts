@@ -1,8 +1,9 @@
 import { closeSync } from "node:fs";
 import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
-import { bind, lastErrno, recv, send, setsockopt, socket } from "./ffi/libc.ts";
+import { bind, lastErrno, recv, send, socket } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
+import { setIntOption, setReceiveBuffer } from "./socket-option.ts";
 import { checked, syscallError } from "./syscall-error.ts";
 
 // include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/netlink.h (Linux 6.1)
@@ -10,9 +11,6 @@ const AF_NETLINK = 16;
 const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
-const SOL_SOCKET = 1;
-const SO_RCVBUF = 8;
-const SO_RCVBUFFORCE = 33;
 const SOL_NETLINK = 270;
 /** NETLINK_ROUTE, NETLINK_NETFILTER. */
 const families = { route: 0, netfilter: 12 } as const;
@@ -61,26 +59,21 @@ export class NetlinkSocket {
   }
 
   #setUp(options: NetlinkOptions, what: string): void {
-    const buffer = options.receiveBuffer ?? defaultReceiveBuffer;
-    // Without CAP_NET_ADMIN there is only SO_RCVBUF, which net.core.rmem_max bounds.
-    if (this.#option(SOL_SOCKET, SO_RCVBUFFORCE, buffer) < 0)
-      checked(this.#option(SOL_SOCKET, SO_RCVBUF, buffer), "setsockopt", what);
+    setReceiveBuffer(this.fd, options.receiveBuffer ?? defaultReceiveBuffer, what);
     // Best effort: errors with text since Linux 4.12, filtered dumps since 4.20.
-    this.#option(SOL_NETLINK, NETLINK_EXT_ACK, 1);
-    this.#option(SOL_NETLINK, NETLINK_CAP_ACK, 1);
-    this.#option(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+    setIntOption(this.fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
+    setIntOption(this.fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
+    setIntOption(this.fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
     // struct sockaddr_nl { u16 family; u16 pad; u32 pid; u32 groups; }: the kernel chooses the port id.
     const address = new Uint8Array(12);
     address[0] = AF_NETLINK;
     checked(bind(this.fd, address, address.length), "bind", what);
     for (const group of options.groups ?? [])
-      checked(this.#option(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group), "setsockopt", what);
-  }
-
-  #option(level: number, name: number, value: number): number {
-    const bytes = new Uint8Array(4);
-    new DataView(bytes.buffer).setInt32(0, value, true);
-    return setsockopt(this.fd, level, name, bytes, bytes.length);
+      checked(
+        setIntOption(this.fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group),
+        "setsockopt",
+        what,
+      );
   }
 
   /** Sends requests. The kernel does the work before it returns; answers are then queued. Throws `SYSCALL_FAILED`. */

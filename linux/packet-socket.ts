@@ -9,11 +9,11 @@ import {
   ioctlPointer,
   lastErrno,
   recvmsg,
-  setsockopt,
   socket,
 } from "./ffi/libc.ts";
 import { type Frame, parseControl, withTag } from "./packet-control.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
+import { setIntOption, setReceiveBuffer } from "./socket-option.ts";
 import { checked, syscallError } from "./syscall-error.ts";
 
 // include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/if_packet.h, if_ether.h (Linux 6.1)
@@ -22,8 +22,6 @@ const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_SOCKET = 1;
-const SO_RCVBUF = 8;
-const SO_RCVBUFFORCE = 33;
 const SO_TIMESTAMPNS = 35;
 const SOL_PACKET = 263;
 const PACKET_STATISTICS = 6;
@@ -90,11 +88,9 @@ export class PacketSocket implements Disposable {
 
   #attach(link: IfName, what: string): number {
     const index = checked(this.#indexOf(link), "SIOCGIFINDEX", what);
-    // Without CAP_NET_ADMIN there is only SO_RCVBUF, which net.core.rmem_max bounds.
-    if (this.#option(SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer) < 0)
-      checked(this.#option(SOL_SOCKET, SO_RCVBUF, receiveBuffer), "setsockopt", what);
-    checked(this.#option(SOL_SOCKET, SO_TIMESTAMPNS, 1), "setsockopt", what);
-    checked(this.#option(SOL_PACKET, PACKET_AUXDATA, 1), "setsockopt", what);
+    setReceiveBuffer(this.fd, receiveBuffer, what);
+    checked(setIntOption(this.fd, SOL_SOCKET, SO_TIMESTAMPNS, 1), "setsockopt", what);
+    checked(setIntOption(this.fd, SOL_PACKET, PACKET_AUXDATA, 1), "setsockopt", what);
     // struct sockaddr_ll { u16 family; be16 protocol; int ifindex; u16 hatype; u8 pkttype; u8 halen; u8 addr[8]; }
     const address = new Uint8Array(20);
     const sockaddr = new DataView(address.buffer);
@@ -117,12 +113,6 @@ export class PacketSocket implements Disposable {
   /** Whether the link is there, up or down; one that was made anew under its name is another. */
   linkIsThere(): boolean {
     return this.#indexOf(this.#link) === this.#index;
-  }
-
-  #option(level: number, name: number, value: number): number {
-    const bytes = new Uint8Array(4);
-    new DataView(bytes.buffer).setInt32(0, value, true);
-    return setsockopt(this.fd, level, name, bytes, bytes.length);
   }
 
   /** The next frame; `empty` when none is queued, `down` when the link has gone down, or away. Throws `SYSCALL_FAILED`. */

@@ -9,7 +9,7 @@ import type { PodFragment, PublishedDesired } from "../../network/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
 import { nothingKnown } from "../../network/sweep.ts";
 import { ownNetns } from "../lab/netns.ts";
-import { networkFragment, podIdOf } from "../lab/network.ts";
+import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
 
 const { signal } = new AbortController();
 
@@ -28,16 +28,8 @@ const administrator = async (commands: string): Promise<void> => {
 const open = (): HostNetwork =>
   openHostNetwork({ firewall: "nftables", iptables: "auto", chain: "HYPER", hostSeed: "seed" });
 
-const published = (hostPort: number, more: Partial<PublishedDesired> = {}): PublishedDesired => ({
-  protocol: "tcp",
-  hostPort,
-  podIp: "192.168.123.2" as Ip,
-  podPort: 80,
-  count: 1,
-  bridge: "hyper0" as IfName,
-  subnet: "192.168.123.0/24" as Cidr,
-  ...more,
-});
+const published = (hostPort: number, more: Partial<PublishedDesired> = {}): PublishedDesired =>
+  publishedPort({ hostPort, ...more });
 
 /** A pod without links: what it has published is all there is of it. */
 const pod = (n: number, ...list: readonly PublishedDesired[]): PodFragment => ({

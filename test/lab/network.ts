@@ -1,7 +1,7 @@
-import type { Cidr, IpPrefix, Mac } from "../../core/address.ts";
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
+import type { NetworkFragment, PodFragment, PublishedDesired } from "../../network/desired.ts";
 import { podMark } from "../../network/ownership.ts";
 
 /** The default network, as the daemon asks for it. */
@@ -15,6 +15,18 @@ export const networkFragment = (more: Partial<NetworkFragment> = {}): NetworkFra
   firewall: true,
   chain: "HYPER",
   forward: true,
+  ...more,
+});
+
+/** Port 80 of the default network's first pod, at port 8080 of every address of the host. */
+export const publishedPort = (more: Partial<PublishedDesired> = {}): PublishedDesired => ({
+  protocol: "tcp",
+  hostPort: 8080,
+  podIp: "192.168.123.2" as Ip,
+  podPort: 80,
+  count: 1,
+  bridge: "hyper0" as IfName,
+  subnet: "192.168.123.0/24" as Cidr,
   ...more,
 });
 

@@ -12,18 +12,8 @@ import { ruleText } from "../../network/iptables/rule.ts";
 import { parseSave } from "../../network/iptables/save-format.ts";
 import { Memory } from "../../network/memory.ts";
 import { commitToText, emptyHost } from "../lab/iptables-model.ts";
-import { podIdOf } from "../lab/network.ts";
+import { podIdOf, publishedPort } from "../lab/network.ts";
 
-const port = (more: Partial<PublishedDesired> = {}): PublishedDesired => ({
-  protocol: "tcp",
-  hostPort: 8080,
-  podIp: "192.168.123.2" as Ip,
-  podPort: 80,
-  count: 1,
-  bridge: "hyper0" as IfName,
-  subnet: "192.168.123.0/24" as Cidr,
-  ...more,
-});
 const six = { podIp: "fd00:123::2" as Ip, subnet: "fd00:123::/64" as Cidr };
 
 const pod = (n: number, ...published: PublishedDesired[]): PodFragment => ({
@@ -38,19 +28,19 @@ test("The rules of published ports, golden", (t) => {
     publishedRules(pod(2, ...published), "HYPER", family).map((rule) =>
       ruleText(rule).replace("-m comment --comment podnet:pod:podaaaaaaaa2 ", ""),
     );
-  t.deepEqual(texts(4, port(), port({ ...six })), [
+  t.deepEqual(texts(4, publishedPort(), publishedPort({ ...six })), [
     "nat -A HYPER -p tcp -m tcp --dport 8080 -j DNAT --to-destination 192.168.123.2:80",
     "nat -A POSTROUTING -s 192.168.123.0/24 -d 192.168.123.2/32 -o hyper0 -m conntrack --ctstate DNAT -j MASQUERADE",
     "filter -A HYPER -d 192.168.123.2/32 -p tcp -m tcp --dport 80 -m conntrack --ctstate DNAT -j ACCEPT",
   ]);
-  const range = port({ ...six, protocol: "udp", hostPort: 9000, podPort: 7000, count: 3 });
-  t.deepEqual(texts(6, port(), { ...range, hostIp: "2001:db8::1" as Ip }), [
+  const range = publishedPort({ ...six, protocol: "udp", hostPort: 9000, podPort: 7000, count: 3 });
+  t.deepEqual(texts(6, publishedPort(), { ...range, hostIp: "2001:db8::1" as Ip }), [
     'nat -A HYPER -d 2001:db8::1/128 -p udp -m udp --dport 9000:9002 -j DNAT --to-destination "[fd00:123::2]:7000-7002/9000"',
     "nat -A POSTROUTING -s fd00:123::/64 -d fd00:123::2/128 -o hyper0 -m conntrack --ctstate DNAT -j MASQUERADE",
     "filter -A HYPER -d fd00:123::2/128 -p udp -m udp --dport 7000:7002 -m conntrack --ctstate DNAT -j ACCEPT",
   ]);
   t.is(
-    texts(4, port({ protocol: "sctp", hostPort: 5000, podPort: 5000, count: 10 }))[0],
+    texts(4, publishedPort({ protocol: "sctp", hostPort: 5000, podPort: 5000, count: 10 }))[0],
     "nat -A HYPER -p sctp -m sctp --dport 5000:5009 -j DNAT --to-destination 192.168.123.2",
     "ports that are the same on both sides are left alone",
   );
@@ -58,13 +48,17 @@ test("The rules of published ports, golden", (t) => {
 });
 
 test("What several host ports have in common is said once; a bridge's name cannot be a wildcard", (t) => {
-  const rules = publishedRules(pod(2, port(), port({ hostPort: 8081 })), "HYPER", 4);
+  const rules = publishedRules(
+    pod(2, publishedPort(), publishedPort({ hostPort: 8081 })),
+    "HYPER",
+    4,
+  );
   t.deepEqual(
     rules.map(({ table, chain }) => `${table} ${chain}`),
     ["nat HYPER", "nat POSTROUTING", "filter HYPER", "nat HYPER"],
   );
   const error = t.throws(() =>
-    publishedRules(pod(2, port({ bridge: "br+" as IfName })), "HYPER", 4),
+    publishedRules(pod(2, publishedPort({ bridge: "br+" as IfName })), "HYPER", 4),
   );
   t.true(isPodnetError(error, "CONFIG_INVALID"));
 });
@@ -82,7 +76,10 @@ const apply = (text: string, fragment: PodFragment): string =>
   look(text, fragment).reduce((host, edit) => commitToText(host, edit), text);
 
 test("All that a pod publishes is one commit a table", (t) => {
-  const edits = look(emptyHost, pod(2, port(), port({ hostPort: 8443, podPort: 443 })));
+  const edits = look(
+    emptyHost,
+    pod(2, publishedPort(), publishedPort({ hostPort: 8443, podPort: 443 })),
+  );
   t.deepEqual(
     edits.map((edit) => restoreText(edit).replaceAll(/-m comment --comment \S+ /g, "")),
     [
@@ -104,35 +101,45 @@ COMMIT
 });
 
 test("Publishing one port more, or one less, touches no other", (t) => {
-  const two = apply(emptyHost, pod(2, port(), port({ hostPort: 8443, podPort: 443 })));
+  const two = apply(
+    emptyHost,
+    pod(2, publishedPort(), publishedPort({ hostPort: 8443, podPort: 443 })),
+  );
   const lines = (fragment: PodFragment): string[] =>
     look(two, fragment).flatMap((edit) => edit.lines.map((line) => line.replace(/ .*dport/, "")));
-  const more = port({ hostPort: 9000, podPort: 90 });
-  t.deepEqual(lines(pod(2, port(), port({ hostPort: 8443, podPort: 443 }), more)), [
-    "-I 90 -m conntrack --ctstate DNAT -m comment --comment podnet:pod:podaaaaaaaa2 -j ACCEPT",
-    "-I 9000 -m comment --comment podnet:pod:podaaaaaaaa2 -j DNAT --to-destination 192.168.123.2:90",
-  ]);
-  t.deepEqual(lines(pod(2, port())), [
+  const more = publishedPort({ hostPort: 9000, podPort: 90 });
+  t.deepEqual(
+    lines(pod(2, publishedPort(), publishedPort({ hostPort: 8443, podPort: 443 }), more)),
+    [
+      "-I 90 -m conntrack --ctstate DNAT -m comment --comment podnet:pod:podaaaaaaaa2 -j ACCEPT",
+      "-I 9000 -m comment --comment podnet:pod:podaaaaaaaa2 -j DNAT --to-destination 192.168.123.2:90",
+    ],
+  );
+  t.deepEqual(lines(pod(2, publishedPort())), [
     "-D 443 -m conntrack --ctstate DNAT -m comment --comment podnet:pod:podaaaaaaaa2 -j ACCEPT",
     "-D 8443 -m comment --comment podnet:pod:podaaaaaaaa2 -j DNAT --to-destination 192.168.123.2:443",
   ]);
-  t.deepEqual(lines(pod(2, port({ hostPort: 8443, podPort: 443 }), port())), [], "in any order");
+  t.deepEqual(
+    lines(pod(2, publishedPort({ hostPort: 8443, podPort: 443 }), publishedPort())),
+    [],
+    "in any order",
+  );
 });
 
 test("A pod's rules below what drops, and twins of them, are put right", (t) => {
-  const whole = apply(emptyHost, pod(2, port()));
+  const whole = apply(emptyHost, pod(2, publishedPort()));
   const rule = (text: string): string => /^-A HYPER .* -j ACCEPT$/m.exec(text)?.[0] as string;
   const drop = "-A HYPER ! -i hyper0 -o hyper0 -m comment --comment podnet:network:default -j DROP";
   const doubled = whole.replace(rule(whole), `${rule(whole)}\n${drop}\n${rule(whole)}`);
-  const put = apply(doubled, pod(2, port()));
+  const put = apply(doubled, pod(2, publishedPort()));
   t.is(put, whole.replace(rule(whole), `${rule(whole)}\n${drop}`));
   const below = whole.replace(rule(whole), `${drop}\n${rule(whole)}`);
-  t.is(apply(below, pod(2, port())), put);
+  t.is(apply(below, pod(2, publishedPort())), put);
 });
 
 const ports = fc
   .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 1, max: 60_000 }), fc.nat(20))
-  .map(([hostPort, podPort, more]) => port({ hostPort, podPort, count: 1 + more }));
+  .map(([hostPort, podPort, more]) => publishedPort({ hostPort, podPort, count: 1 + more }));
 
 test("Whatever pods publish and take back, each has its own, and in the end the host is as before", (t) => {
   const steps = fc.array(

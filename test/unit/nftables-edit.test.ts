@@ -1,8 +1,7 @@
 import test from "ava";
 import fc from "fast-check";
-import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
+import type { Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import type { PublishedDesired } from "../../network/desired.ts";
 import { makeBase } from "../../network/nftables/base.ts";
 import { diffElements } from "../../network/nftables/diff.ts";
 import { commands } from "../../network/nftables/edit.ts";
@@ -13,21 +12,10 @@ import {
   podElements,
   setNames,
 } from "../../network/nftables/element.ts";
-import { networkFragment, podFragment } from "../lab/network.ts";
+import { networkFragment, podFragment, publishedPort } from "../lab/network.ts";
 
 const dual = networkFragment({
   gateways: ["192.168.123.1/24" as IpPrefix, "fd00:123::1/64" as IpPrefix],
-});
-
-const published = (more: Partial<PublishedDesired> = {}): PublishedDesired => ({
-  protocol: "tcp",
-  hostPort: 8080,
-  podIp: "192.168.123.2" as Ip,
-  podPort: 80,
-  count: 1,
-  bridge: "hyper0" as IfName,
-  subnet: "192.168.123.0/24" as Cidr,
-  ...more,
 });
 
 const added = (add: readonly Element[]): string[] => commands({ base: "keep", remove: [], add });
@@ -110,10 +98,10 @@ test("a network is its bridge, whether its pods may talk, and its subnets", (t) 
 test("a published port is what leads there and what lets it in; what ports share is said once", (t) => {
   const pod = podFragment(2);
   const ports = [
-    published(),
-    published({ hostPort: 8081 }),
-    published({ hostIp: "192.0.2.1" as Ip, protocol: "udp", hostPort: 53, podPort: 5353 }),
-    published({
+    publishedPort(),
+    publishedPort({ hostPort: 8081 }),
+    publishedPort({ hostIp: "192.0.2.1" as Ip, protocol: "udp", hostPort: 53, podPort: 5353 }),
+    publishedPort({
       protocol: "sctp",
       hostPort: 9000,
       podIp: "fd00:123::2" as Ip,
@@ -134,7 +122,7 @@ test("a published port is what leads there and what lets it in; what ports share
 test("on a bridge of somebody else's a pod answers for its own hairpin", (t) => {
   const pod = podFragment(2, { bridge: "lan0" });
   const [port] = pod.ports;
-  const list = [published({ bridge: "lan0" as IfName })];
+  const list = [publishedPort({ bridge: "lan0" as IfName })];
   const foreign = {
     ...pod,
     ports: port === undefined ? [] : [{ ...port, foreign: true as const }],
