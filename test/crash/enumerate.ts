@@ -3,39 +3,24 @@ import { almost, countedFrom } from "./arming.ts";
 import type { Lane } from "./lane.ts";
 import { type Change, changes, extra } from "./changes.ts";
 import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
-import { byChance, looks, type Operation, parse, type Point, pointsIn, twinsIn } from "./points.ts";
+import { byChance, looks, type Operation, parse, type Point, pointsIn } from "./points.ts";
 import { startAgain } from "./visit.ts";
 
 /** What a recovery still does once podnetd takes connections: it reaches the agents. */
 const settleMs = 500;
 
-export interface Enumerated {
-  readonly points: readonly Point[];
-  /** By points of these, others at which a kill leaves the same. */
-  readonly twins: ReadonlyMap<Point, Point>;
-}
-
 /**
  * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit` arms them. It is run
- * several times, and what one run lacks is left out: what waits for the kernel asks it once more or once less. The lane has no podnetd, or one that may be killed.
+ * several times, and what one run lacks is left out: what waits for the kernel asks it once more or once less. The lane has
+ * no podnetd, or one that may be killed.
  */
 export async function enumerate(
   lane: Lane,
   operation: Exclude<Operation, Change>,
-): Promise<Enumerated> {
+): Promise<readonly Point[]> {
   const records: (readonly string[])[] = [];
   for (let run = 1; run <= 3; run++) records.push(await runs[operation](lane));
-  const points = pointsIn(...records).filter((point) => !byChance(operation, point));
-  const there = new Set(points);
-  // In each run: what runs side by side may be in another order the next time.
-  const [first = new Map<Point, Point>(), ...others] = records.map(twinsIn);
-  const twins = new Map(
-    [...first].filter(
-      ([point, twin]) =>
-        there.has(point) && there.has(twin) && others.every((each) => each.get(point) === twin),
-    ),
-  );
-  return { points, twins };
+  return pointsIn(...records).filter((point) => !byChance(operation, point));
 }
 
 /**

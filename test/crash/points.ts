@@ -64,32 +64,6 @@ export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
 export const looks =
   /^(?:netlink:(?:read|list .*)|command:ip6?tables-\w+-save|qmp:(?:query-.*|qom-list))$/;
 
-/**
- * Points at which a kill leaves the same, each with the one before it: between two calls, and on both sides of a call that
- * only looks, when nothing else is under way.
- */
-export function twinsIn(record: readonly string[]): ReadonlyMap<Point, Point> {
-  const twins = new Map<Point, Point>();
-  const begun = new Map<string, number>();
-  let open = 0;
-  let last: { readonly line: Point; readonly name: string; readonly began: boolean } | undefined;
-  for (const line of record) {
-    const { name, side } = parse(line);
-    const since = begun.get(name) ?? 0;
-    const began = side === "before";
-    const looked = last?.began === true && last.name === name && looks.test(name) && open === 1;
-    if (last !== undefined && (began ? open === 0 && !last.began : looked))
-      twins.set(line, last.line);
-    if (began || since > 0) {
-      begun.set(name, since + (began ? 1 : -1));
-      open += began ? 1 : -1;
-    }
-    // (What failed is no point, and what began before the record did says nothing of what else was under way.)
-    last = side === "failed" || (!began && since === 0) ? undefined : { line, name, began };
-  }
-  return twins;
-}
-
 function count(record: readonly string[]): ReadonlyMap<string, Passed> {
   const counted = new Map<string, { before: number; after: number }>();
   for (const line of record) {

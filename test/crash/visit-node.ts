@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { difference } from "../lab/network.ts";
+import { execIn } from "../vm/daemon-rig.ts";
 import { almost, armed } from "./arming.ts";
 import { inspect, learnt, unhealthy, unreached } from "./inspect.ts";
 import type { Lane, Start } from "./lane.ts";
@@ -64,9 +65,20 @@ async function livesOn(how: Visit): Promise<string[]> {
     const settled = pods.every(
       ({ name, state, reason }) => name === bystander && state === State.RUNNING && reason === "",
     );
-    if (settled || performance.now() > deadline) break;
+    if ((settled && (await answers(how.lane))) || performance.now() > deadline) break;
   }
   return await inspect(how, "before the restart", {});
+}
+
+/** Whether the bystander's agent is connected: a pod says that it is not only once that has lasted a moment. */
+async function answers({ client }: Lane): Promise<boolean> {
+  try {
+    await execIn(client, bystander, "echo", "here");
+    return true;
+  } catch (thrown) {
+    if (isPodnetError(thrown)) return false;
+    throw thrown;
+  }
 }
 
 /** A first start: nothing on the host, nothing in the state directory. */

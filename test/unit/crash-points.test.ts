@@ -1,6 +1,6 @@
 import test from "ava";
 import { casesOf } from "../crash/matrix.ts";
-import { byChance, pointsIn, twinsIn } from "../crash/points.ts";
+import { byChance, pointsIn } from "../crash/points.ts";
 
 const ofOne = (name: string, number = 1): string[] => [
   `${name}:before#${number}`,
@@ -41,25 +41,4 @@ test("only looks for drift come by chance, and in a recovery and a start they ar
   }
   for (const point of ["netlink:add bridge:before#1", "command:iptables-nft-save:before#1"])
     t.false(byChance("create", point));
-});
-
-test("kills are alike between two calls when nothing else is under way, and else are not", (t) => {
-  const [a, b] = [ofOne("commit:claim"), ofOne("ioctl:open tap")];
-  t.deepEqual([...twinsIn([...a, ...b])], [[b[0], a[1]]]);
-  const look = ofOne("netlink:read");
-  t.deepEqual(
-    [...twinsIn([...a, ...look, ...b])],
-    [
-      [look[0], a[1]],
-      [look[1], look[0]],
-      [b[0], look[1]],
-    ],
-  );
-  const [spawned, came] = ofOne("spawn:qemu");
-  const sideBySide = [String(spawned), ...a, ...look, ...b, String(came)];
-  t.deepEqual([...twinsIn(sideBySide)], []);
-  const failed = ["socket:connect qmp.sock:before#1", "socket:connect qmp.sock:failed#1"];
-  t.deepEqual([...twinsIn([...failed, ...a])], []);
-  // What was begun before the record tells nothing of what else was.
-  t.deepEqual([...twinsIn([String(came), ...a])], []);
 });

@@ -75,20 +75,33 @@ export class Events {
       // Told so that they can be counted; nothing follows from them.
       if (event.kind === "unheeded") return;
       this.seen.push(event);
-      for (const wake of this.#waiting) wake();
-      this.#waiting.clear();
+      this.#wake();
     });
   }
 
-  /** The first event of the kind, now or later. */
+  /** The first event of the kind, now or later; not one within half a minute is an error. */
   async next<K extends VmEvent["kind"]>(kind: K): Promise<Extract<VmEvent, { kind: K }>> {
-    for (;;) {
-      const event = this.seen.find((one) => one.kind === kind);
-      if (event !== undefined) return event as Extract<VmEvent, { kind: K }>;
-      const { promise, resolve } = Promise.withResolvers<void>();
-      this.#waiting.add(resolve);
-      await promise;
+    const limit = AbortSignal.timeout(30_000);
+    // The VM's own timers do not keep a process alive: without this one a test would end before an event that is late.
+    const late = setTimeout(() => this.#wake(), 30_100);
+    try {
+      while (!limit.aborted) {
+        const event = this.seen.find((one) => one.kind === kind);
+        if (event !== undefined) return event as Extract<VmEvent, { kind: K }>;
+        const { promise, resolve } = Promise.withResolvers<void>();
+        this.#waiting.add(resolve);
+        await promise;
+      }
+    } finally {
+      clearTimeout(late);
     }
+    const seen = this.seen.map((one) => one.kind).join(", ");
+    throw new Error(`no event "${kind}" within 30 s, only: ${seen}`);
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting) wake();
+    this.#waiting.clear();
   }
 }
 
