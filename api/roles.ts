@@ -29,6 +29,7 @@ const pods: RolesOf<typeof PodService> = {
   watch: "viewer",
   exec: "operator",
   console: "operator",
+  openConsole: "operator",
   verify: "operator",
   stop: "operator",
   pause: "operator",
@@ -39,6 +40,9 @@ const pods: RolesOf<typeof PodService> = {
   removeInterface: "operator",
   publishPorts: "operator",
   unpublishPorts: "operator",
+  // A socket of somebody else's, anywhere on the host.
+  attach: "admin",
+  detach: "operator",
   stats: "viewer",
   capture: "operator",
 };

@@ -1,6 +1,7 @@
 import { toPodnetError } from "../../core/errors.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { Host } from "./host.ts";
+import { portOf } from "./every-port.ts";
 import { configureNow } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -41,23 +42,11 @@ export async function takeBack(
 }
 
 /** What the host may still have of an interface whose NIC has left: where its addresses were. */
-function leftOf({ plan }: LivePod, { nic, bridge, addresses, mtu }: InterfacePlan): PodFragment {
-  const ports =
-    nic === undefined || bridge === undefined
-      ? []
-      : [
-          {
-            tap: nic.tap,
-            bridge,
-            guestMac: nic.mac,
-            guestAddresses: addresses,
-            alias: "",
-            isolated: false,
-            mtu,
-          },
-        ];
-  return { kind: "pod", key: plan.podId, ports };
-}
+const leftOf = ({ plan }: LivePod, each: InterfacePlan): PodFragment => ({
+  kind: "pod",
+  key: plan.podId,
+  ports: portOf(each),
+});
 
 /** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */
 export async function finishLeaving(

@@ -1,3 +1,4 @@
+import { everyPort } from "./every-port.ts";
 import { type PodPlan, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
@@ -62,7 +63,7 @@ export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>
  * have worked. NICs are not unplugged one by one: a guest that has powered off never answers `device_del`.
  */
 export function undoSteps(plan: PodPlan): readonly UndoStep[] {
-  const { length } = plan.ports.ports;
+  const { length } = everyPort(plan).ports;
   return [
     ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
     { kind: "guest.power-off" },

@@ -1,4 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
+import { everyPort } from "./every-port.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import { type UndoKind, type UndoOf, undoSteps } from "./steps.ts";
@@ -28,7 +29,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "port.detach": async (_step, live, host) => {
     const signal = AbortSignal.timeout(undoLimitMs);
     await everyOne(
-      live.plan.ports.ports.map(({ tap }) =>
+      everyPort(live.plan).ports.map(({ tap }) =>
         host.network.detach({ pod: live.plan.podId, tap }, signal),
       ),
     );
@@ -74,10 +75,10 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "port.forget": async (_step, live, host, { rulesLater, flowsEnded }) => {
     // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
     host.published.cut(live.plan.podId);
-    const { published, ...ports } = live.plan.ports;
+    const { published, ...ports } = everyPort(live.plan);
     const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
     await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
-    if (flowsEnded !== true) await host.network.endFlows(live.plan.ports);
+    if (flowsEnded !== true) await host.network.endFlows(everyPort(live.plan));
   },
 };
 

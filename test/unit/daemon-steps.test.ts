@@ -2,6 +2,7 @@ import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bringUp } from "../../daemon/pod/bring-up.ts";
+import { everyPort } from "../../daemon/pod/every-port.ts";
 import { type LivePod, livePod } from "../../daemon/pod/live-pod.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { createSteps, type Flow, undoSteps } from "../../daemon/pod/steps.ts";
@@ -214,4 +215,26 @@ test("a plan's steps and their undo are data", (t) => {
     ["port.detach", "guest.power-off", "vm.stop", "tap.close", "port.forget"],
   );
   t.deepEqual(undoSteps(plan), structuredClone(undoSteps(plan)));
+});
+
+test("an interface whose removal was cut short is looked for at the host all the same", async (t) => {
+  const [first, second] = plan.interfaces.map((each) => ({ ...each, leaving: true as const }));
+  const [port] = plan.ports.ports;
+  const without = { ...plan.ports, ports: port === undefined ? [] : [port] };
+  const removing = { ...plan, interfaces: [first, second], ports: without } as PodPlan;
+  t.deepEqual(
+    everyPort(removing).ports.map(({ tap, guestAddresses }) => [tap, guestAddresses]),
+    [
+      ["tap0", undefined],
+      ["tap1", ["192.168.123.3/24"]],
+    ],
+  );
+  const none = { ...removing, ports: { ...plan.ports, ports: [] } };
+  t.deepEqual(
+    undoSteps(none).map(({ kind }) => kind),
+    undoSteps(plan).map(({ kind }) => kind),
+  );
+  const { host, calls } = playHost();
+  t.deepEqual(await undoPod(livePod(none), host, { graceful: true }), []);
+  t.deepEqual(calls, undone);
 });

@@ -30,17 +30,6 @@ export const crashFaults: readonly Fault[] = [
     },
   },
   {
-    kind: "record",
-    name: "the matrix takes points side by side for the same",
-    file: "test/crash/points.ts",
-    find: "(began ? open === 0 && !last.began : looked)",
-    put: "(began || looked)",
-    noticedBy: {
-      file: points,
-      title: "kills are alike between two calls when nothing else is under way, and else are not",
-    },
-  },
-  {
     kind: "undo",
     name: "a machine whose podnetd was killed is left to itself",
     file: "daemon/pod/undo.ts",

@@ -16,6 +16,17 @@ const asData = { file: steps, title: "a plan's steps and their undo are data" };
 export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
+    name: "the undo knows nothing of interfaces that are being removed",
+    file: "daemon/pod/every-port.ts",
+    find: "each.leaving === true",
+    put: "each.leaving === undefined && each.nic === undefined",
+    noticedBy: {
+      file: steps,
+      title: "an interface whose removal was cut short is looked for at the host all the same",
+    },
+  },
+  {
+    kind: "undo",
     name: "the undo leaves ports on their bridge until their machine has ended",
     file: "daemon/pod/steps.ts",
     find: '...(length === 0 ? [] : [{ kind: "port.detach" } as const]),',

@@ -20,7 +20,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_service.proto.
  */
 export const file_podnet_v1_pod_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIngKD0xpc3RQb2RzUmVxdWVzdBI2CgZsYWJlbHMYASADKAsyJi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0LkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQAoQTGlzdFBvZHNSZXNwb25zZRIcCgRwb2RzGAEgAygLMg4ucG9kbmV0LnYxLlBvZBIOCgZjdXJzb3IYAiABKAQiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqYDChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0IpUBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX1NOQVBTSE9UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NSRUFURUQQAxIQCgxLSU5EX1VQREFURUQQBBINCglLSU5EX1NURVAQBRIQCgxLSU5EX0RFTEVURUQQBhIOCgpLSU5EX0RSSUZUEAci0gEKC0V4ZWNSZXF1ZXN0EiUKBXN0YXJ0GAEgASgLMhQucG9kbmV0LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASMAoLY2xvc2Vfc3RkaW4YAyABKAsyGS5wb2RuZXQudjEuRXhlY0Nsb3NlU3RkaW5IABInCgZyZXNpemUYBCABKAsyFS5wb2RuZXQudjEuRXhlY1Jlc2l6ZUgAEicKBnNpZ25hbBgFIAEoCzIVLnBvZG5ldC52MS5FeGVjU2lnbmFsSABCBwoFaW5wdXQixwEKCUV4ZWNTdGFydBISCgppZF9vcl9uYW1lGAEgASgJEgwKBGFyZ3MYAiADKAkSKgoDZW52GAMgAygLMh0ucG9kbmV0LnYxLkV4ZWNTdGFydC5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEhAKCHRlcm1pbmFsGAUgASgIEgwKBHJvd3MYBiABKA0SDwoHY29sdW1ucxgHIAEoDRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIhAKDkV4ZWNDbG9zZVN0ZGluIisKCkV4ZWNSZXNpemUSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNIhwKCkV4ZWNTaWduYWwSDgoGc2lnbmFsGAEgASgNIowBCgxFeGVjUmVzcG9uc2USKQoHc3RhcnRlZBgBIAEoCzIWLnBvZG5ldC52MS5FeGVjU3RhcnRlZEgAEhAKBnN0ZG91dBgCIAEoDEgAEhAKBnN0ZGVychgDIAEoDEgAEiMKBGV4aXQYBCABKAsyEy5wb2RuZXQudjEuRXhlY0V4aXRIAEIICgZvdXRwdXQiHQoLRXhlY1N0YXJ0ZWQSDgoGcG9kX2lkGAEgASgJIhgKCEV4ZWNFeGl0EgwKBGNvZGUYASABKA0iSwoOQ29uc29sZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRIRCglub19mb2xsb3cYAiABKAgSEgoKdGFpbF9ieXRlcxgDIAEoDSIfCg9Db25zb2xlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCImChBWZXJpZnlQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiVwoRVmVyaWZ5UG9kUmVzcG9uc2USDgoGcG9kX2lkGAEgASgJEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5WZXJpZnlDaGVjaxIKCgJvaxgDIAEoCCJaCgtWZXJpZnlDaGVjaxIPCgdzdWJqZWN0GAEgASgJEg8KB3dpdG5lc3MYAiABKAkSDgoGd2FudGVkGAMgASgJEg0KBWZvdW5kGAQgASgJEgoKAm9rGAUgASgIIjMKDlN0b3BQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSDQoFZm9yY2UYAiABKAgiLgoPU3RvcFBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QiJQoPUGF1c2VQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQUGF1c2VQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIiYKEFJlc3VtZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSIwChFSZXN1bWVQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIk8KEFVwZGF0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglyZXNvdXJjZXMYAiABKAsyFC5wb2RuZXQudjEuUmVzb3VyY2VzIjAKEVVwZGF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QihwEKE0FkZEludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglpbnRlcmZhY2UYAiABKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEiAKBnJvdXRlcxgDIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRIRCglwbGFuX29ubHkYBCABKAgiUgoUQWRkSW50ZXJmYWNlUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4igAIKFlVwZGF0ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhAKA210dRgDIAEoDUgAiAEBEikKCWFkZHJlc3NlcxgEIAEoCzIWLnBvZG5ldC52MS5BZGRyZXNzTGlzdBIUCgdnYXRld2F5GAUgASgJSAGIAQESEwoGbWV0cmljGAYgASgNSAKIAQESJAoGcm91dGVzGAcgASgLMhQucG9kbmV0LnYxLlJvdXRlTGlzdBIRCglwbGFuX29ubHkYCCABKAhCBgoEX210dUIKCghfZ2F0ZXdheUIJCgdfbWV0cmljIiAKC0FkZHJlc3NMaXN0EhEKCWFkZHJlc3NlcxgBIAMoCSItCglSb3V0ZUxpc3QSIAoGcm91dGVzGAEgAygLMhAucG9kbmV0LnYxLlJvdXRlIlUKF1VwZGF0ZUludGVyZmFjZVJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIlMKFlJlbW92ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCCJVChdSZW1vdmVJbnRlcmZhY2VSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJlChNQdWJsaXNoUG9ydHNSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoFcG9ydHMYAiADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydBIRCglwbGFuX29ubHkYAyABKAgiewoUUHVibGlzaFBvcnRzUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4SJwoFcG9ydHMYAyADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydCJnChVVbnB1Ymxpc2hQb3J0c1JlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCgVwb3J0cxgCIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0EhEKCXBsYW5fb25seRgDIAEoCCJUChZVbnB1Ymxpc2hQb3J0c1Jlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIjQKDFN0YXRzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhAKCGV2ZXJ5X21zGAIgASgNIlwKDVN0YXRzUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoEcG9kcxgCIAMoCzITLnBvZG5ldC52MS5Qb2RTdGF0cyJXCghQb2RTdGF0cxIOCgZwb2RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRItCgppbnRlcmZhY2VzGAMgAygLMhkucG9kbmV0LnYxLkludGVyZmFjZVN0YXRzIvUBCg5JbnRlcmZhY2VTdGF0cxISCgpndWVzdF9uYW1lGAEgASgJEgsKA3RhcBgCIAEoCRIQCghyeF9ieXRlcxgDIAEoBBISCgpyeF9wYWNrZXRzGAQgASgEEhEKCXJ4X2Vycm9ycxgFIAEoBBISCgpyeF9kcm9wcGVkGAYgASgEEhAKCHR4X2J5dGVzGAcgASgEEhIKCnR4X3BhY2tldHMYCCABKAQSEQoJdHhfZXJyb3JzGAkgASgEEhIKCnR4X2Ryb3BwZWQYCiABKAQSKAoFcmF0ZXMYCyABKAsyGS5wb2RuZXQudjEuSW50ZXJmYWNlUmF0ZXMidAoOSW50ZXJmYWNlUmF0ZXMSFgoOcnhfYnl0ZXNfcGVyX3MYASABKAESGAoQcnhfcGFja2V0c19wZXJfcxgCIAEoARIWCg50eF9ieXRlc19wZXJfcxgDIAEoARIYChB0eF9wYWNrZXRzX3Blcl9zGAQgASgBImEKDkNhcHR1cmVSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRISCgpzbmFwX2J5dGVzGAMgASgNEhMKC21heF9wYWNrZXRzGAQgASgEIi0KD0NhcHR1cmVSZXNwb25zZRIMCgRkYXRhGAEgASgMEgwKBGxvc3QYAiABKAQy6AsKClBvZFNlcnZpY2USQwoGQ3JlYXRlEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUmVzcG9uc2USSwoMQ3JlYXRlU3RyZWFtEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUHJvZ3Jlc3MwARI6CgNHZXQSGC5wb2RuZXQudjEuR2V0UG9kUmVxdWVzdBoZLnBvZG5ldC52MS5HZXRQb2RSZXNwb25zZRI/CgRMaXN0EhoucG9kbmV0LnYxLkxpc3RQb2RzUmVxdWVzdBobLnBvZG5ldC52MS5MaXN0UG9kc1Jlc3BvbnNlEkAKBVN0YXJ0EhoucG9kbmV0LnYxLlN0YXJ0UG9kUmVxdWVzdBobLnBvZG5ldC52MS5TdGFydFBvZFJlc3BvbnNlEkMKBkRlbGV0ZRIbLnBvZG5ldC52MS5EZWxldGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkRlbGV0ZVBvZFJlc3BvbnNlEkQKBVdhdGNoEhsucG9kbmV0LnYxLldhdGNoUG9kc1JlcXVlc3QaHC5wb2RuZXQudjEuV2F0Y2hQb2RzUmVzcG9uc2UwARI7CgRFeGVjEhYucG9kbmV0LnYxLkV4ZWNSZXF1ZXN0GhcucG9kbmV0LnYxLkV4ZWNSZXNwb25zZSgBMAESQgoHQ29uc29sZRIZLnBvZG5ldC52MS5Db25zb2xlUmVxdWVzdBoaLnBvZG5ldC52MS5Db25zb2xlUmVzcG9uc2UwARI9CgRTdG9wEhkucG9kbmV0LnYxLlN0b3BQb2RSZXF1ZXN0GhoucG9kbmV0LnYxLlN0b3BQb2RSZXNwb25zZRJACgVQYXVzZRIaLnBvZG5ldC52MS5QYXVzZVBvZFJlcXVlc3QaGy5wb2RuZXQudjEuUGF1c2VQb2RSZXNwb25zZRJDCgZSZXN1bWUSGy5wb2RuZXQudjEuUmVzdW1lUG9kUmVxdWVzdBocLnBvZG5ldC52MS5SZXN1bWVQb2RSZXNwb25zZRJDCgZVcGRhdGUSGy5wb2RuZXQudjEuVXBkYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5VcGRhdGVQb2RSZXNwb25zZRJPCgxBZGRJbnRlcmZhY2USHi5wb2RuZXQudjEuQWRkSW50ZXJmYWNlUmVxdWVzdBofLnBvZG5ldC52MS5BZGRJbnRlcmZhY2VSZXNwb25zZRJYCg9VcGRhdGVJbnRlcmZhY2USIS5wb2RuZXQudjEuVXBkYXRlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5VcGRhdGVJbnRlcmZhY2VSZXNwb25zZRJYCg9SZW1vdmVJbnRlcmZhY2USIS5wb2RuZXQudjEuUmVtb3ZlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5SZW1vdmVJbnRlcmZhY2VSZXNwb25zZRJPCgxQdWJsaXNoUG9ydHMSHi5wb2RuZXQudjEuUHVibGlzaFBvcnRzUmVxdWVzdBofLnBvZG5ldC52MS5QdWJsaXNoUG9ydHNSZXNwb25zZRJVCg5VbnB1Ymxpc2hQb3J0cxIgLnBvZG5ldC52MS5VbnB1Ymxpc2hQb3J0c1JlcXVlc3QaIS5wb2RuZXQudjEuVW5wdWJsaXNoUG9ydHNSZXNwb25zZRI8CgVTdGF0cxIXLnBvZG5ldC52MS5TdGF0c1JlcXVlc3QaGC5wb2RuZXQudjEuU3RhdHNSZXNwb25zZTABEkIKB0NhcHR1cmUSGS5wb2RuZXQudjEuQ2FwdHVyZVJlcXVlc3QaGi5wb2RuZXQudjEuQ2FwdHVyZVJlc3BvbnNlMAESQwoGVmVyaWZ5EhsucG9kbmV0LnYxLlZlcmlmeVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuVmVyaWZ5UG9kUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
+  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIngKD0xpc3RQb2RzUmVxdWVzdBI2CgZsYWJlbHMYASADKAsyJi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0LkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQAoQTGlzdFBvZHNSZXNwb25zZRIcCgRwb2RzGAEgAygLMg4ucG9kbmV0LnYxLlBvZBIOCgZjdXJzb3IYAiABKAQiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqYDChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0IpUBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX1NOQVBTSE9UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NSRUFURUQQAxIQCgxLSU5EX1VQREFURUQQBBINCglLSU5EX1NURVAQBRIQCgxLSU5EX0RFTEVURUQQBhIOCgpLSU5EX0RSSUZUEAci0gEKC0V4ZWNSZXF1ZXN0EiUKBXN0YXJ0GAEgASgLMhQucG9kbmV0LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASMAoLY2xvc2Vfc3RkaW4YAyABKAsyGS5wb2RuZXQudjEuRXhlY0Nsb3NlU3RkaW5IABInCgZyZXNpemUYBCABKAsyFS5wb2RuZXQudjEuRXhlY1Jlc2l6ZUgAEicKBnNpZ25hbBgFIAEoCzIVLnBvZG5ldC52MS5FeGVjU2lnbmFsSABCBwoFaW5wdXQixwEKCUV4ZWNTdGFydBISCgppZF9vcl9uYW1lGAEgASgJEgwKBGFyZ3MYAiADKAkSKgoDZW52GAMgAygLMh0ucG9kbmV0LnYxLkV4ZWNTdGFydC5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEhAKCHRlcm1pbmFsGAUgASgIEgwKBHJvd3MYBiABKA0SDwoHY29sdW1ucxgHIAEoDRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIhAKDkV4ZWNDbG9zZVN0ZGluIisKCkV4ZWNSZXNpemUSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNIhwKCkV4ZWNTaWduYWwSDgoGc2lnbmFsGAEgASgNIowBCgxFeGVjUmVzcG9uc2USKQoHc3RhcnRlZBgBIAEoCzIWLnBvZG5ldC52MS5FeGVjU3RhcnRlZEgAEhAKBnN0ZG91dBgCIAEoDEgAEhAKBnN0ZGVychgDIAEoDEgAEiMKBGV4aXQYBCABKAsyEy5wb2RuZXQudjEuRXhlY0V4aXRIAEIICgZvdXRwdXQiHQoLRXhlY1N0YXJ0ZWQSDgoGcG9kX2lkGAEgASgJIhgKCEV4ZWNFeGl0EgwKBGNvZGUYASABKA0iSwoOQ29uc29sZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRIRCglub19mb2xsb3cYAiABKAgSEgoKdGFpbF9ieXRlcxgDIAEoDSIfCg9Db25zb2xlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCJYChJPcGVuQ29uc29sZVJlcXVlc3QSKQoEb3BlbhgBIAEoCzIZLnBvZG5ldC52MS5Db25zb2xlUmVxdWVzdEgAEg4KBGRhdGEYAiABKAxIAEIHCgVpbnB1dCImChBWZXJpZnlQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiVwoRVmVyaWZ5UG9kUmVzcG9uc2USDgoGcG9kX2lkGAEgASgJEiYKBmNoZWNrcxgCIAMoCzIWLnBvZG5ldC52MS5WZXJpZnlDaGVjaxIKCgJvaxgDIAEoCCJaCgtWZXJpZnlDaGVjaxIPCgdzdWJqZWN0GAEgASgJEg8KB3dpdG5lc3MYAiABKAkSDgoGd2FudGVkGAMgASgJEg0KBWZvdW5kGAQgASgJEgoKAm9rGAUgASgIIjMKDlN0b3BQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSDQoFZm9yY2UYAiABKAgiLgoPU3RvcFBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QiJQoPUGF1c2VQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQUGF1c2VQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIiYKEFJlc3VtZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSIwChFSZXN1bWVQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIk8KEFVwZGF0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglyZXNvdXJjZXMYAiABKAsyFC5wb2RuZXQudjEuUmVzb3VyY2VzIjAKEVVwZGF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QihwEKE0FkZEludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglpbnRlcmZhY2UYAiABKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEiAKBnJvdXRlcxgDIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRIRCglwbGFuX29ubHkYBCABKAgiUgoUQWRkSW50ZXJmYWNlUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4igAIKFlVwZGF0ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhAKA210dRgDIAEoDUgAiAEBEikKCWFkZHJlc3NlcxgEIAEoCzIWLnBvZG5ldC52MS5BZGRyZXNzTGlzdBIUCgdnYXRld2F5GAUgASgJSAGIAQESEwoGbWV0cmljGAYgASgNSAKIAQESJAoGcm91dGVzGAcgASgLMhQucG9kbmV0LnYxLlJvdXRlTGlzdBIRCglwbGFuX29ubHkYCCABKAhCBgoEX210dUIKCghfZ2F0ZXdheUIJCgdfbWV0cmljIiAKC0FkZHJlc3NMaXN0EhEKCWFkZHJlc3NlcxgBIAMoCSItCglSb3V0ZUxpc3QSIAoGcm91dGVzGAEgAygLMhAucG9kbmV0LnYxLlJvdXRlIlUKF1VwZGF0ZUludGVyZmFjZVJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIlMKFlJlbW92ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCCJVChdSZW1vdmVJbnRlcmZhY2VSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJlChNQdWJsaXNoUG9ydHNSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoFcG9ydHMYAiADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydBIRCglwbGFuX29ubHkYAyABKAgiewoUUHVibGlzaFBvcnRzUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4SJwoFcG9ydHMYAyADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydCJnChVVbnB1Ymxpc2hQb3J0c1JlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCgVwb3J0cxgCIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0EhEKCXBsYW5fb25seRgDIAEoCCJUChZVbnB1Ymxpc2hQb3J0c1Jlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIjQKDFN0YXRzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhAKCGV2ZXJ5X21zGAIgASgNIlwKDVN0YXRzUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoEcG9kcxgCIAMoCzITLnBvZG5ldC52MS5Qb2RTdGF0cyKBAQoIUG9kU3RhdHMSDgoGcG9kX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSLQoKaW50ZXJmYWNlcxgDIAMoCzIZLnBvZG5ldC52MS5JbnRlcmZhY2VTdGF0cxIoCgdtYWNoaW5lGAQgASgLMhcucG9kbmV0LnYxLk1hY2hpbmVTdGF0cyKcAQoMTWFjaGluZVN0YXRzEg0KBWNwdV9zGAEgASgBEhQKDG1lbW9yeV9ieXRlcxgCIAEoBBIaChJtZW1vcnlfbGltaXRfYnl0ZXMYAyABKAQSIwoFZGlza3MYBCADKAsyFC5wb2RuZXQudjEuRGlza1N0YXRzEiYKBXJhdGVzGAUgASgLMhcucG9kbmV0LnYxLk1hY2hpbmVSYXRlcyIjCgxNYWNoaW5lUmF0ZXMSEwoLY3B1X3BlcmNlbnQYASABKAEilgEKCURpc2tTdGF0cxIMCgRwYXRoGAEgASgJEhIKCnJlYWRfYnl0ZXMYAiABKAQSFQoNcmVhZF9yZXF1ZXN0cxgDIAEoBBITCgt3cml0ZV9ieXRlcxgEIAEoBBIWCg53cml0ZV9yZXF1ZXN0cxgFIAEoBBIjCgVyYXRlcxgGIAEoCzIULnBvZG5ldC52MS5EaXNrUmF0ZXMiQAoJRGlza1JhdGVzEhgKEHJlYWRfYnl0ZXNfcGVyX3MYASABKAESGQoRd3JpdGVfYnl0ZXNfcGVyX3MYAiABKAEi9QEKDkludGVyZmFjZVN0YXRzEhIKCmd1ZXN0X25hbWUYASABKAkSCwoDdGFwGAIgASgJEhAKCHJ4X2J5dGVzGAMgASgEEhIKCnJ4X3BhY2tldHMYBCABKAQSEQoJcnhfZXJyb3JzGAUgASgEEhIKCnJ4X2Ryb3BwZWQYBiABKAQSEAoIdHhfYnl0ZXMYByABKAQSEgoKdHhfcGFja2V0cxgIIAEoBBIRCgl0eF9lcnJvcnMYCSABKAQSEgoKdHhfZHJvcHBlZBgKIAEoBBIoCgVyYXRlcxgLIAEoCzIZLnBvZG5ldC52MS5JbnRlcmZhY2VSYXRlcyJ0Cg5JbnRlcmZhY2VSYXRlcxIWCg5yeF9ieXRlc19wZXJfcxgBIAEoARIYChByeF9wYWNrZXRzX3Blcl9zGAIgASgBEhYKDnR4X2J5dGVzX3Blcl9zGAMgASgBEhgKEHR4X3BhY2tldHNfcGVyX3MYBCABKAEiYQoOQ2FwdHVyZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhIKCnNuYXBfYnl0ZXMYAyABKA0SEwoLbWF4X3BhY2tldHMYBCABKAQiLQoPQ2FwdHVyZVJlc3BvbnNlEgwKBGRhdGEYASABKAwSDAoEbG9zdBgCIAEoBCKvAQoQQXR0YWNoUG9kUmVxdWVzdBIgCgRzcGVjGAEgASgLMhIucG9kbmV0LnYxLlBvZFNwZWMSEgoKcW1wX3NvY2tldBgCIAEoCRIWCg5jaGFubmVsX3NvY2tldBgDIAEoCRISCgp0dHlfc29ja2V0GAQgASgJEhIKCnJlcXVlc3RfaWQYBSABKAkSEQoJcGxhbl9vbmx5GAYgASgIEhIKCnRpbWVvdXRfbXMYByABKA0iTwoRQXR0YWNoUG9kUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4iNQoQRGV0YWNoUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEg0KBWZvcmNlGAIgASgIIj4KEURldGFjaFBvZFJlc3BvbnNlEgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDwoHZXhpc3RlZBgDIAEoCDLADQoKUG9kU2VydmljZRJDCgZDcmVhdGUSGy5wb2RuZXQudjEuQ3JlYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5DcmVhdGVQb2RSZXNwb25zZRJLCgxDcmVhdGVTdHJlYW0SGy5wb2RuZXQudjEuQ3JlYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5DcmVhdGVQb2RQcm9ncmVzczABEjoKA0dldBIYLnBvZG5ldC52MS5HZXRQb2RSZXF1ZXN0GhkucG9kbmV0LnYxLkdldFBvZFJlc3BvbnNlEj8KBExpc3QSGi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0GhsucG9kbmV0LnYxLkxpc3RQb2RzUmVzcG9uc2USQAoFU3RhcnQSGi5wb2RuZXQudjEuU3RhcnRQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLlN0YXJ0UG9kUmVzcG9uc2USQwoGRGVsZXRlEhsucG9kbmV0LnYxLkRlbGV0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuRGVsZXRlUG9kUmVzcG9uc2USRAoFV2F0Y2gSGy5wb2RuZXQudjEuV2F0Y2hQb2RzUmVxdWVzdBocLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZTABEjsKBEV4ZWMSFi5wb2RuZXQudjEuRXhlY1JlcXVlc3QaFy5wb2RuZXQudjEuRXhlY1Jlc3BvbnNlKAEwARJCCgdDb25zb2xlEhkucG9kbmV0LnYxLkNvbnNvbGVSZXF1ZXN0GhoucG9kbmV0LnYxLkNvbnNvbGVSZXNwb25zZTABEkwKC09wZW5Db25zb2xlEh0ucG9kbmV0LnYxLk9wZW5Db25zb2xlUmVxdWVzdBoaLnBvZG5ldC52MS5Db25zb2xlUmVzcG9uc2UoATABEj0KBFN0b3ASGS5wb2RuZXQudjEuU3RvcFBvZFJlcXVlc3QaGi5wb2RuZXQudjEuU3RvcFBvZFJlc3BvbnNlEkAKBVBhdXNlEhoucG9kbmV0LnYxLlBhdXNlUG9kUmVxdWVzdBobLnBvZG5ldC52MS5QYXVzZVBvZFJlc3BvbnNlEkMKBlJlc3VtZRIbLnBvZG5ldC52MS5SZXN1bWVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLlJlc3VtZVBvZFJlc3BvbnNlEkMKBlVwZGF0ZRIbLnBvZG5ldC52MS5VcGRhdGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLlVwZGF0ZVBvZFJlc3BvbnNlEk8KDEFkZEludGVyZmFjZRIeLnBvZG5ldC52MS5BZGRJbnRlcmZhY2VSZXF1ZXN0Gh8ucG9kbmV0LnYxLkFkZEludGVyZmFjZVJlc3BvbnNlElgKD1VwZGF0ZUludGVyZmFjZRIhLnBvZG5ldC52MS5VcGRhdGVJbnRlcmZhY2VSZXF1ZXN0GiIucG9kbmV0LnYxLlVwZGF0ZUludGVyZmFjZVJlc3BvbnNlElgKD1JlbW92ZUludGVyZmFjZRIhLnBvZG5ldC52MS5SZW1vdmVJbnRlcmZhY2VSZXF1ZXN0GiIucG9kbmV0LnYxLlJlbW92ZUludGVyZmFjZVJlc3BvbnNlEk8KDFB1Ymxpc2hQb3J0cxIeLnBvZG5ldC52MS5QdWJsaXNoUG9ydHNSZXF1ZXN0Gh8ucG9kbmV0LnYxLlB1Ymxpc2hQb3J0c1Jlc3BvbnNlElUKDlVucHVibGlzaFBvcnRzEiAucG9kbmV0LnYxLlVucHVibGlzaFBvcnRzUmVxdWVzdBohLnBvZG5ldC52MS5VbnB1Ymxpc2hQb3J0c1Jlc3BvbnNlEkMKBkF0dGFjaBIbLnBvZG5ldC52MS5BdHRhY2hQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkF0dGFjaFBvZFJlc3BvbnNlEkMKBkRldGFjaBIbLnBvZG5ldC52MS5EZXRhY2hQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkRldGFjaFBvZFJlc3BvbnNlEjwKBVN0YXRzEhcucG9kbmV0LnYxLlN0YXRzUmVxdWVzdBoYLnBvZG5ldC52MS5TdGF0c1Jlc3BvbnNlMAESQgoHQ2FwdHVyZRIZLnBvZG5ldC52MS5DYXB0dXJlUmVxdWVzdBoaLnBvZG5ldC52MS5DYXB0dXJlUmVzcG9uc2UwARJDCgZWZXJpZnkSGy5wb2RuZXQudjEuVmVyaWZ5UG9kUmVxdWVzdBocLnBvZG5ldC52MS5WZXJpZnlQb2RSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
 
 /**
  * @generated from message podnet.v1.CreatePodRequest
@@ -768,6 +768,37 @@ export const ConsoleResponseSchema: GenMessage<ConsoleResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_service, 23);
 
 /**
+ * @generated from message podnet.v1.OpenConsoleRequest
+ */
+export type OpenConsoleRequest = Message<"podnet.v1.OpenConsoleRequest"> & {
+  /**
+   * @generated from oneof podnet.v1.OpenConsoleRequest.input
+   */
+  input: {
+    /**
+     * @generated from field: podnet.v1.ConsoleRequest open = 1;
+     */
+    value: ConsoleRequest;
+    case: "open";
+  } | {
+    /**
+     * What is typed.
+     *
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message podnet.v1.OpenConsoleRequest.
+ * Use `create(OpenConsoleRequestSchema)` to create a new message.
+ */
+export const OpenConsoleRequestSchema: GenMessage<OpenConsoleRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 24);
+
+/**
  * @generated from message podnet.v1.VerifyPodRequest
  */
 export type VerifyPodRequest = Message<"podnet.v1.VerifyPodRequest"> & {
@@ -782,7 +813,7 @@ export type VerifyPodRequest = Message<"podnet.v1.VerifyPodRequest"> & {
  * Use `create(VerifyPodRequestSchema)` to create a new message.
  */
 export const VerifyPodRequestSchema: GenMessage<VerifyPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 24);
+  messageDesc(file_podnet_v1_pod_service, 25);
 
 /**
  * @generated from message podnet.v1.VerifyPodResponse
@@ -809,7 +840,7 @@ export type VerifyPodResponse = Message<"podnet.v1.VerifyPodResponse"> & {
  * Use `create(VerifyPodResponseSchema)` to create a new message.
  */
 export const VerifyPodResponseSchema: GenMessage<VerifyPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 25);
+  messageDesc(file_podnet_v1_pod_service, 26);
 
 /**
  * @generated from message podnet.v1.VerifyCheck
@@ -850,7 +881,7 @@ export type VerifyCheck = Message<"podnet.v1.VerifyCheck"> & {
  * Use `create(VerifyCheckSchema)` to create a new message.
  */
 export const VerifyCheckSchema: GenMessage<VerifyCheck> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 26);
+  messageDesc(file_podnet_v1_pod_service, 27);
 
 /**
  * @generated from message podnet.v1.StopPodRequest
@@ -874,7 +905,7 @@ export type StopPodRequest = Message<"podnet.v1.StopPodRequest"> & {
  * Use `create(StopPodRequestSchema)` to create a new message.
  */
 export const StopPodRequestSchema: GenMessage<StopPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 27);
+  messageDesc(file_podnet_v1_pod_service, 28);
 
 /**
  * @generated from message podnet.v1.StopPodResponse
@@ -891,7 +922,7 @@ export type StopPodResponse = Message<"podnet.v1.StopPodResponse"> & {
  * Use `create(StopPodResponseSchema)` to create a new message.
  */
 export const StopPodResponseSchema: GenMessage<StopPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 28);
+  messageDesc(file_podnet_v1_pod_service, 29);
 
 /**
  * @generated from message podnet.v1.PausePodRequest
@@ -908,7 +939,7 @@ export type PausePodRequest = Message<"podnet.v1.PausePodRequest"> & {
  * Use `create(PausePodRequestSchema)` to create a new message.
  */
 export const PausePodRequestSchema: GenMessage<PausePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 29);
+  messageDesc(file_podnet_v1_pod_service, 30);
 
 /**
  * @generated from message podnet.v1.PausePodResponse
@@ -925,7 +956,7 @@ export type PausePodResponse = Message<"podnet.v1.PausePodResponse"> & {
  * Use `create(PausePodResponseSchema)` to create a new message.
  */
 export const PausePodResponseSchema: GenMessage<PausePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 30);
+  messageDesc(file_podnet_v1_pod_service, 31);
 
 /**
  * @generated from message podnet.v1.ResumePodRequest
@@ -942,7 +973,7 @@ export type ResumePodRequest = Message<"podnet.v1.ResumePodRequest"> & {
  * Use `create(ResumePodRequestSchema)` to create a new message.
  */
 export const ResumePodRequestSchema: GenMessage<ResumePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 31);
+  messageDesc(file_podnet_v1_pod_service, 32);
 
 /**
  * @generated from message podnet.v1.ResumePodResponse
@@ -959,7 +990,7 @@ export type ResumePodResponse = Message<"podnet.v1.ResumePodResponse"> & {
  * Use `create(ResumePodResponseSchema)` to create a new message.
  */
 export const ResumePodResponseSchema: GenMessage<ResumePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 32);
+  messageDesc(file_podnet_v1_pod_service, 33);
 
 /**
  * @generated from message podnet.v1.UpdatePodRequest
@@ -981,7 +1012,7 @@ export type UpdatePodRequest = Message<"podnet.v1.UpdatePodRequest"> & {
  * Use `create(UpdatePodRequestSchema)` to create a new message.
  */
 export const UpdatePodRequestSchema: GenMessage<UpdatePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 33);
+  messageDesc(file_podnet_v1_pod_service, 34);
 
 /**
  * @generated from message podnet.v1.UpdatePodResponse
@@ -998,7 +1029,7 @@ export type UpdatePodResponse = Message<"podnet.v1.UpdatePodResponse"> & {
  * Use `create(UpdatePodResponseSchema)` to create a new message.
  */
 export const UpdatePodResponseSchema: GenMessage<UpdatePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 34);
+  messageDesc(file_podnet_v1_pod_service, 35);
 
 /**
  * @generated from message podnet.v1.AddInterfaceRequest
@@ -1034,7 +1065,7 @@ export type AddInterfaceRequest = Message<"podnet.v1.AddInterfaceRequest"> & {
  * Use `create(AddInterfaceRequestSchema)` to create a new message.
  */
 export const AddInterfaceRequestSchema: GenMessage<AddInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 35);
+  messageDesc(file_podnet_v1_pod_service, 36);
 
 /**
  * @generated from message podnet.v1.AddInterfaceResponse
@@ -1060,7 +1091,7 @@ export type AddInterfaceResponse = Message<"podnet.v1.AddInterfaceResponse"> & {
  * Use `create(AddInterfaceResponseSchema)` to create a new message.
  */
 export const AddInterfaceResponseSchema: GenMessage<AddInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 36);
+  messageDesc(file_podnet_v1_pod_service, 37);
 
 /**
  * @generated from message podnet.v1.UpdateInterfaceRequest
@@ -1116,7 +1147,7 @@ export type UpdateInterfaceRequest = Message<"podnet.v1.UpdateInterfaceRequest">
  * Use `create(UpdateInterfaceRequestSchema)` to create a new message.
  */
 export const UpdateInterfaceRequestSchema: GenMessage<UpdateInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 37);
+  messageDesc(file_podnet_v1_pod_service, 38);
 
 /**
  * All addresses the interface is to have.
@@ -1135,7 +1166,7 @@ export type AddressList = Message<"podnet.v1.AddressList"> & {
  * Use `create(AddressListSchema)` to create a new message.
  */
 export const AddressListSchema: GenMessage<AddressList> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 38);
+  messageDesc(file_podnet_v1_pod_service, 39);
 
 /**
  * All routes by the interface, beside the default route of its gateway.
@@ -1154,7 +1185,7 @@ export type RouteList = Message<"podnet.v1.RouteList"> & {
  * Use `create(RouteListSchema)` to create a new message.
  */
 export const RouteListSchema: GenMessage<RouteList> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 39);
+  messageDesc(file_podnet_v1_pod_service, 40);
 
 /**
  * @generated from message podnet.v1.UpdateInterfaceResponse
@@ -1176,7 +1207,7 @@ export type UpdateInterfaceResponse = Message<"podnet.v1.UpdateInterfaceResponse
  * Use `create(UpdateInterfaceResponseSchema)` to create a new message.
  */
 export const UpdateInterfaceResponseSchema: GenMessage<UpdateInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 40);
+  messageDesc(file_podnet_v1_pod_service, 41);
 
 /**
  * @generated from message podnet.v1.RemoveInterfaceRequest
@@ -1203,7 +1234,7 @@ export type RemoveInterfaceRequest = Message<"podnet.v1.RemoveInterfaceRequest">
  * Use `create(RemoveInterfaceRequestSchema)` to create a new message.
  */
 export const RemoveInterfaceRequestSchema: GenMessage<RemoveInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 41);
+  messageDesc(file_podnet_v1_pod_service, 42);
 
 /**
  * @generated from message podnet.v1.RemoveInterfaceResponse
@@ -1225,7 +1256,7 @@ export type RemoveInterfaceResponse = Message<"podnet.v1.RemoveInterfaceResponse
  * Use `create(RemoveInterfaceResponseSchema)` to create a new message.
  */
 export const RemoveInterfaceResponseSchema: GenMessage<RemoveInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 42);
+  messageDesc(file_podnet_v1_pod_service, 43);
 
 /**
  * @generated from message podnet.v1.PublishPortsRequest
@@ -1252,7 +1283,7 @@ export type PublishPortsRequest = Message<"podnet.v1.PublishPortsRequest"> & {
  * Use `create(PublishPortsRequestSchema)` to create a new message.
  */
 export const PublishPortsRequestSchema: GenMessage<PublishPortsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 43);
+  messageDesc(file_podnet_v1_pod_service, 44);
 
 /**
  * @generated from message podnet.v1.PublishPortsResponse
@@ -1281,7 +1312,7 @@ export type PublishPortsResponse = Message<"podnet.v1.PublishPortsResponse"> & {
  * Use `create(PublishPortsResponseSchema)` to create a new message.
  */
 export const PublishPortsResponseSchema: GenMessage<PublishPortsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 44);
+  messageDesc(file_podnet_v1_pod_service, 45);
 
 /**
  * @generated from message podnet.v1.UnpublishPortsRequest
@@ -1310,7 +1341,7 @@ export type UnpublishPortsRequest = Message<"podnet.v1.UnpublishPortsRequest"> &
  * Use `create(UnpublishPortsRequestSchema)` to create a new message.
  */
 export const UnpublishPortsRequestSchema: GenMessage<UnpublishPortsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 45);
+  messageDesc(file_podnet_v1_pod_service, 46);
 
 /**
  * @generated from message podnet.v1.UnpublishPortsResponse
@@ -1332,7 +1363,7 @@ export type UnpublishPortsResponse = Message<"podnet.v1.UnpublishPortsResponse">
  * Use `create(UnpublishPortsResponseSchema)` to create a new message.
  */
 export const UnpublishPortsResponseSchema: GenMessage<UnpublishPortsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 46);
+  messageDesc(file_podnet_v1_pod_service, 47);
 
 /**
  * @generated from message podnet.v1.StatsRequest
@@ -1358,7 +1389,7 @@ export type StatsRequest = Message<"podnet.v1.StatsRequest"> & {
  * Use `create(StatsRequestSchema)` to create a new message.
  */
 export const StatsRequestSchema: GenMessage<StatsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 47);
+  messageDesc(file_podnet_v1_pod_service, 48);
 
 /**
  * @generated from message podnet.v1.StatsResponse
@@ -1380,7 +1411,7 @@ export type StatsResponse = Message<"podnet.v1.StatsResponse"> & {
  * Use `create(StatsResponseSchema)` to create a new message.
  */
 export const StatsResponseSchema: GenMessage<StatsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 48);
+  messageDesc(file_podnet_v1_pod_service, 49);
 
 /**
  * @generated from message podnet.v1.PodStats
@@ -1400,6 +1431,13 @@ export type PodStats = Message<"podnet.v1.PodStats"> & {
    * @generated from field: repeated podnet.v1.InterfaceStats interfaces = 3;
    */
   interfaces: InterfaceStats[];
+
+  /**
+   * Absent while no machine runs.
+   *
+   * @generated from field: podnet.v1.MachineStats machine = 4;
+   */
+  machine?: MachineStats | undefined;
 };
 
 /**
@@ -1407,7 +1445,139 @@ export type PodStats = Message<"podnet.v1.PodStats"> & {
  * Use `create(PodStatsSchema)` to create a new message.
  */
 export const PodStatsSchema: GenMessage<PodStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 49);
+  messageDesc(file_podnet_v1_pod_service, 50);
+
+/**
+ * What a machine uses of its host.
+ *
+ * @generated from message podnet.v1.MachineStats
+ */
+export type MachineStats = Message<"podnet.v1.MachineStats"> & {
+  /**
+   * Of all its processors' time, and QEMU's own, since it started.
+   *
+   * @generated from field: double cpu_s = 1;
+   */
+  cpuS: number;
+
+  /**
+   * Resident memory: the guest's and QEMU's.
+   *
+   * @generated from field: uint64 memory_bytes = 2;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * What it may have at most; 0: no limit of podnet's.
+   *
+   * @generated from field: uint64 memory_limit_bytes = 3;
+   */
+  memoryLimitBytes: bigint;
+
+  /**
+   * @generated from field: repeated podnet.v1.DiskStats disks = 4;
+   */
+  disks: DiskStats[];
+
+  /**
+   * Since the answer before; absent in the first.
+   *
+   * @generated from field: podnet.v1.MachineRates rates = 5;
+   */
+  rates?: MachineRates | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.MachineStats.
+ * Use `create(MachineStatsSchema)` to create a new message.
+ */
+export const MachineStatsSchema: GenMessage<MachineStats> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 51);
+
+/**
+ * @generated from message podnet.v1.MachineRates
+ */
+export type MachineRates = Message<"podnet.v1.MachineRates"> & {
+  /**
+   * 100 is one processor.
+   *
+   * @generated from field: double cpu_percent = 1;
+   */
+  cpuPercent: number;
+};
+
+/**
+ * Describes the message podnet.v1.MachineRates.
+ * Use `create(MachineRatesSchema)` to create a new message.
+ */
+export const MachineRatesSchema: GenMessage<MachineRates> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 52);
+
+/**
+ * As the guest asks for it, since the machine started.
+ *
+ * @generated from message podnet.v1.DiskStats
+ */
+export type DiskStats = Message<"podnet.v1.DiskStats"> & {
+  /**
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * @generated from field: uint64 read_bytes = 2;
+   */
+  readBytes: bigint;
+
+  /**
+   * @generated from field: uint64 read_requests = 3;
+   */
+  readRequests: bigint;
+
+  /**
+   * @generated from field: uint64 write_bytes = 4;
+   */
+  writeBytes: bigint;
+
+  /**
+   * @generated from field: uint64 write_requests = 5;
+   */
+  writeRequests: bigint;
+
+  /**
+   * @generated from field: podnet.v1.DiskRates rates = 6;
+   */
+  rates?: DiskRates | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.DiskStats.
+ * Use `create(DiskStatsSchema)` to create a new message.
+ */
+export const DiskStatsSchema: GenMessage<DiskStats> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 53);
+
+/**
+ * @generated from message podnet.v1.DiskRates
+ */
+export type DiskRates = Message<"podnet.v1.DiskRates"> & {
+  /**
+   * @generated from field: double read_bytes_per_s = 1;
+   */
+  readBytesPerS: number;
+
+  /**
+   * @generated from field: double write_bytes_per_s = 2;
+   */
+  writeBytesPerS: number;
+};
+
+/**
+ * Describes the message podnet.v1.DiskRates.
+ * Use `create(DiskRatesSchema)` to create a new message.
+ */
+export const DiskRatesSchema: GenMessage<DiskRates> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 54);
 
 /**
  * As the pod sees it: what it receives and what it transmits, since the NIC was plugged.
@@ -1478,7 +1648,7 @@ export type InterfaceStats = Message<"podnet.v1.InterfaceStats"> & {
  * Use `create(InterfaceStatsSchema)` to create a new message.
  */
 export const InterfaceStatsSchema: GenMessage<InterfaceStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 50);
+  messageDesc(file_podnet_v1_pod_service, 55);
 
 /**
  * @generated from message podnet.v1.InterfaceRates
@@ -1510,7 +1680,7 @@ export type InterfaceRates = Message<"podnet.v1.InterfaceRates"> & {
  * Use `create(InterfaceRatesSchema)` to create a new message.
  */
 export const InterfaceRatesSchema: GenMessage<InterfaceRates> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 51);
+  messageDesc(file_podnet_v1_pod_service, 56);
 
 /**
  * @generated from message podnet.v1.CaptureRequest
@@ -1548,7 +1718,7 @@ export type CaptureRequest = Message<"podnet.v1.CaptureRequest"> & {
  * Use `create(CaptureRequestSchema)` to create a new message.
  */
 export const CaptureRequestSchema: GenMessage<CaptureRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 52);
+  messageDesc(file_podnet_v1_pod_service, 57);
 
 /**
  * @generated from message podnet.v1.CaptureResponse
@@ -1574,7 +1744,147 @@ export type CaptureResponse = Message<"podnet.v1.CaptureResponse"> & {
  * Use `create(CaptureResponseSchema)` to create a new message.
  */
 export const CaptureResponseSchema: GenMessage<CaptureResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 53);
+  messageDesc(file_podnet_v1_pod_service, 58);
+
+/**
+ * @generated from message podnet.v1.AttachPodRequest
+ */
+export type AttachPodRequest = Message<"podnet.v1.AttachPodRequest"> & {
+  /**
+   * Without resources and boot, which are the machine's own; `boot.agent` alone may be given.
+   *
+   * @generated from field: podnet.v1.PodSpec spec = 1;
+   */
+  spec?: PodSpec | undefined;
+
+  /**
+   * Absolute path of a QMP socket that nobody else uses.
+   *
+   * @generated from field: string qmp_socket = 2;
+   */
+  qmpSocket: string;
+
+  /**
+   * Absolute path of the agent's channel, a virtserialport named `sh.hyper.channel.0`. Empty: no agent.
+   *
+   * @generated from field: string channel_socket = 3;
+   */
+  channelSocket: string;
+
+  /**
+   * Absolute path of the one named `sh.hyper.channel.1`. Empty: no exec.
+   *
+   * @generated from field: string tty_socket = 4;
+   */
+  ttySocket: string;
+
+  /**
+   * 1 to 64 visible ASCII characters; see CreatePodRequest.
+   *
+   * @generated from field: string request_id = 5;
+   */
+  requestId: string;
+
+  /**
+   * Answers with the plan and does nothing.
+   *
+   * @generated from field: bool plan_only = 6;
+   */
+  planOnly: boolean;
+
+  /**
+   * Milliseconds until it gives up and is undone, 1000 to 600000; 0 means the node's default.
+   *
+   * @generated from field: uint32 timeout_ms = 7;
+   */
+  timeoutMs: number;
+};
+
+/**
+ * Describes the message podnet.v1.AttachPodRequest.
+ * Use `create(AttachPodRequestSchema)` to create a new message.
+ */
+export const AttachPodRequestSchema: GenMessage<AttachPodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 59);
+
+/**
+ * @generated from message podnet.v1.AttachPodResponse
+ */
+export type AttachPodResponse = Message<"podnet.v1.AttachPodResponse"> & {
+  /**
+   * Absent with plan_only.
+   *
+   * @generated from field: podnet.v1.Pod pod = 1;
+   */
+  pod?: Pod | undefined;
+
+  /**
+   * With plan_only alone.
+   *
+   * @generated from field: podnet.v1.Plan plan = 2;
+   */
+  plan?: Plan | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.AttachPodResponse.
+ * Use `create(AttachPodResponseSchema)` to create a new message.
+ */
+export const AttachPodResponseSchema: GenMessage<AttachPodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 60);
+
+/**
+ * @generated from message podnet.v1.DetachPodRequest
+ */
+export type DetachPodRequest = Message<"podnet.v1.DetachPodRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * Forgets a machine that does not answer, or whose guest does not let go of its NICs.
+   *
+   * @generated from field: bool force = 2;
+   */
+  force: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.DetachPodRequest.
+ * Use `create(DetachPodRequestSchema)` to create a new message.
+ */
+export const DetachPodRequestSchema: GenMessage<DetachPodRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 61);
+
+/**
+ * @generated from message podnet.v1.DetachPodResponse
+ */
+export type DetachPodResponse = Message<"podnet.v1.DetachPodResponse"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * False when there was nothing to detach.
+   *
+   * @generated from field: bool existed = 3;
+   */
+  existed: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.DetachPodResponse.
+ * Use `create(DetachPodResponseSchema)` to create a new message.
+ */
+export const DetachPodResponseSchema: GenMessage<DetachPodResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 62);
 
 /**
  * @generated from service podnet.v1.PodService
@@ -1667,6 +1977,16 @@ export const PodService: GenService<{
     output: typeof ConsoleResponseSchema;
   },
   /**
+   * The same with input: the first message is `open`. One at a time may write. HTTP/2 only.
+   *
+   * @generated from rpc podnet.v1.PodService.OpenConsole
+   */
+  openConsole: {
+    methodKind: "bidi_streaming";
+    input: typeof OpenConsoleRequestSchema;
+    output: typeof ConsoleResponseSchema;
+  },
+  /**
    * Powers the guest off; the pod keeps its addresses and ports. A stopped one is stopped.
    *
    * @generated from rpc podnet.v1.PodService.Stop
@@ -1751,7 +2071,27 @@ export const PodService: GenService<{
     output: typeof UnpublishPortsResponseSchema;
   },
   /**
-   * Counters and rates of the interfaces.
+   * Gives NICs to a QEMU that somebody else runs. podnet never ends it.
+   *
+   * @generated from rpc podnet.v1.PodService.Attach
+   */
+  attach: {
+    methodKind: "unary";
+    input: typeof AttachPodRequestSchema;
+    output: typeof AttachPodResponseSchema;
+  },
+  /**
+   * Takes them back and forgets the pod; the machine runs on. Absent means success.
+   *
+   * @generated from rpc podnet.v1.PodService.Detach
+   */
+  detach: {
+    methodKind: "unary";
+    input: typeof DetachPodRequestSchema;
+    output: typeof DetachPodResponseSchema;
+  },
+  /**
+   * Counters and rates of the interfaces, and what the machine uses.
    *
    * @generated from rpc podnet.v1.PodService.Stats
    */

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNImgKBEJvb3QSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIPCgdjbWRsaW5lGAMgASgJEh4KBWRpc2tzGAQgAygLMg8ucG9kbmV0LnYxLkRpc2sSDwoHZmFjdG9yeRgFIAEoCSI3CgREaXNrEgwKBHBhdGgYASABKAkSDgoGZm9ybWF0GAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCL1AQoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCRIRCglhZGRyZXNzZXMYByADKAkSDgoGYnJpZGdlGAggASgJEgsKA3RhcBgJIAEoCRIQCgh0YXBfa2VwdBgKIAEoCBIjCgRwb3J0GAsgASgLMhUucG9kbmV0LnYxLkJyaWRnZVBvcnQSDgoGbWV0cmljGAwgASgNEhAKCGxvb3BiYWNrGA0gASgIImIKCkJyaWRnZVBvcnQSDAoEdmxhbhgBIAEoDRIVCghpc29sYXRlZBgCIAEoCEgAiAEBEhUKCGxlYXJuaW5nGAMgASgISAGIAQFCCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZyI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0iZgoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRINCgVjb3VudBgEIAEoDRIQCghwcm90b2NvbBgFIAEoCWIGcHJvdG8z");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNIqEBCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQiTgoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCCIeCglDbG91ZEluaXQSEQoJdXNlcl9kYXRhGAEgASgJIvUBCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgiYgoKQnJpZGdlUG9ydBIMCgR2bGFuGAEgASgNEhUKCGlzb2xhdGVkGAIgASgISACIAQESFQoIbGVhcm5pbmcYAyABKAhIAYgBAUILCglfaXNvbGF0ZWRCCwoJX2xlYXJuaW5nIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJmCg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEg0KBWNvdW50GAQgASgNEhAKCHByb3RvY29sGAUgASgJYgZwcm90bzM");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -116,14 +116,15 @@ export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
  */
 export type Boot = Message<"podnet.v1.Boot"> & {
   /**
-   * Absolute path of an ELF vmlinux or a bzImage on the host. Empty: the node's default image.
+   * Absolute path of an ELF vmlinux or a bzImage on the host. Empty: the node's default image. `none`: the first disk's own
+   * bootloader starts it.
    *
    * @generated from field: string kernel = 1;
    */
   kernel: string;
 
   /**
-   * Absolute path of the initramfs. Empty: the node's default image.
+   * Absolute path of the initramfs. Empty: the node's default image's. `none`: the kernel goes without.
    *
    * @generated from field: string initrd = 2;
    */
@@ -150,6 +151,22 @@ export type Boot = Message<"podnet.v1.Boot"> & {
    * @generated from field: string factory = 5;
    */
   factory: string;
+
+  /**
+   * Who configures the guest from within. Empty: podnet's agent, or a hyperstart that says so itself. `hyperstart`: a plain
+   * hyperstart; what it cannot do is refused. `none`: nobody; the guest asks for its addresses by DHCP and router
+   * solicitation, and there is no exec.
+   *
+   * @generated from field: string agent = 6;
+   */
+  agent: string;
+
+  /**
+   * Absent: no seed disk.
+   *
+   * @generated from field: podnet.v1.CloudInit cloud_init = 7;
+   */
+  cloudInit?: CloudInit | undefined;
 };
 
 /**
@@ -160,6 +177,8 @@ export const BootSchema: GenMessage<Boot> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 2);
 
 /**
+ * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes with the pod.
+ *
  * @generated from message podnet.v1.Disk
  */
 export type Disk = Message<"podnet.v1.Disk"> & {
@@ -178,9 +197,18 @@ export type Disk = Message<"podnet.v1.Disk"> & {
   format: string;
 
   /**
+   * The pod cannot write to it.
+   *
    * @generated from field: bool read_only = 3;
    */
   readOnly: boolean;
+
+  /**
+   * The pod writes to the file itself. Not with read_only.
+   *
+   * @generated from field: bool write_through = 4;
+   */
+  writeThrough: boolean;
 };
 
 /**
@@ -189,6 +217,28 @@ export type Disk = Message<"podnet.v1.Disk"> & {
  */
 export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 3);
+
+/**
+ * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS servers are on it
+ * whatever else is.
+ *
+ * @generated from message podnet.v1.CloudInit
+ */
+export type CloudInit = Message<"podnet.v1.CloudInit"> & {
+  /**
+   * As cloud-init reads it, `#cloud-config` or `#!` first; at most 65536 bytes. Empty: nothing.
+   *
+   * @generated from field: string user_data = 1;
+   */
+  userData: string;
+};
+
+/**
+ * Describes the message podnet.v1.CloudInit.
+ * Use `create(CloudInitSchema)` to create a new message.
+ */
+export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 4);
 
 /**
  * @generated from message podnet.v1.Interface
@@ -290,7 +340,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 4);
+  messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
  * How the tap is a port of its bridge.
@@ -325,7 +375,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -358,7 +408,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * @generated from message podnet.v1.Route
@@ -398,7 +448,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -446,5 +496,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
