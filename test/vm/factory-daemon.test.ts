@@ -83,14 +83,16 @@ test.serial("what cannot be cloned is refused, and nothing begins", async (t) =>
   t.deepEqual(await rig.changes(), []);
 });
 
-/** What the kernel says of the QEMU whose guest writes a template's memory. */
+/** What the kernel says of the QEMU whose guest writes a template's memory; another file's tests may have one, too. */
 async function templateStatus(): Promise<string> {
   for (let tries = 0; tries < 500; tries++) {
     for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
       try {
         const line = readFileSync(`/proc/${pid}/cmdline`, "latin1");
-        if (line.startsWith("/usr/bin/qemu") && line.includes("share=on"))
-          return readFileSync(`/proc/${pid}/status`, "latin1");
+        if (!line.startsWith("/usr/bin/qemu") || !line.includes("share=on")) continue;
+        const status = readFileSync(`/proc/${pid}/status`, "latin1");
+        const launcher = readFileSync(`/proc/${parentIn(status)}/status`, "latin1");
+        if (parentIn(launcher) === rig.daemon.process.pid) return status;
       } catch {
         // It ended while we looked.
       }
@@ -99,6 +101,8 @@ async function templateStatus(): Promise<string> {
   }
   throw new Error("No template's machine has come up");
 }
+
+const parentIn = (status: string): number => Number(/^PPid:\t(\d+)$/m.exec(status)?.[1]);
 
 test.serial("a template's machine is shut in like a pod's", async (t) => {
   await rig.restart("stop", { PODNET_FAILPOINTS: "qmp:migrate:before#1=hang:1000" });
