@@ -41,6 +41,15 @@ export interface BootSpec {
   }[];
   /** Undefined leaves it to the node. */
   readonly factory?: "cold" | "template";
+  /** Who configures the guest from within; undefined: podnet's agent, or a hyperstart that says so itself. */
+  readonly agent?: "hyperstart" | "none";
+  /** What the seed disk says; undefined: there is none. */
+  readonly cloudInit?: CloudInitSpec;
+}
+
+export interface CloudInitSpec {
+  /** Nobody's to read but the guest's: not shown, not logged. */
+  readonly userData: string;
 }
 
 /** An interface, by where it leads. Without a kind it is on a network of podnet's. */

@@ -5,6 +5,7 @@ import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
 import type { BootSpec, PodSpec } from "./pod-spec.ts";
 import { checkCount, invalid } from "./fields.ts";
 import { validateDns } from "./validate-dns.ts";
+import { refuseClone, validateGuest } from "./validate-guest.ts";
 import { validateInterfaces } from "./validate-interfaces.ts";
 import { validatePorts } from "./validate-ports.ts";
 import { validateRoutes } from "./validate-routes.ts";
@@ -179,17 +180,14 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
       "Use cold or template",
     );
   }
-  if (factory === "template" && disks.length > 0) {
-    throw new PodnetError("UNSUPPORTED", "A machine with disks cannot be cloned from a template", {
-      field: "boot.factory",
-      hint: "Use factory cold for a pod with disks",
-    });
-  }
-  return {
+  const checked: BootSpec = {
     ...(kernel === "" ? {} : { kernel: absolutePath(kernel, "boot.kernel") }),
     ...(initrd === "" ? {} : { initrd: absolutePath(initrd, "boot.initrd") }),
     cmdline,
     disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
     ...(factory === "" ? {} : { factory }),
+    ...validateGuest(boot),
   };
+  refuseClone(checked);
+  return checked;
 }

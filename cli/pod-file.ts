@@ -25,7 +25,8 @@ export async function readPodFile(file: string): Promise<PodSpec> {
   return readJson(PodSpecSchema, value);
 }
 
-function readText(file: string): string {
+/** The text of a file of at most 1 MiB, `-` for standard input. */
+export function readText(file: string): string {
   try {
     const bytes = readFileSync(file === "-" ? 0 : file);
     if (bytes.length <= maxBytes) return bytes.toString("utf8");
@@ -38,6 +39,6 @@ function readText(file: string): string {
     });
   }
   throw new PodnetError("INVALID_ARGUMENT", `"${printable(file)}" is larger than 1 MiB`, {
-    hint: "A pod file holds one pod spec",
+    hint: "Name a smaller file",
   });
 }

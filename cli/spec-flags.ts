@@ -2,6 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { Command } from "commander";
 import {
   BootSchema,
+  CloudInitSchema,
   type DiskSchema,
   DnsSchema,
   InterfaceSchema,
@@ -16,6 +17,7 @@ import {
   overlay,
   routeFrom,
 } from "./interface-flags.ts";
+import { readText } from "./pod-file.ts";
 import { collect, parseCount, parseMemory, parsePairs, parseParts } from "./parse.ts";
 import { portFromText } from "./port-view.ts";
 
@@ -30,6 +32,8 @@ export interface SpecFlags {
   readonly cmdline?: string;
   readonly disk?: readonly string[];
   readonly factory?: string;
+  readonly agent?: string;
+  readonly cloudInit?: string;
   readonly network?: string;
   readonly address?: string;
   readonly mac?: string;
@@ -79,7 +83,9 @@ export function addSpecFlags(command: Command): void {
     .option("--initrd <path>", "initramfs on the host; default podnet's image")
     .option("--cmdline <words>", "words added to the kernel's command line")
     .option("--disk <parts>", "a disk: PATH,format=raw|qcow2,readonly; may be repeated", collect)
-    .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up");
+    .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up")
+    .option("--agent <who>", "who configures the guest: hyperstart or none; default podnet's agent")
+    .option("--cloud-init <file>", "a NoCloud seed disk with this user data");
 }
 
 function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
@@ -129,19 +135,22 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
 }
 
 function setMachine(spec: PodSpec, flags: SpecFlags): void {
-  const { vcpu, memory, kernel, initrd, cmdline, factory } = flags;
+  const { vcpu, memory, kernel, initrd, cmdline, factory, agent, cloudInit } = flags;
   if (vcpu !== undefined || memory !== undefined) {
     spec.resources ??= create(ResourcesSchema);
     if (vcpu !== undefined) spec.resources.vcpu = parseCount("--vcpu", vcpu);
     if (memory !== undefined) spec.resources.memoryMib = parseMemory(memory);
   }
   const disks = create(BootSchema, { disks: (flags.disk ?? []).map(disk) }).disks;
-  if (kernel ?? initrd ?? cmdline ?? factory ?? disks[0]) {
+  if (kernel ?? initrd ?? cmdline ?? factory ?? agent ?? cloudInit ?? disks[0]) {
     spec.boot ??= create(BootSchema);
     spec.boot.kernel = kernel ?? spec.boot.kernel;
     spec.boot.initrd = initrd ?? spec.boot.initrd;
     spec.boot.cmdline = cmdline ?? spec.boot.cmdline;
     spec.boot.factory = factory ?? spec.boot.factory;
+    spec.boot.agent = agent ?? spec.boot.agent;
+    if (cloudInit !== undefined)
+      spec.boot.cloudInit = create(CloudInitSchema, { userData: readText(cloudInit) });
     spec.boot.disks.push(...disks);
   }
 }

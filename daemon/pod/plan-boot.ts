@@ -73,7 +73,9 @@ function jailOf(
  */
 function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;
-  const unasked = ownImage && boot.disks.length === 0 ? factory : "cold";
+  const asBuilt =
+    boot.disks.length === 0 && boot.agent === undefined && boot.cloudInit === undefined;
+  const unasked = ownImage && asBuilt ? factory : "cold";
   return (boot.factory ?? unasked) === "template";
 }
 

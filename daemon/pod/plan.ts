@@ -5,6 +5,7 @@ import { type PodName, parsePodName } from "../../core/names.ts";
 import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
+import { planAgent } from "./plan-agent.ts";
 import { planVm } from "./plan-boot.ts";
 import { portsOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
@@ -46,6 +47,7 @@ export function planPod(
       },
     );
   }
+  const agent = planAgent(spec);
   const vm = planVm(spec, snapshot);
   const interfaces = planInterfaces(spec, snapshot);
   const guest = guestOf(spec, name, interfaces, snapshot);
@@ -59,6 +61,7 @@ export function planPod(
     podId: snapshot.podId,
     name,
     vm,
+    ...(agent === undefined ? {} : { agent }),
     argv: describe(vm),
     interfaces,
     ports: {

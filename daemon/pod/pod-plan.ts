@@ -19,6 +19,8 @@ export interface PodPlan {
   readonly podId: PodId;
   readonly name: PodName;
   readonly vm: VmPlan;
+  /** Who configures the guest; absent, as in plans of an earlier podnetd: whoever answers. */
+  readonly agent?: "hyperstart" | "none";
   /** The command line the driver will run, as `Driver.describe` said when planning. */
   readonly argv: readonly string[];
   readonly interfaces: readonly InterfacePlan[];

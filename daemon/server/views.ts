@@ -1,9 +1,16 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { InterfaceSpec, PodSpec, PortSpec, RouteSpec } from "../../api/pod-spec.ts";
+import type {
+  CloudInitSpec,
+  InterfaceSpec,
+  PodSpec,
+  PortSpec,
+  RouteSpec,
+} from "../../api/pod-spec.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
+  type CloudInitSchema,
   type InterfaceSchema,
   PodSpecSchema,
   type PodSpec as WireSpec,
@@ -11,6 +18,7 @@ import {
   PublishedPortSchema,
   type RouteSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
@@ -163,6 +171,8 @@ function specView(spec: PodSpec): WireSpec {
       cmdline: boot.cmdline,
       disks: boot.disks.map((disk) => ({ ...disk })),
       factory: boot.factory ?? "",
+      agent: boot.agent ?? "",
+      ...(boot.cloudInit === undefined ? {} : { cloudInit: cloudInitView(boot.cloudInit) }),
     },
     interfaces: spec.interfaces.map(interfaceSpecView),
     hostname: spec.hostname ?? "",
@@ -173,6 +183,11 @@ function specView(spec: PodSpec): WireSpec {
     routes: spec.routes.map(routeView),
   });
 }
+
+/** User data may hold secrets: whoever may look at pods is told how much there is. A create does not take that for some. */
+const cloudInitView = ({ userData }: CloudInitSpec): MessageInitShape<typeof CloudInitSchema> => ({
+  userData: userData === "" ? "" : `(${encodeUtf8(userData).length} bytes, not shown)`,
+});
 
 const routeView = (route: RouteSpec): MessageInitShape<typeof RouteSchema> => ({
   destination: route.destination,

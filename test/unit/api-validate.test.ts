@@ -48,6 +48,16 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
   ],
   [{ boot: { factory: "warm" } }, "INVALID_ARGUMENT", "boot.factory"],
   [{ boot: { factory: "template", disks: [{ path: "/d" }] } }, "UNSUPPORTED", "boot.factory"],
+  [{ boot: { factory: "template", cloudInit: {} } }, "UNSUPPORTED", "boot.factory"],
+  [{ boot: { factory: "template", agent: "none" } }, "UNSUPPORTED", "boot.factory"],
+  [{ boot: { agent: "podnet" } }, "INVALID_ARGUMENT", "boot.agent"],
+  [{ boot: { cloudInit: { userData: "x" } } }, "INVALID_ARGUMENT", "boot.cloud_init.user_data"],
+  [{ boot: { cloudInit: { userData: "#!\0" } } }, "INVALID_ARGUMENT", "boot.cloud_init.user_data"],
+  [
+    { boot: { cloudInit: { userData: "#".padEnd(65_537, "x") } } },
+    "INVALID_ARGUMENT",
+    "boot.cloud_init.user_data",
+  ],
   [{ interfaces: times(25, {}) }, "INVALID_ARGUMENT", "interfaces"],
   [one({ bridge: "br1" }), "INVALID_ARGUMENT", "interfaces[0].address"],
   [one({ bridge: "br1", address: "10.0.0.2" }), "INVALID_ARGUMENT", "interfaces[0].address"],
@@ -257,6 +267,8 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
       cmdline: "quiet console=ttyS0",
       disks: [{ path: "/var/a.raw" }, { path: "/var/b.qcow2", format: "qcow2", readOnly: true }],
       factory: "cold",
+      agent: "none",
+      cloudInit: { userData: "#cloud-config\n" },
     },
     interfaces: [
       { address: "192.168.123.9", mac: "52:54:00:AB:CD:EF", mtu: 1400, gateway: "192.168.123.1" },
@@ -282,6 +294,8 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
         { path: "/var/b.qcow2", format: "qcow2", readOnly: true },
       ],
       factory: "cold",
+      agent: "none",
+      cloudInit: { userData: "#cloud-config\n" },
     },
     interfaces: [
       {

@@ -33,9 +33,19 @@ test("create turns its flags into a spec", async (t) => {
     --disk /d.qcow2,format=qcow2,readonly --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400
     --gateway 10.0.0.1 --guest-name up --interface other,address=10.1.0.2/24,name=down --hostname h --dns 192.0.2.1
     --dns 192.0.2.2 --dns-search example.org --dns-option ndots:2 --route 10.2.0.0/16,via=10.1.0.1
-    --factory cold --request-id r1 --timeout 90s -q`;
+    --factory cold --agent none --request-id r1 --timeout 90s -q`;
+  const userData = path.join(server.folder, "user-data");
+  writeFileSync(userData, "#cloud-config\n");
   const { code, out, err } = await podnet(
-    [...args.split(/\s+/), "--cmdline", "a b", "--route", "default via 10.1.0.9 dev down"],
+    [
+      ...args.split(/\s+/),
+      "--cloud-init",
+      userData,
+      "--cmdline",
+      "a b",
+      "--route",
+      "default via 10.1.0.9 dev down",
+    ],
     here,
   );
   // Two default routes: the gateway of `up`, and the last --route.
@@ -53,6 +63,8 @@ test("create turns its flags into a spec", async (t) => {
       initrd: "/i",
       cmdline: "a b",
       factory: "cold",
+      agent: "none",
+      cloudInit: { userData: "#cloud-config\n" },
       disks: { 0: { path: "/d.qcow2", format: "qcow2", readOnly: true }, length: 1 },
     },
     interfaces: {
