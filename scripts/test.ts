@@ -124,6 +124,28 @@ interface Count {
   skipped: number;
 }
 
+/** A test that passed and took 100 ms or more, with its file where there are several: `✔ file › title (1m 3.2s)`. */
+const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
+
+/** Where a stage's time went: its slowest files, with the seconds their tests took in all. */
+class Slowest {
+  readonly #seconds = new Map<string, number>();
+
+  note(line: string): void {
+    const [, file, minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
+    if (file === undefined) return;
+    const seconds = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
+    this.#seconds.set(file, (this.#seconds.get(file) ?? 0) + seconds);
+  }
+
+  /** Undefined when there is nothing to choose from. */
+  text(count: number): string | undefined {
+    if (this.#seconds.size <= count) return undefined;
+    const slow = [...this.#seconds].sort(([, a], [, b]) => b - a).slice(0, count);
+    return `slowest: ${slow.map(([file, seconds]) => `${file} ${seconds.toFixed(0)} s`).join(", ")}`;
+  }
+}
+
 /**
  * Runs ava over a stage's files; shows what does not pass. Passes are counted as they come, for ava's closing lines leave
  * them out when something failed; the rest is counted from those lines. (Not from TAP: ava 8.0.1's reporter for it
@@ -153,6 +175,7 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
     child.stdout.destroy();
   }, limitMinutes * 60_000);
   const count: Count = { passed: 0, failed: 0, skipped: 0 };
+  const slowest = new Slowest();
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
     const total = closingLine.exec(line);
@@ -160,8 +183,10 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
       closed = true;
       if (total[2] === "skipped" || total[2] === "todo") count.skipped += Number(total[1]);
       else if (total[2] !== "passed") count.failed += Number(total[1]);
-    } else if (/^ {2}✔ /.test(line)) count.passed++;
-    else if (!/^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
+    } else if (/^ {2}✔ /.test(line)) {
+      count.passed++;
+      slowest.note(line);
+    } else if (!/^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
   }
   const [code] = await ended;
   clearTimeout(limit);
@@ -173,6 +198,8 @@ async function runStage(stage: Stage, files: readonly string[], full: boolean): 
     );
     count.failed++;
   }
+  const slow = slowest.text(8);
+  if (slow !== undefined) console.log(`  ${slow}`);
   return count;
 }
 
