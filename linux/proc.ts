@@ -19,6 +19,15 @@ export function parseResidentKib(status: string): number | undefined {
   return value === undefined ? undefined : Number(value);
 }
 
+/** Clock ticks of /proc in a second: the kernel's interface, whatever its own clock (USER_HZ). */
+const ticksPerS = 100;
+
+/** Time that a process took, all its threads', in user mode and in the kernel: fields 14 and 15 of /proc/PID/stat. */
+export function parseCpuMs(stat: readonly string[]): number | undefined {
+  const ticks = Number(stat[11]) + Number(stat[12]);
+  return Number.isSafeInteger(ticks) && ticks >= 0 ? ticks * (1000 / ticksPerS) : undefined;
+}
+
 /** Undefined when there is no such process. */
 function statFields(pid: number): readonly string[] | undefined {
   const text = readProc(`/proc/${pid}/stat`);
@@ -49,6 +58,12 @@ export function isSameProcess(pid: number, startTime: string): boolean {
   const fields = statFields(pid);
   if (fields === undefined || fields[19] !== startTime) return false;
   return fields[0] !== "Z" && fields[0] !== "X";
+}
+
+/** Processor time a process has taken since it started, milliseconds; undefined when there is none. */
+export function cpuMsOf(pid: number): number | undefined {
+  const fields = statFields(pid);
+  return fields === undefined ? undefined : parseCpuMs(fields);
 }
 
 /** Memory of a process that is in RAM now, in KiB (VmRSS); undefined when it has ended. */

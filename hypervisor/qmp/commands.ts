@@ -17,6 +17,8 @@ export interface QmpCommands {
   readonly "query-status": Command<Nothing, StatusInfo>;
   readonly "query-kvm": Command<Nothing, { readonly enabled: boolean; readonly present: boolean }>;
   readonly "query-chardev": Command<Nothing, readonly ChardevInfo[]>;
+  /** One for each disk; `parseBlockStats` reads what it is for. */
+  readonly "query-blockstats": Command<Nothing, readonly BlockStats[]>;
   readonly "query-qmp-schema": Command<Nothing, readonly SchemaInfo[]>;
   readonly stop: Command<Nothing, Nothing>;
   readonly cont: Command<Nothing, Nothing>;
@@ -57,6 +59,19 @@ export interface ChardevInfo {
   readonly filename: string;
   /** For a virtserialport: the guest has it open. */
   readonly "frontend-open": boolean;
+}
+
+export interface BlockStats {
+  /** Absent for a disk that has no node. */
+  readonly "node-name"?: string;
+  readonly stats: BlockDeviceStats;
+}
+
+export interface BlockDeviceStats {
+  readonly rd_bytes: number;
+  readonly rd_operations: number;
+  readonly wr_bytes: number;
+  readonly wr_operations: number;
 }
 
 export interface SchemaInfo {

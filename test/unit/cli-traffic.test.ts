@@ -4,6 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { serve } from "./api-fixtures/server.ts";
+import type { Output } from "../../cli/io.ts";
+import { redrawing } from "../../cli/redraw.ts";
 import { playDaemon } from "./cli-fixtures/daemon.ts";
 import { podnet, start } from "./cli-fixtures/io.ts";
 
@@ -49,10 +51,13 @@ test("update passes what is asked for, and says why a change is refused", async 
 
 test("stats: a table once, again and again with rates, and documents", async (t) => {
   const once = await podnet(["stats", "web"], here);
-  t.regex(once.out, /^POD +INTERFACE +RX +PACKETS +DROPPED +RATE +TX/);
+  t.regex(once.out, /^POD +CPU +CPU TIME +MEMORY +LIMIT +DISK READ +RATE +DISK WRITTEN +RATE\n/);
+  t.regex(once.out, /^web +1\.50 s +60 MiB +256 MiB +8\.2 kB +4\.0 MB\n\n/m);
+  t.regex(once.out, /^POD +INTERFACE +RX +PACKETS +DROPPED +RATE +TX/m);
   t.regex(once.out, /^web +eth0 +1\.2 MB +1000 +0 +999 B +9 +0$/m);
   const watched = await podnet(["stats", "--watch", "--every", "100ms"], here);
-  t.is(watched.out.match(/^POD/gm)?.length, 2);
+  t.is(watched.out.match(/^POD/gm)?.length, 4);
+  t.regex(watched.out, /^web +12\.3 % +1\.50 s .* 0 B\/s +4\.0 MB +500 B\/s\noff\n\n/m);
   t.regex(watched.out, / 12 kB\/s +999 B .* 0 B\/s$/m);
   const documents = (await podnet(["stats", "-w", "-o", "json"], here)).out.trim().split("\n");
   t.deepEqual(
@@ -61,6 +66,22 @@ test("stats: a table once, again and again with rates, and documents", async (t)
   );
   t.is((await podnet(["stats", "--every", "1s"], here)).code, 2, "without --watch");
   t.is((await podnet(["stats", "--watch", "--every", "0"], here)).code, 2);
+});
+
+test("stats that are watched on a terminal stay in their place, and within its rows", async (t) => {
+  const { out } = await podnet(["stats", "-w"], { socket, tty: true });
+  const frames = out.split("\u001b[H").slice(1);
+  t.is(frames.length, 2);
+  t.true(frames.every((frame) => frame.startsWith("POD ") && frame.endsWith("\u001b[J")));
+  t.regex(frames[1] ?? "", /^web +12\.3 % .*\u001b\[K$/m);
+  const written: string[] = [];
+  const write = (text: string): boolean => written.push(text) > 0;
+  const small = { isTTY: true, rows: 5, columns: 3, write } as unknown as Output;
+  redrawing(small)("abcdef\n2\n3\n4\n5\n");
+  t.is(
+    written.join("").replaceAll("\u001b[K", ""),
+    "\n\n\n\n\u001b[Habc\n2\n3\n… 2 more lines\n\u001b[J",
+  );
 });
 
 test("a capture goes to a file that nobody else can read, and says what it has", async (t) => {

@@ -5,11 +5,12 @@ import { parseHostTestimony, parseVmTestimony } from "../../../daemon/verify/tes
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
 import { findId } from "../../../linux/accounts.ts";
-import { parseResidentKib, parseStat } from "../../../linux/proc.ts";
+import { parseCpuMs, parseResidentKib, parseStat } from "../../../linux/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
 import { altNames } from "../../../daemon/server/peer.ts";
 import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
 import { parseCgroupMounts } from "../../../hypervisor/jail/cgroup-layout.ts";
+import { parseCpuStat, parseHeldMemory } from "../../../hypervisor/jail/cgroup-usage.ts";
 import { parseReport } from "../../../hypervisor/jail/report.ts";
 import { parseGeneration } from "../../../linux/nftables-generation.ts";
 import { isMapped } from "../../../hypervisor/jail/uids.ts";
@@ -33,6 +34,11 @@ function generation(length: number, size: number, type: number): Uint8Array {
   return bytes;
 }
 
+/** A number that can be shown, or none. */
+function amount(value: number | undefined): void {
+  if (value !== undefined && !(Number.isFinite(value) && value >= 0)) throw new Error(`${value}`);
+}
+
 /** What the kernel, its tools and our own launcher say of processes, users, mounts and callers. */
 const processFiles: Target = {
   name: "proc-text",
@@ -44,6 +50,7 @@ const processFiles: Target = {
     "hypervisor/jail/uids.ts",
     "hypervisor/jail/capabilities.ts",
     "hypervisor/jail/cgroup-layout.ts",
+    "hypervisor/jail/cgroup-usage.ts",
     "hypervisor/jail/report.ts",
     "linux/nftables-generation.ts",
     "daemon/server/peer.ts",
@@ -61,7 +68,10 @@ const processFiles: Target = {
     "hasVirtualisation",
     "hasCapability",
     "parseStat",
+    "parseCpuMs",
     "parseResidentKib",
+    "parseCpuStat",
+    "parseHeldMemory",
   ],
   seeds: [
     chosen(0, utf8("processor : 0\nflags\t\t: fpu vmx sse\nprocessor : 1\nflags : fpu svm\n")),
@@ -69,6 +79,7 @@ const processFiles: Target = {
     chosen(1, utf8("Name:\tnode\nCapEff:\t000001ffffffffff\n")),
     chosen(1, utf8("CapEff:\t0\n")),
     chosen(2, utf8("1 (a (b) c) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12 99\n")),
+    chosen(2, utf8("1 (x) S 0 1 1 0 -1 4194560 1 2 3 4 -5 6 7 8 20 0 1 0 12 99\n")),
     chosen(3, utf8("Name:\ta\nVmRSS:\t    1234 kB\n")),
     chosen(3, utf8("Name:\tkthreadd\n")),
     chosen(4, utf8("root:x:0:\nwheel:x:10:a\n")),
@@ -96,12 +107,17 @@ const processFiles: Target = {
       10,
       utf8('DNS:a.example, URI:spiffe://x/y, email:a@b, DNS:"with, comma", IP Address:1.2.3.4'),
     ),
+    chosen(11, utf8("usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\n")),
+    chosen(11, utf8("usage_usec 99999999999999999999\n")),
+    chosen(12, utf8("1048576\nanon 4096\ninactive_file 8192\nactive_file 0\n")),
+    chosen(12, utf8("4096\ninactive_file 8192\n")),
+    chosen(12, utf8("max\n")),
   ],
   words: ["flags", ":", " vmx", " svm", "\n", "CapEff:", "ffff"],
   run: choosing([
     (bytes) => hasVirtualisation(textOf(bytes)),
     (bytes) => hasCapability(textOf(bytes), 12n),
-    (bytes) => parseStat(textOf(bytes)),
+    (bytes) => amount(parseCpuMs(parseStat(textOf(bytes)))),
     (bytes) => parseResidentKib(textOf(bytes)),
     (bytes) => {
       const text = textOf(bytes);
@@ -115,6 +131,11 @@ const processFiles: Target = {
     (bytes) => parseReport(textOf(bytes)),
     (bytes) => parseGeneration(bytes),
     (bytes) => altNames(textOf(bytes)),
+    (bytes) => amount(parseCpuStat(textOf(bytes))),
+    (bytes) => {
+      const [usage = "", ...stat] = textOf(bytes).split("\n");
+      amount(parseHeldMemory(usage, stat.join("\n")));
+    },
   ]),
 };
 

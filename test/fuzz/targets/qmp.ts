@@ -1,4 +1,5 @@
 import { deepStrictEqual } from "node:assert";
+import { parseBlockStats } from "../../../hypervisor/qmp/block-stats.ts";
 import { eventData, type QmpEventName } from "../../../hypervisor/qmp/commands.ts";
 import { LineSplitter } from "../../../hypervisor/qmp/lines.ts";
 import { parseMessage } from "../../../hypervisor/qmp/message.ts";
@@ -103,4 +104,30 @@ const splitting: Target = {
   },
 };
 
-export const qmp: readonly Target[] = [messages, splitting];
+const counted = { rd_bytes: 512, rd_operations: 1, wr_bytes: 0, wr_operations: 0, flush: 1 };
+const blockStats: Target = {
+  name: "qmp-block-stats",
+  files: ["hypervisor/qmp/block-stats.ts"],
+  seeds: [
+    [{ "node-name": "disk0", qdev: "/machine/peripheral/disk0", stats: counted }],
+    [{ device: "", stats: counted }],
+    [{ "node-name": "disk0", stats: { ...counted, rd_bytes: -1 } }],
+    [{ "node-name": "disk0", stats: { ...counted, wr_operations: "1" } }],
+    [{ "node-name": 1, stats: counted }, null, 5],
+    {},
+  ].map(json),
+  words: ["node-name", "stats", ...Object.keys(counted), "disk0", "1e999", "-1", "null"],
+  run: (bytes) => {
+    let answer: unknown;
+    try {
+      answer = JSON.parse(textOf(bytes));
+    } catch {
+      return;
+    }
+    for (const stats of parseBlockStats(answer).values())
+      for (const each of [stats.rd_bytes, stats.rd_operations, stats.wr_bytes, stats.wr_operations])
+        BigInt(each);
+  },
+};
+
+export const qmp: readonly Target[] = [messages, splitting, blockStats];

@@ -136,10 +136,23 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
         { guestName: "eth0", rxBytes: 1_234_567n, rxPackets: 1000n, txBytes: 999n, txPackets: 9n },
       ];
       const { name = "" } = find(idOrName === "" ? "web" : idOrName);
-      yield { pods: [{ name, interfaces }] };
+      const disk = { path: "/d.img", readBytes: 4096n, writeBytes: 2_000_000n };
+      const machine = { cpuS: 1.5, memoryBytes: 60n << 20n, memoryLimitBytes: 256n << 20n };
+      yield { pods: [{ name, interfaces, machine: { ...machine, disks: [disk, disk] } }] };
       if (everyMs === 0) return;
       const rates = { rxBytesPerS: 12_345, txBytesPerS: 0 };
-      yield { pods: [{ name, interfaces: interfaces.map((each) => ({ ...each, rates })) }] };
+      const diskRates = { readBytesPerS: 0, writeBytesPerS: 500 };
+      const again = {
+        ...machine,
+        rates: { cpuPercent: 12.34 },
+        disks: [{ ...disk, rates: diskRates }, disk],
+      };
+      yield {
+        pods: [
+          { name, machine: again, interfaces: interfaces.map((each) => ({ ...each, rates })) },
+          { name: "off" },
+        ],
+      };
     },
     async *capture({ idOrName, maxPackets, snapBytes }, { signal }) {
       find(idOrName);
