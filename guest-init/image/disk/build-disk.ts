@@ -1,0 +1,155 @@
+import {
+  closeSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from "node:fs";
+import path from "node:path";
+import { PodnetError } from "../../../core/errors.ts";
+import { findProgram, run } from "../../../linux/command.ts";
+import { BuildCache, keyOf, place, sha256File } from "../cache.ts";
+import { findPackages, packageRecord, readJson } from "../debian.ts";
+import { step } from "../report.ts";
+import { extractVmlinux } from "../vmlinux.ts";
+import { bootSectors } from "./mbr.ts";
+
+const suite = "bookworm";
+const diskMib = 1024;
+/** What an image is made of that is likely to change: a new version of one makes a new tree. */
+const watched = ["systemd", "base-files", "libc6"] as const;
+const outputs = ["disk.raw", "vmlinux", "initrd.img"] as const;
+
+/**
+ * Builds build/image-debian: disk.raw, which boots by itself, and its kernel and initrd for those who want to hand them to QEMU.
+ * With unchanged inputs it only looks. Throws `PREFLIGHT_FAILED` when debootstrap is not installed.
+ */
+export async function buildDebianDisk(top: string, agent: string): Promise<void> {
+  const image = path.join(top, "build/image-debian");
+  mkdirSync(image, { recursive: true });
+  const packages = await findPackages("linux-image-cloud-amd64", watched);
+  const treeKey = keyOf(
+    sha256File(path.join(import.meta.dirname, "make-tree")),
+    ...packages.map(({ sha256 }) => sha256),
+  );
+  const key = keyOf(treeKey, sha256File(agent), ...recipe(import.meta.dirname), ...recipe(service));
+  if (isCurrent(image, key)) {
+    console.log(`  Debian image is current: agent ${sha256File(agent).slice(0, 12)}`);
+    return;
+  }
+  const cache = new BuildCache(path.join(top, "build/cache/image-debian"));
+  const archive = await cache.file("tree.tar", treeKey, (to) =>
+    step("Debian: packages", () => makeTree(top, to)),
+  );
+  await step("Debian: disk", () => makeDisk(image, archive, agent));
+  const manifest = {
+    key,
+    packages: packages.map(packageRecord),
+    agent: { sha256: sha256File(agent) },
+    outputs: Object.fromEntries(
+      outputs.map((name) => [name, { bytes: statSync(path.join(image, name)).size }]),
+    ),
+  };
+  place(path.join(image, "manifest.json"), (draft) =>
+    writeWhole(draft, Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), "w"),
+  );
+}
+
+/** Files of an image that runs the agent as a service: they are copied over its root. */
+const service = path.resolve(import.meta.dirname, "../service");
+
+/** The builder's own code is an input like the others. */
+const recipe = (directory: string): string[] =>
+  globSync("**", { cwd: directory, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .sort()
+    .flatMap((file) => [path.relative(directory, file), sha256File(file)]);
+
+function isCurrent(image: string, key: string): boolean {
+  const manifest = readJson(path.join(image, "manifest.json")) as
+    | { key?: string; outputs?: Record<string, { bytes: number }> }
+    | undefined;
+  return (
+    manifest?.key === key &&
+    outputs.every((name) => {
+      const file = path.join(image, name);
+      return existsSync(file) && statSync(file).size === manifest.outputs?.[name]?.bytes;
+    })
+  );
+}
+
+/** Runs one of the scripts beside this file where what it mounts is seen by nobody and ends with it. */
+async function alone(script: string, ...args: readonly string[]): Promise<void> {
+  await run(
+    [
+      "unshare",
+      "--mount",
+      "--propagation",
+      "private",
+      path.join(import.meta.dirname, script),
+      ...args,
+    ],
+    { timeoutMs: 900_000 },
+  );
+}
+
+async function makeTree(top: string, archive: string): Promise<void> {
+  if (findProgram("debootstrap") === undefined)
+    throw new PodnetError("PREFLIGHT_FAILED", "debootstrap is not installed", {
+      hint: "Install it: apt-get install debootstrap",
+    });
+  // The mirror this machine's own packages come from.
+  const { stdout } = await run(["apt-get", "indextargets", "--format", "$(RELEASE) $(SITE)"]);
+  const mirror = stdout
+    .split("\n")
+    .find((line) => line.startsWith(`${suite} `))
+    ?.split(" ")[1];
+  if (mirror === undefined)
+    throw new PodnetError("PREFLIGHT_FAILED", `No package source has Debian's ${suite}`, {
+      hint: "Add one to /etc/apt/sources.list, and run apt-get update",
+    });
+  const work = mkdtempSync(path.join(path.dirname(archive), "work-"));
+  try {
+    const packages = path.join(top, "build/debs/archives");
+    await alone("make-tree", suite, mirror, packages, path.join(work, "tree.tar"));
+    renameSync(path.join(work, "tree.tar"), archive);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+async function makeDisk(image: string, archive: string, agent: string): Promise<void> {
+  const work = mkdtempSync(path.join(image, "work-"));
+  const made = (name: string): string => path.join(work, name);
+  try {
+    await alone("make-disk", archive, agent, service, work, String(diskMib));
+    const { size } = statSync(made("disk.raw"));
+    const sectors = bootSectors(
+      readFileSync(made("boot.img")),
+      readFileSync(made("core.img")),
+      size,
+    );
+    writeWhole(made("disk.raw"), sectors, "r+");
+    await extractVmlinux(made("vmlinuz"), made("vmlinux"));
+    for (const name of outputs) renameSync(made(name), path.join(image, name));
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** Writes from a file's beginning. */
+function writeWhole(file: string, bytes: Buffer, flags: "w" | "r+"): void {
+  const fd = openSync(file, flags);
+  try {
+    for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at, bytes.length - at, at);
+  } finally {
+    closeSync(fd);
+  }
+}
