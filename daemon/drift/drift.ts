@@ -1,41 +1,31 @@
 import { limited } from "../../core/aborting.ts";
-import { type PodnetError, toPodnetError } from "../../core/errors.ts";
-import type { Clock } from "../../core/clock.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
-import type { PodRecords } from "../pod/records.ts";
+import { type AilmentsParts, Ailments } from "./ailments.ts";
 import {
   type LiveNetworks,
   type Part,
-  type PortPart,
   networkParts,
   partNow,
   portParts,
   type RunningPorts,
 } from "./parts.ts";
 import { Patience } from "./patience.ts";
-import { type Reporting, reportDrift } from "./report.ts";
+import { reportDrift } from "./report.ts";
 
 /** From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of its ports. */
 const settleMs = 100;
 /** Longest a look may take, milliseconds. */
 const lookLimitMs = 60_000;
-/** A tap that is missing is told of when it is still missing after so long: its machine may just be ending. */
-const missingMs = 2000;
 /** Pods whose rules one look compares, as long as they are as planned: with iptables each costs some 6 ms. */
 const rulesAtOnce = 16;
-/** What ails a pod whose port cannot be healed. */
-const cut = "its network is cut";
-
-export interface DriftParts extends Reporting {
+export interface DriftParts extends AilmentsParts {
   readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
   readonly networks: LiveNetworks;
   readonly pods: RunningPorts;
-  readonly records: PodRecords;
-  readonly clock: Clock;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
   /** Who tells of the kernel's changes; the kernel itself unless given. */
@@ -62,8 +52,7 @@ const nobody = (): Suspects => ({ links: new Set(), networks: false, ports: fals
 export class DriftWatch implements AsyncDisposable {
   readonly #parts: DriftParts;
   readonly #patience = new Map<string, Patience>();
-  /** What could not be healed, with what was last told of it; looked at again every time. */
-  readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
+  readonly #sick: Ailments;
   /** Ports that were looked at since their pod runs: what events told of one before was nobody's to heal. */
   readonly #known = new Set<string>();
   /** Ports whose pods' rules are to be looked at, now that some rule has changed. */
@@ -79,6 +68,7 @@ export class DriftWatch implements AsyncDisposable {
 
   private constructor(parts: DriftParts) {
     this.#parts = parts;
+    this.#sick = new Ailments(parts);
     const { everyMs, watch = watchRtnetlink } = parts;
     this.#opened.use(
       watch(
@@ -142,24 +132,17 @@ export class DriftWatch implements AsyncDisposable {
     this.#suspects = nobody();
     const signal = limited(lookLimitMs, this.#over.signal);
     try {
-      const rules = suspects.rules && (await this.#rulesChanged(signal));
-      let networksWell = true;
-      for (const part of networkParts(this.#parts.networks)) {
-        const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
-        const sick = suspects.rules && this.#sick.has(part.key);
-        if (!rules && !sick && !suspects.networks && !named) continue;
-        const { found, error } = await this.#inspect(part, !rules && !sick, signal);
-        networksWell &&= error === undefined;
-        // A bridge that was made anew has no ports yet.
-        if (found.length > 0) {
-          suspects.ports = true;
-          // What was seen was not as planned: should it be so again at the next look, it would pass for unchanged.
-          this.#clean = undefined;
-        }
+      let rules = suspects.rules && (await this.#rulesChanged(signal));
+      const clean = this.#clean;
+      let networks = await this.#lookAtNetworks(suspects, rules, signal);
+      // Whoever has taken a bridge may have taken rules along; what leads to it is not left for the next look.
+      if (networks.deviated && !rules) {
+        rules = clean === undefined || (await this.#fingerprint(signal)) !== clean;
+        if (rules) networks = await this.#lookAtNetworks(suspects, rules, signal);
       }
-      if (rules && !networksWell) this.#clean = undefined;
+      if (rules && !networks.well) this.#clean = undefined;
       // Without its bridge no port can be healed, and each would say so.
-      if (networksWell) await this.#lookAtPorts(suspects, rules, signal);
+      if (networks.well) await this.#lookAtPorts(suspects, rules, signal);
       else this.#suspects.ports ||= suspects.ports;
     } catch (thrown) {
       if (this.#over.signal.aborted) return;
@@ -170,13 +153,37 @@ export class DriftWatch implements AsyncDisposable {
     }
   }
 
+  /** Whether all of them are as planned now, and whether all of them were. */
+  async #lookAtNetworks(
+    suspects: Suspects,
+    rules: boolean,
+    signal: AbortSignal,
+  ): Promise<{ readonly well: boolean; readonly deviated: boolean }> {
+    let well = true;
+    let deviated = false;
+    for (const part of networkParts(this.#parts.networks)) {
+      const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
+      const sick = suspects.rules && this.#sick.has(part);
+      if (!rules && !sick && !suspects.networks && !named) continue;
+      const { found, error } = await this.#inspect(part, !rules && !sick, signal);
+      well &&= error === undefined;
+      if (found.length === 0) continue;
+      deviated = true;
+      // A bridge that was made anew has no ports yet.
+      suspects.ports = true;
+      // What was seen was not as planned: should it be so again at the next look, it would pass for unchanged.
+      this.#clean = undefined;
+    }
+    return { well, deviated };
+  }
+
   async #lookAtPorts(suspects: Suspects, rules: boolean, signal: AbortSignal): Promise<void> {
     const ports = portParts(this.#parts.pods);
     this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
     for (const { key, hasRules } of rules ? ports : []) if (hasRules === true) this.#ruled.add(key);
     let more = rulesAtOnce;
     for (const part of ports) {
-      const sick = suspects.rules && this.#sick.has(part.key);
+      const sick = suspects.rules && this.#sick.has(part);
       const known = this.#known.has(part.key);
       const ruled = part.hasRules === true && (sick || (more > 0 && this.#ruled.has(part.key)));
       if (!suspects.ports && !sick && !ruled && known && !suspects.links.has(part.tap)) continue;
@@ -197,12 +204,16 @@ export class DriftWatch implements AsyncDisposable {
 
   /** Whether rules or settings are others than when all was well; cheap. */
   async #rulesChanged(signal: AbortSignal): Promise<boolean> {
-    const { network, networks } = this.#parts;
-    const now = await network.fingerprint(networks.fragments(), signal);
+    const now = await this.#fingerprint(signal);
     if (now === this.#clean) return false;
     // As it was before the look that follows: what changes meanwhile is seen next time.
     this.#clean = now;
     return true;
+  }
+
+  #fingerprint(signal: AbortSignal): Promise<string> {
+    const { network, networks } = this.#parts;
+    return network.fingerprint(networks.fragments(), signal);
   }
 
   async #inspect(part: Part, linksOnly: boolean, signal: AbortSignal): Promise<Inspection> {
@@ -212,11 +223,10 @@ export class DriftWatch implements AsyncDisposable {
     const options = { heal, linksOnly };
     const inspection = await network.inspect(() => partNow(part, pods, networks), options, signal);
     const { found, healed, error } = inspection;
-    if (error !== undefined) this.#failed(part, found, error);
-    // Left alone for now, and looked at again when its time has come.
-    else if (!healed) this.#sick.set(part.key, { sinceMs: clock.monotonic() });
+    if (error !== undefined) this.#sick.failed(part, found, error);
+    else if (!healed) this.#sick.waits(part);
     else {
-      this.#recovered(part);
+      this.#sick.recovered(part);
       if (found.length > 0) {
         this.#patience.set(part.key, patience);
         const pauseMs = patience.repaired(found, clock.monotonic());
@@ -224,35 +234,5 @@ export class DriftWatch implements AsyncDisposable {
       }
     }
     return inspection;
-  }
-
-  /** Something cannot be healed: told once for as long as it is the same. */
-  #failed(part: Part, found: readonly Deviation[], thrown: PodnetError): void {
-    const now = this.#parts.clock.monotonic();
-    const sick = this.#sick.get(part.key) ?? { sinceMs: now };
-    this.#sick.set(part.key, sick);
-    const missing = part.kind === "port" && thrown.details["errno"] === "ENODEV";
-    if (missing && now - sick.sinceMs < missingMs) return;
-    const error = toPodnetError(thrown);
-    if (part.kind === "port") this.#ailing(part, error);
-    if (sick.told === error.message) return;
-    sick.told = error.message;
-    reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
-  }
-
-  /** It is as planned; a pod that said otherwise says so no more. */
-  #recovered(part: Part): void {
-    const wasSick = this.#sick.delete(part.key);
-    if (!wasSick || part.kind !== "port") return;
-    const { records } = this.#parts;
-    const row = records.get(part.podId);
-    if (row?.reason?.startsWith(cut) === true) records.well(row.plan, "its network is whole again");
-  }
-
-  /** The pod runs on and says what it lacks, unless something else ails it already. */
-  #ailing({ podId }: PortPart, error: PodnetError): void {
-    const { records } = this.#parts;
-    const row = records.get(podId);
-    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, cut, error);
   }
 }

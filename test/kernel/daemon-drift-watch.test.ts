@@ -10,7 +10,8 @@ import { openLog } from "../../linux/log.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";
 
-const everyMs = 150;
+const oftenMs = 150;
+const neverMs = 3_600_000;
 const well: Inspection = { found: [], healed: true, error: undefined };
 const mtu = { subject: "link hyper0 mtu", found: "1400", wanted: "1500" };
 
@@ -26,7 +27,7 @@ interface Watched extends AsyncDisposable {
 }
 
 /** A watch over a host that is played; the kernel's events are real. */
-function watched(): Watched {
+function watched(everyMs = oftenMs): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
@@ -94,6 +95,24 @@ test.serial("events of our links bring one look at links, those of others none",
   await ip("link del other0");
 });
 
+test.serial("rules are looked at with a bridge that somebody took, not a look later", async (t) => {
+  await using host = watched(neverMs);
+  const published = { podId: "a", podName: "a", tap: "tap0", hasRules: true };
+  host.ports = [published as unknown as RunningPort];
+  await ip("link add hyper0 type bridge");
+  await until(() => host.seen.linkLooks >= 2);
+  t.like(host.seen, { linkLooks: 2, wholeLooks: 0 }, "network and port, which are as planned");
+  host.finds = { found: [mtu], healed: true, error: undefined };
+  await ip("link del hyper0");
+  await until(() => host.seen.wholeLooks >= 2);
+  t.like(
+    host.seen,
+    { linkLooks: 3, wholeLooks: 2 },
+    "the network as ever, then both with their rules",
+  );
+  host.finds = well;
+});
+
 test.serial("the port of a pod that begins to run is looked at once, unasked", async (t) => {
   await using host = watched();
   await until(() => host.seen.looks >= 1);
@@ -120,7 +139,7 @@ test.serial("nothing is looked at while it rests, and all afterwards", async (t)
   await until(() => host.seen.looks >= 2);
   const goOn = await host.watch.rest();
   const { looks, wholeLooks } = host.seen;
-  await delay(4 * everyMs);
+  await delay(4 * oftenMs);
   t.is(host.seen.looks, looks);
   goOn();
   goOn();

@@ -40,12 +40,23 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what cannot be healed is not looked at again",
-    file: "daemon/drift/drift.ts",
+    file: "daemon/drift/ailments.ts",
     find: "this.#sick.set(part.key, sick);",
     put: "",
     noticedBy: {
       file: watch,
       title: "what cannot be healed is tried at every look, and told once",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a bridge is healed without the rules that went with it",
+    file: "daemon/drift/drift.ts",
+    find: "if (networks.deviated && !rules) {",
+    put: "if (networks.deviated && rules && !rules) {",
+    noticedBy: {
+      file: watch,
+      title: "rules are looked at with a bridge that somebody took, not a look later",
     },
   },
   {

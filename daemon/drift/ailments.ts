@@ -1,0 +1,73 @@
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Clock } from "../../core/clock.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { PodRecords } from "../pod/records.ts";
+import type { Part, PortPart } from "./parts.ts";
+import { type Reporting, reportDrift } from "./report.ts";
+
+/** A tap that is missing is told of when it is still missing after so long: its machine may just be ending. */
+const missingMs = 2000;
+/** What ails a pod whose port cannot be healed. */
+const cut = "its network is cut";
+
+export interface AilmentsParts extends Reporting {
+  readonly records: PodRecords;
+  readonly clock: Clock;
+}
+
+/** Parts of the host that could not be healed, with what was last told of them; they are looked at again every time. */
+export class Ailments {
+  readonly #parts: AilmentsParts;
+  readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
+
+  constructor(parts: AilmentsParts) {
+    this.#parts = parts;
+  }
+
+  has({ key }: Part): boolean {
+    return this.#sick.has(key);
+  }
+
+  keys(): string[] {
+    return [...this.#sick.keys()];
+  }
+
+  delete(key: string): void {
+    this.#sick.delete(key);
+  }
+
+  /** It is left alone for now, and looked at again when its time has come. */
+  waits({ key }: Part): void {
+    this.#sick.set(key, { sinceMs: this.#parts.clock.monotonic() });
+  }
+
+  /** Something cannot be healed: told once for as long as it is the same. */
+  failed(part: Part, found: readonly Deviation[], thrown: PodnetError): void {
+    const now = this.#parts.clock.monotonic();
+    const sick = this.#sick.get(part.key) ?? { sinceMs: now };
+    this.#sick.set(part.key, sick);
+    const missing = part.kind === "port" && thrown.details["errno"] === "ENODEV";
+    if (missing && now - sick.sinceMs < missingMs) return;
+    const error = toPodnetError(thrown);
+    if (part.kind === "port") this.#ailing(part, error);
+    if (sick.told === error.message) return;
+    sick.told = error.message;
+    reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
+  }
+
+  /** It is as planned; a pod that said otherwise says so no more. */
+  recovered(part: Part): void {
+    const wasSick = this.#sick.delete(part.key);
+    if (!wasSick || part.kind !== "port") return;
+    const { records } = this.#parts;
+    const row = records.get(part.podId);
+    if (row?.reason?.startsWith(cut) === true) records.well(row.plan, "its network is whole again");
+  }
+
+  /** The pod runs on and says what it lacks, unless something else ails it already. */
+  #ailing({ podId }: PortPart, error: PodnetError): void {
+    const { records } = this.#parts;
+    const row = records.get(podId);
+    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, cut, error);
+  }
+}
