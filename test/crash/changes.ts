@@ -1,6 +1,8 @@
 import type { Network } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Acts } from "./acts.ts";
 import type { Lane } from "./lane.ts";
+import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
 
 /** What is changed of a node or of a pod that runs. */
@@ -15,20 +17,11 @@ export type Change =
   | "unpublish"
   | "pause"
   | "resume"
-  | "stop";
+  | "stop"
+  | MixedChange;
 
 /** The network that is made, changed and unmade. */
 export const extra = "extra";
-
-interface Acts {
-  /** The first crossing of the change, as failpoints count from it. */
-  readonly from: string;
-  /** What it is of is never lost; undefined where it makes or unmakes that. */
-  readonly stays: "pod" | "network" | undefined;
-  /** Makes what is to be changed. */
-  prepare(lane: Lane): Promise<unknown>;
-  change(lane: Lane): Promise<unknown>;
-}
 
 const pod = { idOrName: subject };
 const ports = [
@@ -130,11 +123,18 @@ export const changes: Readonly<Record<Change, Acts>> = {
     prepare: make,
     change: ({ client }) => client.pods.stop(pod),
   },
+  ...mixedChanges,
 };
 
 export const isChange = (operation: string): operation is Change => operation in changes;
 
 export const allChanges = Object.keys(changes) as readonly Change[];
+
+/** Those of pods with what is somebody else's, and addresses on lo. */
+export const ofMixed = Object.keys(mixedChanges) as readonly MixedChange[];
+
+/** Those of networks, and of pods with nothing but podnet's. */
+export const ofPlain = allChanges.filter((change) => !(change in mixedChanges));
 
 /** Those whose rules each firewall driver has to bring through. */
 export const firewallChanges = [
@@ -162,6 +162,7 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   pause: [plainPod],
   resume: [plainPod],
   stop: [plainPod],
+  ...mixedWhole,
 };
 
 export function podText(change: Change, { interfaces, ports }: Pod): string {

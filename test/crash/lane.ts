@@ -18,6 +18,7 @@ import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { takeHostInventory, takeInventory } from "../lab/inventory.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
 import { difference } from "../lab/network.ts";
+import { makeOthers } from "./mixed.ts";
 
 const program = path.resolve(import.meta.dirname, "../../bin/podnetd");
 
@@ -55,6 +56,7 @@ export interface Lane extends AsyncDisposable {
 export async function openLane(name: string, config: string): Promise<Lane> {
   await using opened = new AsyncDisposableStack();
   const lab = opened.use(await openLab(`${name}-`));
+  await makeOthers(lab.host);
   const directory = mkdtempSync(path.join(tmpdir(), `podnet-crash-${name}-`));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   opened.defer(() => killAllOf(directory));

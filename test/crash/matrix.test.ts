@@ -4,7 +4,7 @@ import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { Random } from "../sim/random.ts";
-import { allChanges, type Change, firewallChanges } from "./changes.ts";
+import { allChanges, type Change, firewallChanges, ofMixed, ofPlain } from "./changes.ts";
 import { enumerate, enumerateChanges } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
@@ -22,6 +22,8 @@ const beside = { error: 3, hang: 1 } as const;
 const few = { kill: 5, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
 const ofChanges = { kill: 2, error: 4, hang: 1 } as const;
+/** The same of those of pods with what is somebody else's. */
+const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
 /** The same of those that are visited with the other firewall driver, too. */
 const ofFirewall = { kill: 1, error: 1, hang: 0 } as const;
 /** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
@@ -90,18 +92,33 @@ for (const each of operations) {
   }
 }
 
-let changePoints: ReadonlyMap<Change, readonly Point[]>;
-for (const group of full ? allChanges.map((each) => [each]) : [allChanges]) {
-  const what = full ? group.join() : "each change of a pod that runs, and of networks";
+const groups: readonly ChangesGroup[] = full
+  ? allChanges.map((change) => ({ what: change, changes: [change], counts: ofChanges }))
+  : [
+      {
+        what: "each change of a pod that runs, and of networks",
+        changes: ofPlain,
+        counts: ofChanges,
+      },
+      {
+        what: "each of a pod with a bridge and a tap of somebody else, and with addresses on lo",
+        changes: ofMixed,
+        counts: ofMixedPods,
+      },
+    ];
+
+for (const { what, changes, counts } of groups)
   test.serial(
     `there wholly or not at all, killed, failed or held up anywhere: ${what}`,
     async (t) => {
       t.timeout(full ? 7_200_000 : 290_000);
-      changePoints ??= await pointsOfChanges(allChanges, config);
-      await runChanges(t, group, { points: changePoints, config, counts: ofChanges });
+      await runChanges(t, changes, {
+        points: await pointsOfChanges(changes, config),
+        config,
+        counts,
+      });
     },
   );
-}
 
 test.serial(
   "the same with nftables: networks made and deleted, ports published and not",
@@ -112,6 +129,13 @@ test.serial(
     await runChanges(t, firewallChanges, { points, config: nftables, counts: ofFirewall });
   },
 );
+
+interface ChangesGroup {
+  readonly what: string;
+  readonly changes: readonly Change[];
+  /** As `ChangesHow`'s. */
+  readonly counts: Readonly<Record<Action, number>>;
+}
 
 interface ChangesHow {
   readonly points: ReadonlyMap<Change, readonly Point[]>;
