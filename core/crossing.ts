@@ -24,7 +24,7 @@ export type Border =
   | "socket"
   /** A QMP command. */
   | "qmp"
-  /** A frame to the guest's agent. */
+  /** A frame to the guest's agent, or what is typed on its console. */
   | "channel";
 
 export type Side = "before" | "after";

@@ -117,6 +117,15 @@ export interface RunState {
   readonly status: string;
 }
 
+/** What is typed on a VM's serial console; given back when it is disposed of. */
+export interface Keyboard extends Disposable {
+  /**
+   * Resolves when QEMU has taken the bytes, which it does as fast as the guest reads: one that reads nothing, or has ended,
+   * holds the writer back until `signal` aborts (`CANCELLED`).
+   */
+  type(data: Uint8Array, signal: AbortSignal): Promise<void>;
+}
+
 export interface RunningVm {
   readonly record: VmRecord;
   /**
@@ -145,10 +154,12 @@ export interface RunningVm {
   runState(signal: AbortSignal): Promise<RunState>;
   /** Ends the VM: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and start time. */
   stop(options: { readonly graceMs: number }): Promise<void>;
-  /** The console's last bytes (bounded ring, 1 MiB) and what follows until the signal aborts. */
+  /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */
   console(signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Console output so far, as the ring holds it. */
   consoleTail(): Uint8Array;
+  /** Takes the console's keyboard, which one at a time has: `WRONG_STATE` names the holder. `by` says who takes it. */
+  takeKeyboard(by: string): Keyboard;
   /** Subscribes; the function returned unsubscribes. `exited` is delivered exactly once. */
   onEvent(listener: (event: VmEvent) => void): () => void;
   /** Lets go of sockets and timers; the VM runs on. */

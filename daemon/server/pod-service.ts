@@ -11,7 +11,7 @@ import type { Progress } from "../pod/run-steps.ts";
 import { stepTitle } from "../pod/steps.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
-import { streamConsole } from "./console-stream.ts";
+import { openConsole, streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
 import { refuseOthersLinks } from "./others-links.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
@@ -84,6 +84,8 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     exec: (requests, context) => streamExec(requests, parts, context.signal),
 
     console: (request, context) => streamConsole(request, parts, context.signal),
+
+    openConsole: (requests, context) => openConsole(requests, parts, context),
 
     async verify({ idOrName }, context) {
       const live = pods.running(validatePodRef(idOrName));

@@ -45,9 +45,10 @@ export class ConsoleRing {
     return this.#read(Math.max(0, this.#total - this.#size));
   }
 
-  /** What the ring holds, then what follows, until the signal aborts or the stream ends. */
+  /** What the ring holds, first and in one piece, be it nothing; then what follows, until the signal aborts or the stream ends. */
   async *follow(signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    let at = 0;
+    let at = this.#total;
+    yield this.tail();
     while (!signal.aborted) {
       at = Math.max(at, this.#total - this.#size);
       if (at < this.#total) {

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import {
+  type Keyboard,
   type NicPlan,
   type RunState,
   type RunningVm,
@@ -18,6 +19,7 @@ import { eventData, type QmpEvent } from "../qmp/commands.ts";
 import { channelPorts } from "./argv.ts";
 import { whenThere, within } from "./connect.ts";
 import { ConsoleRing, drainConsole } from "./console.ts";
+import { Typing } from "./typing.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
 import { isRunning } from "./process.ts";
@@ -48,6 +50,7 @@ export class QemuVm implements RunningVm {
   asleep?: true;
   readonly #options: OpenVmOptions;
   readonly #ring = new ConsoleRing();
+  readonly #typing = new Typing();
   readonly #nics: Nics;
   readonly #listeners = new Set<(event: VmEvent) => void>();
   readonly #timers: NodeJS.Timeout[] = [];
@@ -142,6 +145,10 @@ export class QemuVm implements RunningVm {
     return this.#ring.tail();
   }
 
+  takeKeyboard(by: string): Keyboard {
+    return this.#typing.take(by);
+  }
+
   onEvent(listener: (event: VmEvent) => void): () => void {
     this.#listeners.add(listener);
     const exit = this.#exit;
@@ -175,6 +182,7 @@ export class QemuVm implements RunningVm {
     const connection = await whenThere(() => connectUnix(path, signal), withinMs, signal);
     if (this.#detached) return connection.close();
     this.#console = connection;
+    this.#typing.connected(connection.socket);
     drainConsole(connection, this.#ring, {
       overwritten: (bytes) => this.#emit({ kind: "console-overwritten", bytes }),
       onEnd: () => this.#again("console", () => this.#connectConsole(0, this.#letGo.signal)),

@@ -91,10 +91,12 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
         () => ({ runs: !machine.paused, status: machine.paused ? "paused" : "running" }),
         signal,
       ),
+    usage: () => ask("usage", () => ({ cpuMs: 0, memoryBytes: 0 })),
     stop: () => process.later("qmp quit", () => machines.end(machine, "quit")),
     // oxlint-disable-next-line require-yield -- a console that says nothing
     console: async function* () {},
     consoleTail: () => new Uint8Array(),
+    takeKeyboard: () => ({ type: () => Promise.resolve(), [Symbol.dispose]() {} }),
     onEvent: (listener) => {
       listeners.add(listener);
       return () => listeners.delete(listener);

@@ -59,10 +59,12 @@ test("a follower too slow for the ring misses what was overwritten, nothing else
   t.true((await follower.next()).done);
 });
 
-test("aborting ends a follower that waits", async (t) => {
+test("a follower is told first what there is, be it nothing; aborting ends one that waits", async (t) => {
   const ring = new ConsoleRing();
   const stop = new AbortController();
-  const next = ring.follow(stop.signal).next();
+  const follower = ring.follow(stop.signal);
+  t.deepEqual(await follower.next(), { done: false, value: new Uint8Array(0) });
+  const next = follower.next();
   stop.abort();
   t.true((await next).done);
 });

@@ -1967,7 +1967,7 @@ export const PodService: GenService<{
     output: typeof ExecResponseSchema;
   },
   /**
-   * The serial console's output: what is kept of it (1 MiB), then what follows.
+   * The serial console's output: what is kept of it (1 MiB) in one answer, which may be empty, then what follows.
    *
    * @generated from rpc podnet.v1.PodService.Console
    */
