@@ -7,11 +7,15 @@ import { openFlag, sys } from "./sys.ts";
 /** Where hyperstart keeps files of the pod for its containers. */
 const hyperDirectory = "/tmp/hyper";
 
-/** Sets the kernel's hostname, and hyperstart's file with it. */
+/** In an image of somebody's own, /tmp is everybody's: root writes to no name there that others may have made a link. */
+const forContainers = (): boolean => sys.pid() === 1;
+
+/** Sets the kernel's hostname, and hyperstart's file with it; the name the image has written down stays. */
 export function setHostname(name: string): void {
   if (name.length > 64 || !/^[A-Za-z0-9._-]+$/.test(name))
     throw new PodnetError("INVALID_ARGUMENT", "The hostname is not usable", { field: "hostname" });
   sys.setHostname(name);
+  if (!forContainers()) return;
   makeDirectories(hyperDirectory);
   replaceFile(`${hyperDirectory}/hostname`, encodeUtf8(`${name}\n`));
 }
@@ -26,7 +30,7 @@ export function setResolver(dns: ResolverWords): void {
       field: "dns",
     });
   const content = encodeUtf8(renderResolver(dns));
-  for (const directory of [hyperDirectory, "/etc"]) {
+  for (const directory of [...(forContainers() ? [hyperDirectory] : []), "/etc"]) {
     makeDirectories(directory);
     replaceFile(`${directory}/resolv.conf`, content);
   }

@@ -9,12 +9,21 @@ const restartNumber = 0x01234567;
 /** How long another init has for a power-off it was asked for, milliseconds. */
 const politeMs = 15_000;
 
-/** Powers off a machine whose PID 1 is another program: it is asked; if it does not listen, the kernel is. */
+const programs = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"] as const;
+
+/**
+ * Powers off a machine whose PID 1 is another program: it is asked, by its own command, to end what it has started; if it does
+ * not listen, or has no such command, the kernel is.
+ */
 export function askForPowerOff(loop: Loop): void {
+  const program = programs
+    .map((directory) => `${directory}/poweroff`)
+    .find((path) => sys.mode(path) !== undefined);
+  if (program === undefined) return endMachine(loop, "power-off");
   loop.after(politeMs, () => endMachine(loop, "power-off"));
   sys.spawn({
-    args: ["poweroff"],
-    env: ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+    args: [program],
+    env: [`PATH=${programs.join(":")}`],
     directory: "/",
     uid: 0,
     gid: 0,
@@ -43,12 +52,29 @@ export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
   const end = (): void => {
     for (const pid of mainThreads()) signal(pid, kill);
     sys.sync();
+    settleDisks();
     sys.reboot(how === "power-off" ? powerOffNumber : restartNumber);
   };
   const running = mainThreads();
   if (running.length === 0) return end();
   for (const pid of running) signal(pid, terminate);
   loop.after(graceMs, end);
+}
+
+/** MS_RDONLY and MS_REMOUNT of mount(2). */
+const remountReadOnly = 1 | 32;
+
+/** File systems on disks are left clean, as far as nobody writes to them any more. */
+function settleDisks(): void {
+  for (const line of (readText("/proc/self/mounts") ?? "").split("\n")) {
+    const [source = "", target = ""] = line.split(" ");
+    if (!source.startsWith("/dev/")) continue;
+    try {
+      sys.mount(source, target, "", remountReadOnly, "");
+    } catch {
+      // It stays as it is; its journal, if it has one, does the rest.
+    }
+  }
 }
 
 function signal(pid: number, number: number): void {
