@@ -126,6 +126,26 @@ export interface Keyboard extends Disposable {
   type(data: Uint8Array, signal: AbortSignal): Promise<void>;
 }
 
+/** What a machine uses of its host. */
+export interface VmUsage {
+  /** Time that its processors took, and QEMU itself, since it started. */
+  readonly cpuMs: number;
+  readonly memoryBytes: number;
+  /** What its control group lets it have; absent without one. */
+  readonly memoryLimitBytes?: number;
+  /** In the plan's order; absent when the hypervisor does not say. */
+  readonly disks?: readonly DiskUsage[];
+}
+
+/** What a guest has asked of a disk since its machine started. */
+export interface DiskUsage {
+  readonly path: string;
+  readonly readBytes: number;
+  readonly readRequests: number;
+  readonly writeBytes: number;
+  readonly writeRequests: number;
+}
+
 export interface RunningVm {
   readonly record: VmRecord;
   /**
@@ -152,6 +172,8 @@ export interface RunningVm {
   resume(signal: AbortSignal): Promise<void>;
   /** Whether the processors run, with the hypervisor's word for how it is. */
   runState(signal: AbortSignal): Promise<RunState>;
+  /** What it uses now; undefined when it has ended. Of a hypervisor that does not answer all but its disks, within a second. */
+  usage(): Promise<VmUsage | undefined>;
   /** Ends the VM: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and start time. */
   stop(options: { readonly graceMs: number }): Promise<void>;
   /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */

@@ -13,8 +13,10 @@ import type { PodId } from "../../core/names.ts";
 import { staying, withNic } from "../pod/pod-plan.ts";
 import type { PodRow } from "../store/pods.ts";
 import { tapCounters } from "../traffic/counters.ts";
+import type { MachineSample } from "../traffic/machine-rates.ts";
 import { type Rates, ratesBetween, type Sample } from "../traffic/rates.ts";
 import type { ServiceParts } from "./context.ts";
+import { machineStats, sampleMachines } from "./machine-stats.ts";
 import { time } from "./views.ts";
 
 /** Counters once, or again and again with the rates since the answer before. */
@@ -27,11 +29,16 @@ export async function* streamStats(
   const only = pod === undefined ? undefined : parts.pods.find(pod).id;
   const { clock } = parts.host;
   let before: ReadonlyMap<string, Sample> = new Map();
+  let machinesBefore: ReadonlyMap<PodId, MachineSample> = new Map();
   for (let due = clock.monotonic(); ; ) {
     const pods = podsOf(parts, only);
     const taps = pods.flatMap(({ nics }) => nics.map(({ nic }) => nic.tap));
     const links = await tapCounters(parts.netlink, taps);
     const atMs = clock.monotonic();
+    const machines = await sampleMachines(
+      pods.flatMap(({ row }) => parts.pods.live(row.id) ?? []),
+      clock,
+    );
     const samples = new Map([...links].map(([tap, link]) => [tap, { atMs, link }] as const));
     yield create(StatsResponseSchema, {
       time: time(clock.now()),
@@ -41,11 +48,20 @@ export async function* streamStats(
           if (sample === undefined) return [];
           return [statsOf(guestName, tap, sample, ratesBetween(before.get(tap), sample))];
         });
-        return { podId: row.id, name: row.name, interfaces: counted };
+        const machine = machines.get(row.id);
+        return {
+          podId: row.id,
+          name: row.name,
+          interfaces: counted,
+          ...(machine === undefined
+            ? {}
+            : { machine: machineStats(machine, machinesBefore.get(row.id)) }),
+        };
       }),
     });
     if (everyMs === undefined) return;
     before = samples;
+    machinesBefore = machines;
     // At the same pace, however long an answer took to be read; none is made up for.
     due = Math.max(due + everyMs, clock.monotonic());
     await delay(due - clock.monotonic(), undefined, { signal }).catch(() => {});

@@ -10,6 +10,7 @@ import {
   type VmEvent,
   type VmPlan,
   type VmRecord,
+  type VmUsage,
   vmSockets,
 } from "../driver.ts";
 import { saveState } from "../factory/state.ts";
@@ -20,6 +21,7 @@ import { channelPorts } from "./argv.ts";
 import { whenThere, within } from "./connect.ts";
 import { ConsoleRing, drainConsole } from "./console.ts";
 import { Typing } from "./typing.ts";
+import { usageOf } from "./usage.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
 import { isRunning } from "./process.ts";
@@ -63,6 +65,7 @@ export class QemuVm implements RunningVm {
   #qmp: QmpClient | undefined;
   #console: UnixConnection | undefined;
   #stopping: Promise<void> | undefined;
+  #usage: Promise<VmUsage | undefined> | undefined;
 
   private constructor(options: OpenVmOptions) {
     this.record = options.record;
@@ -143,6 +146,14 @@ export class QemuVm implements RunningVm {
 
   consoleTail(): Uint8Array {
     return this.#ring.tail();
+  }
+
+  usage(): Promise<VmUsage | undefined> {
+    // Whoever asks while QEMU owes an answer waits for that one.
+    this.#usage ??= usageOf(this.record, this.#options.plan, () => this.#session()).finally(() => {
+      this.#usage = undefined;
+    });
+    return this.#usage;
   }
 
   takeKeyboard(by: string): Keyboard {

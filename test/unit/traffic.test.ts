@@ -6,8 +6,12 @@ import {
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCapture, validateStats } from "../../api/validate-traffic.ts";
 import { pcapHeader, pcapRecord } from "../../daemon/traffic/pcap.ts";
+import { machineRates, type MachineSample } from "../../daemon/traffic/machine-rates.ts";
 import { ratesBetween, type Sample } from "../../daemon/traffic/rates.ts";
 import { TrafficTotals } from "../../daemon/traffic/totals.ts";
+import type { DiskUsage } from "../../hypervisor/driver.ts";
+import { parseCpuStat, parseHeldMemory } from "../../hypervisor/jail/cgroup-usage.ts";
+import { parseCpuMs, parseStat } from "../../linux/proc.ts";
 import { parseControl, withTag } from "../../linux/packet-control.ts";
 import type { LinkCounters } from "../../linux/rtnetlink/counters.ts";
 
@@ -54,6 +58,48 @@ test("there are no rates where they would be wrong", (t) => {
     undefined,
     "time went back",
   );
+});
+
+test("a machine's rates: of the same run, never backwards, disk by disk", (t) => {
+  const disk = { path: "/a", readBytes: 0, readRequests: 0, writeBytes: 0, writeRequests: 0 };
+  const machine = (
+    atMs: number,
+    cpuMs: number,
+    disks: readonly DiskUsage[] = [],
+    startTime = "5",
+  ): MachineSample => ({
+    atMs,
+    record: { pid: 7, startTime },
+    usage: { cpuMs, memoryBytes: 1, disks },
+  });
+  const before = machine(1000, 100, [disk, { ...disk, path: "/b", writeBytes: 9 }]);
+  const now = machine(3000, 600, [
+    { ...disk, readBytes: 4096, writeBytes: 10 },
+    { ...disk, path: "/b", writeBytes: 8 },
+    { ...disk, path: "/c" },
+  ]);
+  t.deepEqual(machineRates(before, now), {
+    cpuPercent: 25,
+    disks: [{ readBytes: 2048, writeBytes: 5 }, undefined, undefined],
+  });
+  t.is(machineRates(undefined, now), undefined);
+  t.is(machineRates(before, machine(3000, 600, [], "6")), undefined, "another run");
+  t.is(machineRates(before, machine(3000, 99)), undefined, "went back");
+  t.is(machineRates(before, machine(1000, 200)), undefined, "no time");
+});
+
+test("control groups of both versions, and what of their memory counts", (t) => {
+  t.is(
+    parseHeldMemory("104857600\n", "anon 1\ninactive_file 4857600\nactive_file 5\n"),
+    100_000_000,
+  );
+  t.is(parseHeldMemory("4096\n", "inactive_file 8192\n"), 0);
+  t.is(parseHeldMemory("4096\n", "total_inactive_file 8192\n"), 4096, "of groups below");
+  t.is(parseHeldMemory("max\n", ""), undefined);
+  t.is(parseCpuStat("usage_usec 1500000\nuser_usec 1\n"), 1500);
+  t.is(parseCpuStat("user_usec 1\n"), undefined);
+  t.is(parseCpuMs(parseStat("1 (a (b) c) S 0 1 1 0 -1 0 1 2 3 4 150 50 7 8 20 0 1 0 12 99")), 2000);
+  t.is(parseCpuMs(parseStat("")), undefined);
 });
 
 test("counters beyond what a number holds still give rates", (t) => {
