@@ -1,12 +1,21 @@
 import { type IpPrefix, familyOf, ipOf, lengthOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { decodeUtf8 } from "../../core/utf8.ts";
 import type {
   GuestConfig,
+  GuestDns,
   GuestInterface,
   GuestRoute,
   ObservedInterface,
 } from "../protocol/configure.ts";
-import type { AddressSetup, InterfaceSetup, RouteSetup } from "../protocol/network-messages.ts";
+import {
+  type AddressSetup,
+  encodeInterfaceSetup,
+  encodeRouteSetup,
+  type InterfaceSetup,
+  type RouteSetup,
+} from "../protocol/network-messages.ts";
+import { emptyStartPod, encodeStartPod, type StartPod } from "../protocol/pod-messages.ts";
 
 const unsupported = (field: string, message: string): PodnetError =>
   new PodnetError("UNSUPPORTED", message, {
@@ -69,19 +78,29 @@ export function interfaceStep(
 }
 
 /**
- * A route that stands where another is wanted cannot be taken away by hyperstart, but any SETUPINTERFACE
- * flushes those of its interface: one that changes nothing else, if there is such a route.
+ * A route that is not to be any more, or stands where another is wanted, cannot be taken away by hyperstart, but any
+ * SETUPINTERFACE flushes those of its interface: one that changes nothing else, if there is such a route.
  */
 export function flushStep(
   wanted: readonly GuestRoute[],
+  told: readonly GuestRoute[],
   found: readonly GuestRoute[],
   { name }: ObservedInterface,
 ): InterfaceSetup | undefined {
   const inTheWay = missingRoutes(wanted, found).some(({ destination }) =>
     found.some((other) => other.destination === destination && other.interface === name),
   );
-  return inTheWay ? { device: name, addresses: [] } : undefined;
+  const over = surplusRoutes(wanted, told, found).some((route) => route.interface === name);
+  return inTheWay || over ? { device: name, addresses: [] } : undefined;
 }
+
+/** Routes that the guest was told to have, is not to have any more, and has. Those of its own programs are theirs. */
+export const surplusRoutes = (
+  wanted: readonly GuestRoute[],
+  told: readonly GuestRoute[],
+  found: readonly GuestRoute[],
+): GuestRoute[] =>
+  missingRoutes(told, wanted).filter((route) => found.some((other) => sameRoute(route, other)));
 
 const routeStep = (route: GuestRoute): RouteSetup => ({
   destination: route.destination,
@@ -104,11 +123,21 @@ export const missingRoutes = (
   found: readonly GuestRoute[],
 ): GuestRoute[] => wanted.filter((route) => !found.some((other) => sameRoute(route, other)));
 
+/** What is read back of a guest. */
+export interface ReadBack {
+  readonly interfaces: readonly ObservedInterface[];
+  readonly routes: readonly GuestRoute[];
+  readonly loopbackUp: boolean;
+  /** Empty, like the servers, when it cannot be read. */
+  readonly hostname: string;
+  readonly dns: GuestDns;
+}
+
 /** What the guest shows that is not as it was asked to be, in words; empty when all is well. */
 export function shortfalls(
   config: GuestConfig,
-  interfaces: readonly ObservedInterface[],
-  routes: readonly GuestRoute[],
+  told: readonly GuestRoute[],
+  { interfaces, routes, loopbackUp, hostname, dns }: ReadBack,
 ): string[] {
   const missing = missingRoutes(config.routes, routes).map(
     (r) => `route ${r.destination}${r.gateway === undefined ? "" : ` via ${r.gateway}`} is missing`,
@@ -127,5 +156,50 @@ export function shortfalls(
       ),
     ];
   });
-  return [...faults, ...missing];
+  const surplus = surplusRoutes(config.routes, told, routes).map(
+    ({ destination }) => `route ${destination} is still there`,
+  );
+  return [
+    ...(loopbackUp ? [] : ["lo is down"]),
+    ...faults,
+    ...missing,
+    ...surplus,
+    ...named(config, hostname, dns),
+  ];
+}
+
+/** Name and nameservers are files, which an image may keep from being read; what can be read is compared. */
+function named(config: GuestConfig, hostname: string, dns: GuestDns): string[] {
+  const servers = dns.servers.length === 0 ? [] : (config.dns?.servers ?? []);
+  const lacking = servers.filter((server) => !dns.servers.includes(server));
+  const misnamed = hostname !== "" && config.hostname !== undefined && hostname !== config.hostname;
+  return [
+    ...(misnamed ? [`it is not named ${config.hostname}`] : []),
+    ...lacking.map((server) => `nameserver ${server} is missing`),
+  ];
+}
+
+/** What a configuration makes of STARTPOD, which is sent once. */
+export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
+  ...emptyStartPod,
+  ...(hostname === undefined ? {} : { hostname }),
+  dns: dns?.servers ?? [],
+  dnsSearch: dns?.search ?? [],
+  dnsOptions: dns?.options ?? [],
+});
+
+/** What a new guest is told, for a plan: what it calls its NICs before they are renamed is not known yet. */
+export function describeForHyperstart(config: GuestConfig): string[] {
+  const setups = config.interfaces.map(({ mac, name, addresses, mtu }) => ({
+    device: `(the NIC ${mac})`,
+    newName: name,
+    addresses: addresses.map((address) => setup(address, false)),
+    ...(mtu === undefined ? {} : { mtu }),
+  }));
+  const lines: [string, Uint8Array][] = [
+    ["STARTPOD", encodeStartPod(podOf(config))],
+    ...setups.map((each): [string, Uint8Array] => ["SETUPINTERFACE", encodeInterfaceSetup(each)]),
+    ["SETUPROUTE", encodeRouteSetup(routeSteps(config.routes))],
+  ];
+  return lines.map(([command, payload]) => `${command} ${decodeUtf8(payload)}`);
 }

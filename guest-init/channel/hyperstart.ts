@@ -10,7 +10,7 @@ import type {
   ObservedInterface,
 } from "../protocol/configure.ts";
 import { encodeInterfaceSetup, encodeRouteSetup } from "../protocol/network-messages.ts";
-import { emptyStartPod, encodeStartPod } from "../protocol/pod-messages.ts";
+import { encodeStartPod } from "../protocol/pod-messages.ts";
 import { parseResolver } from "../protocol/resolver.ts";
 import { hyperstartInput } from "../protocol/tty-frame.ts";
 import { abortError } from "../../core/aborting.ts";
@@ -21,6 +21,7 @@ import {
   flushStep,
   interfaceStep,
   missingRoutes,
+  podOf,
   routeSteps,
   shortfalls,
 } from "./hyperstart-plan.ts";
@@ -29,6 +30,9 @@ import { parseIpAddr, parseIpRoute } from "./iproute-text.ts";
 /** Between two looks for an interface: hyperstart tells of none. */
 const lookMs = 100;
 const input = { frame: hyperstartInput.frame, pingEvery: hyperstartInput.buffer / 2 };
+
+/** Only STARTPOD brings it up. */
+const isLoopbackUp = (links: string): boolean => /^\d+: lo: <[^>]*\bUP\b/m.test(links);
 
 /** Whether STARTPOD was sent to this hyperstart: a second one would end it. */
 type PodState = "new" | "unknown" | "started";
@@ -43,6 +47,8 @@ export class HyperstartDialect implements Dialect {
   readonly input = input;
   readonly #context: DialectContext;
   #pod: PodState;
+  /** Routes it may have been told to have by this podnetd. */
+  #told: readonly GuestRoute[] = [];
 
   constructor(context: DialectContext, pod: "new" | "unknown") {
     this.#context = context;
@@ -52,42 +58,41 @@ export class HyperstartDialect implements Dialect {
   async configure(config: GuestConfig, caller: AbortSignal): Promise<ObservedGuest> {
     checkForHyperstart(config);
     const signal = AbortSignal.any([caller, this.#context.life]);
+    // Until it is done, what was told before may be there as well as what is told now.
+    const before = this.#told;
+    this.#told = [...before, ...missingRoutes(config.routes, before)];
     await this.#startPod(config, signal);
-    await this.#setUpInterfaces(config, signal);
+    await this.#setUpInterfaces(config, before, signal);
     const missing = missingRoutes(config.routes, await this.#routes(signal));
     if (missing.length > 0)
       await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(missing)), "routes", signal);
-    const observed = await this.#observe(config.requestId, signal);
-    const faults = shortfalls(config, observed.interfaces, observed.routes);
+    const { observed, loopbackUp } = await this.#observe(config.requestId, signal);
+    const faults = shortfalls(config, before, { ...observed, loopbackUp });
     if (faults.length > 0)
       throw new PodnetError(
         "AGENT_REFUSED",
         `The guest said yes and did not do it: ${faults.slice(0, 5).join("; ")}`,
         { details: { faults: faults.length } },
       );
+    this.#told = config.routes;
     return observed;
   }
 
   async #startPod(config: GuestConfig, signal: AbortSignal): Promise<void> {
     // STARTPOD alone brings lo up.
     if (this.#pod === "unknown")
-      this.#pod = /^\d+: lo: <[^>]*\bUP\b/m.test(await this.#text(["ip", "addr"], signal))
-        ? "started"
-        : "new";
+      this.#pod = isLoopbackUp(await this.#text(["ip", "addr"], signal)) ? "started" : "new";
     if (this.#pod === "started") return;
-    const pod = {
-      ...emptyStartPod,
-      ...(config.hostname === undefined ? {} : { hostname: config.hostname }),
-      dns: config.dns?.servers ?? [],
-      dnsSearch: config.dns?.search ?? [],
-      dnsOptions: config.dns?.options ?? [],
-    };
     this.#pod = "unknown";
-    await this.#call(command.startPod, encodeStartPod(pod), "the pod", signal);
+    await this.#call(command.startPod, encodeStartPod(podOf(config)), "the pod", signal);
     this.#pod = "started";
   }
 
-  async #setUpInterfaces(config: GuestConfig, signal: AbortSignal): Promise<void> {
+  async #setUpInterfaces(
+    config: GuestConfig,
+    before: readonly GuestRoute[],
+    signal: AbortSignal,
+  ): Promise<void> {
     // Twice at most: an address taken away takes with it others of its subnet, which were to stay.
     for (let pass = 0; pass < 2; pass++) {
       const found = await this.#awaitInterfaces(config, signal);
@@ -95,7 +100,9 @@ export class HyperstartDialect implements Dialect {
       const steps = config.interfaces.flatMap((wanted) => {
         const there = found.find((other) => other.mac === wanted.mac);
         if (there === undefined) return [];
-        return interfaceStep(wanted, there) ?? flushStep(config.routes, routes, there) ?? [];
+        return (
+          interfaceStep(wanted, there) ?? flushStep(config.routes, before, routes, there) ?? []
+        );
       });
       if (steps.length === 0) return;
       for (const step of steps)
@@ -130,9 +137,12 @@ export class HyperstartDialect implements Dialect {
     return parseIpRoute(await this.#text(["ip", "route"], signal));
   }
 
-  async #observe(requestId: string, signal: AbortSignal): Promise<ObservedGuest> {
+  async #observe(
+    requestId: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly observed: ObservedGuest; readonly loopbackUp: boolean }> {
     const read = (...args: string[]): Promise<string> => this.#textIfAny(args, signal);
-    const interfaces = parseIpAddr(await this.#text(["ip", "addr"], signal));
+    const links = await this.#text(["ip", "addr"], signal);
     const routes = await this.#routes(signal);
     const [hostname, resolv, status, seconds] = await Promise.all([
       read("cat", "/tmp/hyper/hostname"),
@@ -140,15 +150,16 @@ export class HyperstartDialect implements Dialect {
       read("cat", "/proc/1/status"),
       read("date", "+%s"),
     ]);
-    return {
+    const observed = {
       requestId,
       hostname: hostname.trim().slice(0, 255),
       dns: parseResolver(resolv),
-      interfaces,
+      interfaces: parseIpAddr(links),
       routes,
       clockMs: Number(/^\d{1,12}$/.exec(seconds.trim())?.[0] ?? 0) * 1000,
       agentRssKib: Number(/^VmRSS:\s+(\d{1,12}) kB$/m.exec(status)?.[1] ?? 0),
     };
+    return { observed, loopbackUp: isLoopbackUp(links) };
   }
 
   /** What a command prints in the guest. Throws `AGENT_REFUSED` when it fails. */

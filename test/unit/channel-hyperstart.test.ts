@@ -173,6 +173,30 @@ test("another default route gives way", async (t) => {
   );
 });
 
+test("a route that is taken away goes, one that this podnetd did not tell it of stays", async (t) => {
+  await using both = await pair();
+  const more = {
+    destination: parseCidr("172.20.0.0/16"),
+    gateway: parseIp("192.168.123.9"),
+    interface: "eth0",
+  };
+  await both.guest.configure({ ...config, routes: [...config.routes, more] }, never);
+  const shown = (): (string | undefined)[] =>
+    both.peer.state.routes.filter(({ connected }) => !connected).map(({ dest }) => dest);
+  t.deepEqual(shown().sort(), ["172.20.0.0/16", "default"]);
+  await both.guest.configure(config, never);
+  t.deepEqual(shown(), ["default"]);
+  await both.guest.configure({ ...config, routes: [] }, never);
+  t.deepEqual(shown(), []);
+  // Of a route that this podnetd has told nobody of it knows nothing: it stays until the interface is changed.
+  await both.guest.close();
+  const again = both.reopen();
+  await again.configure({ ...config, routes: [...config.routes, more] }, never);
+  await again.close();
+  await both.reopen().configure(config, never);
+  t.deepEqual(shown().sort(), ["172.20.0.0/16", "default"]);
+});
+
 test("an ACK for a route the kernel refused is found out", async (t) => {
   await using both = await pair();
   const routes = [

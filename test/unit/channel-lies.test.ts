@@ -25,7 +25,7 @@ const config: GuestConfig = {
 };
 
 const link = (addresses: string): string =>
-  `1: lo: <LOOPBACK> mtu 65536\n2: eth0: <BROADCAST,UP> mtu 1500 qdisc x\n    link/ether ${mac} brd ff:ff:ff:ff:ff:ff\n${addresses}`;
+  `1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0: <BROADCAST,UP> mtu 1500 qdisc x\n    link/ether ${mac} brd ff:ff:ff:ff:ff:ff\n${addresses}`;
 const address = "    inet 10.0.0.2/24 scope global eth0\n";
 const route = "default via 10.0.0.1 dev eth0\n";
 
@@ -36,6 +36,8 @@ interface Script {
   /** Commands answered with ERROR. */
   readonly refuses?: readonly number[];
   readonly exitCode?: number;
+  /** What its files say; nothing unless given. */
+  readonly files?: Readonly<Record<string, string>>;
 }
 
 /** A hyperstart that says what the script says, whatever it was asked to do. */
@@ -51,7 +53,12 @@ async function liar(
   const addr = [...script.addr];
   const route = [...script.route];
   const print = (args: readonly string[]): string => {
-    const from = args[1] === "addr" ? addr : args[1] === "route" ? route : [""];
+    const from =
+      args[1] === "addr"
+        ? addr
+        : args[1] === "route"
+          ? route
+          : [script.files?.[args[1] ?? ""] ?? ""];
     return (from.length > 1 ? from.shift() : from[0]) ?? "";
   };
   const serve = async (): Promise<void> => {
@@ -111,6 +118,43 @@ test("an ACK for an address that is not there is found out", async (t) => {
 test("an ACK for a route that is not there is found out", async (t) => {
   const { results } = await liar({ addr: [link(address)], route: [""] });
   t.like(results[0], { code: "AGENT_REFUSED" });
+});
+
+test("an ACK for a pod that was not started is found out", async (t) => {
+  const said = (fault: string) => ({
+    code: "AGENT_REFUSED",
+    message: `The guest said yes and did not do it: ${fault}`,
+  });
+  const down = link(address).replace("LOOPBACK,UP", "LOOPBACK");
+  const { results } = await liar({ addr: [down], route: [route] });
+  t.like(results[0], said("lo is down"));
+  for (const [files, fault] of [
+    [{ "/tmp/hyper/hostname": "old\n" }, "it is not named pod"],
+    [{ "/tmp/hyper/resolv.conf": "nameserver 1.1.1.1\n" }, "nameserver 8.8.8.8 is missing"],
+  ] as const) {
+    const named = await liar({ addr: [link(address)], route: [route], files });
+    t.like(named.results[0], said(fault));
+  }
+  const files = {
+    "/tmp/hyper/hostname": "pod\n",
+    "/tmp/hyper/resolv.conf": "nameserver 1.1.1.1\nnameserver 8.8.8.8\n",
+  };
+  const good = await liar({ addr: [link(address)], route: [route], files });
+  t.like(good.results[0], { requestId: "r1", hostname: "pod" });
+});
+
+test("an ACK for a route that is taken away and stays is found out", async (t) => {
+  const without = { ...config, requestId: "r2", routes: [] };
+  const { results, commands } = await liar({ addr: [link(address)], route: [route] }, [
+    config,
+    without,
+  ]);
+  t.like(results[0], { requestId: "r1" });
+  t.like(results[1], {
+    code: "AGENT_REFUSED",
+    message: "The guest said yes and did not do it: route 0.0.0.0/0 is still there",
+  });
+  t.true(commands.includes("setupInterface"), "the only way to take one away");
 });
 
 test("an interface that never comes is looked for again, and given up", async (t) => {

@@ -112,11 +112,14 @@ test("SETUPINTERFACE is for the difference alone, and not sent for none", (t) =>
 
 test("what was acknowledged and not done is found out", (t) => {
   const interfaces = parseIpAddr(busyboxAddr);
-  t.deepEqual(shortfalls(config, interfaces, []), [
+  const well = { loopbackUp: true, hostname: "", dns: { servers: [], search: [], options: [] } };
+  t.deepEqual(shortfalls(config, [], { ...well, interfaces, routes: [] }), [
     "eth0 still has 10.9.0.2/16",
     "route 0.0.0.0/0 via 192.168.123.1 is missing",
   ]);
-  t.deepEqual(shortfalls(config, [], config.routes), ["interface 52:54:00:12:34:56 is missing"]);
+  t.deepEqual(shortfalls(config, [], { ...well, interfaces: [], routes: config.routes }), [
+    "interface 52:54:00:12:34:56 is missing",
+  ]);
   t.deepEqual(missingRoutes(config.routes, config.routes), []);
 });
 
