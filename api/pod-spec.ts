@@ -16,6 +16,17 @@ export interface PodSpec {
   readonly routes: readonly RouteSpec[];
   /** Absent in specs of an earlier podnetd, and where none are published. */
   readonly ports?: readonly PortSpec[];
+  /** The machine is somebody else's: `resources` and `boot` say nothing, but for `boot.agent`. */
+  readonly attached?: AttachSpec;
+}
+
+/** Sockets of a machine that somebody else runs. */
+export interface AttachSpec {
+  readonly qmp: string;
+  /** Undefined: no agent. */
+  readonly channel?: string;
+  /** Undefined: nothing can be run in the guest. */
+  readonly tty?: string;
 }
 
 /** Ports of the pod that can be reached at the host, `count` of them one after the other. */
@@ -30,14 +41,17 @@ export interface PortSpec {
 }
 
 export interface BootSpec {
-  /** Undefined takes the configured default image. */
+  /** A path, or `none`: the first disk starts by itself. Undefined takes the configured default image. */
   readonly kernel?: string;
+  /** A path, or `none`. */
   readonly initrd?: string;
   readonly cmdline: string;
   readonly disks: readonly {
     readonly path: string;
     readonly format: "raw" | "qcow2";
     readonly readOnly: boolean;
+    /** The pod writes to the image itself. A spec of an earlier podnetd does not say: its plan does. */
+    readonly writeThrough?: true;
   }[];
   /** Undefined leaves it to the node. */
   readonly factory?: "cold" | "template";

@@ -4,6 +4,7 @@ import type { CreatePodRequest } from "./gen/podnet/v1/pod_service_pb.ts";
 import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
 import type { BootSpec, PodSpec } from "./pod-spec.ts";
 import { checkCount, invalid } from "./fields.ts";
+import { checkForm, pathOrNone, validateDisk } from "./validate-disks.ts";
 import { validateDns } from "./validate-dns.ts";
 import { refuseClone, validateGuest } from "./validate-guest.ts";
 import { validateInterfaces } from "./validate-interfaces.ts";
@@ -34,7 +35,6 @@ export const limits = {
   maxMemoryMib: 1 << 20,
   defaultMemoryMib: 128,
   cmdline: 1024,
-  path: 4095,
   disks: 8,
   minTimeoutMs: 1000,
   maxTimeoutMs: 600_000,
@@ -42,7 +42,15 @@ export const limits = {
 
 /** Checks a create. `field` of an error is the path within the spec, e.g. `interfaces[1].mac`. */
 export function validateCreate(request: CreatePodRequest, defaults: SpecDefaults): CreateSpec {
-  const { requestId, planOnly, timeoutMs } = request;
+  return { ...validateCall(request), spec: validateSpec(request.spec, defaults) };
+}
+
+/** Checks how a pod is asked for. */
+export function validateCall({
+  requestId,
+  planOnly,
+  timeoutMs,
+}: Pick<CreatePodRequest, "requestId" | "planOnly" | "timeoutMs">): Omit<CreateSpec, "spec"> {
   if (!/^[\x21-\x7e]{0,64}$/.test(requestId)) {
     throw invalid(
       "request_id",
@@ -58,7 +66,6 @@ export function validateCreate(request: CreatePodRequest, defaults: SpecDefaults
     );
   }
   return {
-    spec: validateSpec(request.spec, defaults),
     ...(requestId === "" ? {} : { requestId }),
     planOnly,
     ...(timeoutMs === 0 ? {} : { timeoutMs }),
@@ -138,30 +145,6 @@ function validateResources(resources: wire.Resources | undefined): PodSpec["reso
   return { vcpu, memoryMib };
 }
 
-/** A path on the host; whether something is there is for the daemon to say. */
-function absolutePath(path: string, field: string): string {
-  if (!path.startsWith("/") || path.length > limits.path || /\p{Cc}/u.test(path)) {
-    throw invalid(
-      field,
-      `"${printable(path)}" is not an absolute path`,
-      "Write the file's full path on the host, without control characters",
-    );
-  }
-  return path;
-}
-
-function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][number] {
-  const format = disk.format === "" ? "raw" : disk.format;
-  if (format !== "raw" && format !== "qcow2") {
-    throw invalid(
-      `${field}.format`,
-      `Disk format "${printable(format)}" is not known`,
-      "Use raw or qcow2",
-    );
-  }
-  return { path: absolutePath(disk.path, `${field}.path`), format, readOnly: disk.readOnly };
-}
-
 function validateBoot(boot: wire.Boot | undefined): BootSpec {
   if (boot === undefined) return { cmdline: "", disks: [] };
   const { kernel, initrd, cmdline, disks, factory } = boot;
@@ -181,13 +164,14 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
     );
   }
   const checked: BootSpec = {
-    ...(kernel === "" ? {} : { kernel: absolutePath(kernel, "boot.kernel") }),
-    ...(initrd === "" ? {} : { initrd: absolutePath(initrd, "boot.initrd") }),
+    ...(kernel === "" ? {} : { kernel: pathOrNone(kernel, "boot.kernel") }),
+    ...(initrd === "" ? {} : { initrd: pathOrNone(initrd, "boot.initrd") }),
     cmdline,
     disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
     ...(factory === "" ? {} : { factory }),
     ...validateGuest(boot),
   };
+  checkForm(checked);
   refuseClone(checked);
   return checked;
 }

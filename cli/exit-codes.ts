@@ -38,6 +38,8 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   MAC_IN_USE: exitCodes.conflict,
   REQUEST_CONFLICT: exitCodes.conflict,
   WRONG_STATE: exitCodes.conflict,
+  QMP_IN_USE: exitCodes.conflict,
+  IMAGE_IN_USE: exitCodes.conflict,
   ALREADY_RUNNING: exitCodes.conflict,
   BRIDGE_CONFLICT: exitCodes.conflict,
   TAP_CONFLICT: exitCodes.conflict,

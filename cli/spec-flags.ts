@@ -79,10 +79,13 @@ export function addSpecFlags(command: Command): void {
     .optionsGroup("Machine:")
     .option("--vcpu <count>", "virtual processors; default 1")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
-    .option("--kernel <path>", "kernel on the host; default podnet's image")
-    .option("--initrd <path>", "initramfs on the host; default podnet's image")
+    .option(
+      "--kernel <path>",
+      "kernel on the host, or none: the first disk boots; default podnet's",
+    )
+    .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
-    .option("--disk <parts>", "a disk: PATH,format=raw|qcow2,readonly; may be repeated", collect)
+    .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
     .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up")
     .option("--agent <who>", "who configures the guest: hyperstart or none; default podnet's agent")
     .option("--cloud-init <file>", "a NoCloud seed disk with this user data");
@@ -102,12 +105,16 @@ function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
     spec.interfaces.push(interfaceFrom("--interface", text));
 }
 
+const diskHelp = "PATH[,format=raw|qcow2][,ro][,write-through]";
+const diskWords = ["ro", "readonly", "write-through"];
+
 function disk(text: string): MessageInitShape<typeof DiskSchema> {
-  const { first, rest } = parseParts("--disk", text, ["format", "path"], ["readonly"]);
+  const { first, rest } = parseParts("--disk", text, ["format", "path"], diskWords);
   return {
     path: rest["path"] ?? first,
     format: rest["format"] ?? "",
-    readOnly: rest["readonly"] !== undefined,
+    readOnly: rest["ro"] !== undefined || rest["readonly"] !== undefined,
+    writeThrough: rest["write-through"] !== undefined,
   };
 }
 

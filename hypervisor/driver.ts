@@ -6,6 +6,17 @@ export interface DiskPlan {
   readonly path: string;
   readonly format: "raw" | "qcow2";
   readonly readOnly: boolean;
+  /** Where what the pod writes goes; absent: into the disk itself, as with every disk of an earlier podnetd. */
+  readonly overlay?: OverlayPlan;
+}
+
+/** A file of the pod's own over an image that it leaves as it is: qcow2, begun empty. */
+export interface OverlayPlan {
+  readonly path: string;
+  /** As large as its image is to the guest. */
+  readonly bytes: number;
+  /** What the image was when the overlay was begun (`imageMark`): over any other it makes no sense. */
+  readonly over: string;
 }
 
 /** Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in the pod's plan. */
@@ -13,9 +24,9 @@ export interface VmPlan {
   readonly podId: PodId;
   readonly vcpu: number;
   readonly memoryMib: number;
-  /** An ELF vmlinux (PVH) or a bzImage. */
-  readonly kernel: string;
-  readonly initrd: string;
+  /** An ELF vmlinux (PVH) or a bzImage; absent: the first disk's own bootloader starts. */
+  readonly kernel?: string;
+  readonly initrd?: string;
   /** Kernel words added to the driver's own. */
   readonly cmdline: string;
   readonly disks: readonly DiskPlan[];
@@ -26,10 +37,41 @@ export interface VmPlan {
   readonly imagesWithin?: readonly string[];
   /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
   readonly factory?: "template";
+  /** Somebody else runs it: podnetd gives it NICs and never ends it. Nothing else of the plan is made. */
+  readonly attached?: AttachPlan;
   /** The VM's own directory; every socket of `vmSockets` lives in it. */
   readonly runDir: string;
   /** How it is shut in; a machine of an earlier podnetd, or with `qemu.confine = "off"`, is not. */
   readonly jail?: JailPlan;
+}
+
+/** Where a machine of somebody else is reached, and what it is. */
+export interface AttachPlan {
+  /** Paths of its sockets. */
+  readonly qmp: string;
+  /** Absent: no agent is asked for anything. */
+  readonly channel?: string;
+  /** Absent: nothing can be run in the guest. */
+  readonly tty?: string;
+  readonly type: "q35" | "pc";
+  readonly accelerator: "kvm" | "tcg";
+}
+
+/** A machine of somebody else, looked at. */
+export interface FoundMachine {
+  readonly pid: number;
+  readonly type: "q35" | "pc";
+  readonly accelerator: "kvm" | "tcg";
+  readonly vcpu: number;
+  readonly memoryMib: number;
+  /** Where it takes NICs, in the order they are to be used. */
+  readonly places: readonly NicPlace[];
+}
+
+/** A free slot of a bus. */
+export interface NicPlace {
+  readonly bus: string;
+  readonly slot: number;
 }
 
 export interface JailPlan {
@@ -70,8 +112,10 @@ export interface NicPlan {
   readonly fdName: string;
   readonly tap: IfName;
   readonly mac: Mac;
-  /** Slot on the hot-plug bridge, 1 to `Capabilities.nicSlots`; reused after removal. */
+  /** Slot on its bus, on the hot-plug bridge 1 to `Capabilities.nicSlots`; reused after removal. */
   readonly slot: number;
+  /** The bus, in a machine of somebody else; absent: the hot-plug bridge of our own. */
+  readonly bus?: string;
 }
 
 /** How to find a running VM again; stored as the pod's `runs` row. */
@@ -174,7 +218,13 @@ export interface RunningVm {
   runState(signal: AbortSignal): Promise<RunState>;
   /** What it uses now; undefined when it has ended. Of a hypervisor that does not answer all but its disks, within a second. */
   usage(): Promise<VmUsage | undefined>;
-  /** Ends the VM: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and start time. */
+  /** Free places for NICs, in a machine of somebody else; undefined in one of ours, whose slots only podnetd uses. */
+  places?(signal: AbortSignal): Promise<readonly NicPlace[]>;
+  /**
+   * Lets go of an attached VM with its NICs taken back: `NIC_UNPLUG_PENDING` when the guest keeps one, from which nothing
+   * passes any more. Ends any other: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and
+   * start time.
+   */
   stop(options: { readonly graceMs: number }): Promise<void>;
   /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */
   console(signal: AbortSignal): AsyncIterable<Uint8Array>;
@@ -196,10 +246,15 @@ export interface Driver {
   describe(plan: VmPlan): readonly string[];
   /** What plugging the NIC would send, for `--plan`. Pure. */
   describePlug(nic: NicPlan): readonly string[];
-  /** Starts a VM. On failure nothing is left: no process, no socket, no file. */
+  /** Looks at a machine of somebody else by its QMP socket, and lets go of it. A driver without it attaches none. */
+  lookAt?(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine>;
+  /** Starts a VM, or connects to the one `attached` names. On failure nothing is left: no process, no socket, no file. */
   start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
   /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */
   reattach(record: VmRecord, plan: VmPlan, signal: AbortSignal): Promise<RunningVm | undefined>;
-  /** Ends whatever is left of a run (process, files) without a live connection. Absent means success. */
+  /**
+   * Ends whatever is left of a run (process, files) without a live connection; from an attached VM takes back what it has of
+   * the pod. Absent means success.
+   */
   reap(record: VmRecord | undefined, plan: VmPlan): Promise<void>;
 }

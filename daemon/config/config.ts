@@ -8,6 +8,7 @@ import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
+import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
 import { networkConfig, type NetworkValues } from "./network.ts";
@@ -40,6 +41,8 @@ export interface Config {
   readonly runDir: string;
   /** Directories of the machines, one by pod id. */
   readonly podsDir: string;
+  /** What pods write to disks whose images stay as they are, in directories by pod id. */
+  readonly disksDir: string;
   readonly socket: string;
   readonly socketGroup: string | undefined;
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
@@ -50,6 +53,7 @@ export interface Config {
   readonly limits: ApiLimits;
   /** The default network: pods that name none join it. */
   readonly network: NetworkDefinition;
+  readonly dns: DnsConfig;
   readonly firewall: "iptables" | "nftables";
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
@@ -120,6 +124,9 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.masquerade": true,
     "network.isolated": false,
     "network.vlan_filtering": false,
+    "dns.resolver": true,
+    "dns.domain": "podnet",
+    "dns.upstreams": [],
     firewall: "iptables",
     iptables_chain: "HYPER",
     iptables_variant: "auto",
@@ -232,6 +239,7 @@ function build(merged: Layer): Config {
     stateDir: values.state_dir,
     runDir: values.run_dir,
     podsDir: join(values.run_dir, "pods"),
+    disksDir: join(values.state_dir, "disks"),
     socket: values.socket,
     socketGroup: values.socket_group,
     logLevel: values.log_level,
@@ -240,6 +248,7 @@ function build(merged: Layer): Config {
     imagePaths: values.access.image_paths,
     limits: limitsConfig(values.limits),
     network: networkConfig(values.network, read),
+    dns: dnsConfig(values.dns, read),
     firewall: values.firewall,
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,

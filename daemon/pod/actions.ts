@@ -1,13 +1,14 @@
 import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/configure.ts";
-import type { Wake } from "../../guest-init/channel/guest.ts";
+import type { OpenGuestOptions, Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
+import { makeOverlays, overlaysOf } from "../../hypervisor/qemu/overlays.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod } from "./live-pod.ts";
-import { type NicInterface, withNic } from "./pod-plan.ts";
+import { type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
 import { publishedText } from "./published-text.ts";
 import type { StepKind, StepOf } from "./steps.ts";
 
@@ -37,20 +38,31 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     return [...new Set(live.plan.ports.ports.map(({ bridge }) => bridge))].join(" ");
   },
 
+  "disk.make": async (_step, { plan }) => {
+    await makeOverlays(plan.vm);
+    return overlaysOf(plan.vm)
+      .map(({ path }) => path)
+      .join(" ");
+  },
+
   "vm.start": async (_step, live, host, signal) => {
-    const vm = await host.driver.start(live.plan.vm, signal);
-    adoptVm(live, vm);
-    host.recordRun(live.plan, vm.record);
+    const vm = await startVm(live, host, signal);
     return `pid ${vm.record.pid}${vm.asleep === true ? ", a clone" : ""}`;
+  },
+
+  "vm.attach": async (_step, live, host, signal) => {
+    const vm = await startVm(live, host, signal);
+    return `pid ${vm.record.pid}, somebody else's`;
   },
 
   "guest.ready": async (_step, live, host, signal) => {
     const vm = started(live);
     live.guest = host.openGuest({
-      channelPath: vm.socketPath("channel"),
-      ttyPath: vm.socketPath("tty"),
-      reattach: false,
+      ...channelsOf(live.plan, vm),
+      // A guest of somebody else has been up for long.
+      reattach: live.plan.vm.attached !== undefined,
       time: live.time,
+      ...spokenTo(live.plan),
       ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
     });
     live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));
@@ -72,6 +84,29 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     return "";
   },
 };
+
+/** How the agent is to be spoken to: ours understands what a plain hyperstart does, and is told no more where that is asked for. */
+export const spokenTo = ({ agent }: PodPlan): Pick<OpenGuestOptions, "extension"> =>
+  agent === "hyperstart" ? { extension: false } : {};
+
+async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
+  const vm = await host.driver.start(live.plan.vm, signal);
+  adoptVm(live, vm);
+  host.recordRun(live.plan, vm.record);
+  return vm;
+}
+
+/** Where the agent is reached. */
+export function channelsOf(
+  { vm: { attached } }: PodPlan,
+  vm: RunningVm,
+): Pick<OpenGuestOptions, "channelPath" | "ttyPath"> {
+  if (attached === undefined)
+    return { channelPath: vm.socketPath("channel"), ttyPath: vm.socketPath("tty") };
+  const { channel, tty } = attached;
+  if (channel === undefined) throw new PodnetError("INTERNAL", "There is no agent to be reached");
+  return { channelPath: channel, ttyPath: tty };
+}
 
 /** Opens the host's end of a NIC: a tap of podnet's own, or one that somebody else keeps. */
 export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>

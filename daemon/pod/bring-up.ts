@@ -17,6 +17,8 @@ export type BringUp =
 
 export interface BringUpOptions {
   readonly progress: Progress;
+  /** It has never run: its disks are begun, and go when it does not start. */
+  readonly fresh: boolean;
   /** Milliseconds since the request arrived. */
   elapsed(): number;
   /** Makes durable that the pod runs: the last step, undone like any other when it fails. */
@@ -27,7 +29,7 @@ export interface BringUpOptions {
 export async function bringUp(
   live: LivePod,
   host: Host,
-  { progress, elapsed, commit }: BringUpOptions,
+  { progress, fresh, elapsed, commit }: BringUpOptions,
   signal: AbortSignal,
 ): Promise<BringUp> {
   const spans: Span[] = [];
@@ -41,13 +43,17 @@ export async function bringUp(
   const ordered = (): readonly Span[] => spans.toSorted((a, b) => a.startMs - b.startMs);
   try {
     const stop = AbortSignal.any([signal, live.ended.signal]);
-    await runFlow(createSteps(live.plan), { live, host, progress: noted, elapsed }, stop);
+    await runFlow(
+      createSteps(live.plan, { fresh }),
+      { live, host, progress: noted, elapsed },
+      stop,
+    );
     commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);
     const error = withConsole(toPodnetError(thrown), live);
-    const failures = await undoPod(live, host, { graceful: false });
+    const failures = await undoPod(live, host, { graceful: false, dropDisks: fresh });
     if (failures.length > 0)
       return { kind: "stuck", error: attach(error, failures), spans: ordered() };
     return { kind: "undone", error, spans: ordered() };

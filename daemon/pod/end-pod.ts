@@ -71,7 +71,10 @@ async function takeAway(
   }
   unsubscribe(live);
   ending.gone(live);
-  const [first, ...others] = await undoPod(live, host, { graceful });
+  const [first, ...others] = await undoPod(live, host, {
+    graceful,
+    dropDisks: state === "deleting",
+  });
   if (first === undefined) return undefined;
   const error = others.length === 0 ? toPodnetError(first) : attach(first, others);
   log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");

@@ -1,22 +1,21 @@
-import { accessSync, constants, realpathSync, statSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { type Mac, macFromRandom } from "../../core/address.ts";
 import type { IfName, PodId } from "../../core/names.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import { usersLeft } from "../../hypervisor/jail/cgroup.ts";
 import { freeUid } from "../../hypervisor/jail/uids.ts";
-import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
-import { leastMemoryMib, readableByOthers } from "../../hypervisor/qemu/preflight.ts";
+import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
 import { addressesOnBridge, podByMac, podByTap } from "../store/interfaces.ts";
 import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
+import { diskSnapshots } from "./gather-disks.ts";
+import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "./gather-ports.ts";
 import { defaultPodName } from "./plan.ts";
-import type { FileSnapshot, ImageSnapshot, OnBridge, Snapshot } from "./snapshot.ts";
+import type { OnBridge, Snapshot } from "./snapshot.ts";
 
 export interface World extends NetworksWorld {
   readonly config: Config;
@@ -26,6 +25,8 @@ export interface World extends NetworksWorld {
   readonly imagesOnly: boolean;
   /** The links of the host that the spec names, as they were a moment ago. */
   readonly links: Readonly<Record<IfName, NamedLink>>;
+  /** The machine of somebody else, as it was a moment ago. */
+  readonly machine?: Snapshot["machine"];
   randomBytes(count: number): Uint8Array;
 }
 
@@ -42,6 +43,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     podId,
     ...(nameHolder === undefined ? {} : { nameHolder }),
     podsDir: config.podsDir,
+    disksDir: config.disksDir,
     networks: networkSnapshots(spec, world),
     macHolders: macHolders(spec, db),
     links: world.links,
@@ -54,10 +56,12 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
       byOthers: world.confinement !== undefined,
       imagesWithin,
     }),
+    disks: diskSnapshots(spec, db, imagesWithin),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(spec, world.networks),
     ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
+    ...(world.machine === undefined ? {} : { machine: world.machine }),
     driver: world.driver,
   };
 }
@@ -102,55 +106,4 @@ function jailSnapshot({ db, confinement }: World): Pick<Snapshot, "jail"> {
   if (confinement === undefined) return {};
   const taken = new Set([...uidsOfPods(db), ...usersLeft(confinement.cgroups, podIds(db))]);
   return { jail: { confinement, uid: freeUid(confinement.uids, taken) } };
-}
-
-interface Looking {
-  /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
-  readonly byOthers: boolean;
-  readonly imagesWithin: readonly string[] | undefined;
-}
-
-function fileSnapshots(
-  { boot: { kernel, initrd, disks } }: PodSpec,
-  image: ImageSnapshot,
-  looking: Looking,
-): Record<string, FileSnapshot> {
-  const booted = [kernel ?? image.kernel, initrd ?? image.initrd];
-  // Disks are opened by podnetd, which hands them over.
-  const files = [
-    ...disks.map(({ path }) => [path, lookAtFile(path, { ...looking, byOthers: false })] as const),
-    ...booted.map((path) => [path, lookAtFile(path, looking)] as const),
-  ];
-  return Object.fromEntries(files);
-}
-
-function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnapshot {
-  const real = imagesWithin === undefined ? path : realPath(path);
-  // Not even whether it is there is told of what may not be named.
-  if (imagesWithin !== undefined && !isAllowed(real, imagesWithin)) return { kind: "outside" };
-  try {
-    const stats = statSync(real);
-    if (!stats.isFile() && !stats.isBlockDevice())
-      return { kind: "unreadable", why: "it is no file" };
-    accessSync(real, constants.R_OK);
-    if (byOthers && !readableByOthers(stats))
-      return { kind: "unreadable", why: "machines run as users of their own (chmod o+r)" };
-    if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
-    return { kind: "file", bytes: stats.size, ...(imagesWithin === undefined ? {} : { real }) };
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    return code === "ENOENT" || code === "ENOTDIR"
-      ? { kind: "missing" }
-      : { kind: "unreadable", why: code ?? "unknown" };
-  }
-}
-
-/** A path without symbolic links, as far as it is there. */
-function realPath(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    const parent = dirname(path);
-    return parent === path ? path : join(realPath(parent), basename(path));
-  }
 }

@@ -1,30 +1,27 @@
 import { join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
-import { notAllowed } from "../../hypervisor/qemu/allowed-files.ts";
+import { bootFiles } from "./gather-files.ts";
+import { planDisks } from "./plan-disks.ts";
+import { refuseFile } from "./plan-files.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
- * Decides the machine. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`,
- * `POOL_EXHAUSTED`.
+ * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, and what
+ * `planDisks` does.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
-  const kernel = spec.boot.kernel ?? snapshot.defaultImage.kernel;
-  const initrd = spec.boot.initrd ?? snapshot.defaultImage.initrd;
+  const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);
   const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
-  const disks = spec.boot.disks.map((disk, i) => {
-    const { real } = fileOf(snapshot, disk.path, `boot.disks[${i}].path`, "disk");
-    return { ...disk, path: real ?? disk.path };
-  });
+  const disks = planDisks(spec, snapshot);
   const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
   // A foreign image's need is not known: it must at least fit, unpacked, beside the kernel.
   const needed = ownImage
     ? snapshot.defaultImage.minMemoryMib
-    : Math.ceil((kernelFile.bytes + 2 * initrdFile.bytes) / 2 ** 20);
+    : Math.ceil(((kernelFile?.bytes ?? 0) + 2 * (initrdFile?.bytes ?? 0)) / 2 ** 20);
   const { vcpu, memoryMib } = spec.resources;
   if (memoryMib < needed) {
     throw new PodnetError(
@@ -42,8 +39,8 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     podId,
     vcpu,
     memoryMib,
-    kernel: kernelFile.real ?? kernel,
-    initrd: initrdFile.real ?? initrd,
+    ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
+    ...(initrd === undefined ? {} : { initrd: initrdFile?.real ?? initrd }),
     cmdline: spec.boot.cmdline,
     disks,
     ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
@@ -81,31 +78,12 @@ function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
 
 function fileOf(
   snapshot: Snapshot,
-  path: string,
+  path: string | undefined,
   field: string,
   what: string,
-): FileSnapshot & { readonly kind: "file" } {
+): (FileSnapshot & { readonly kind: "file" }) | undefined {
+  if (path === undefined) return undefined;
   const file = snapshot.files[path] ?? { kind: "missing" };
   if (file.kind === "file") return file;
-  if (file.kind === "outside") throw notAllowed(path, field, snapshot.imagesWithin ?? []);
-  const byDefault =
-    path === snapshot.defaultImage.kernel || path === snapshot.defaultImage.initrd
-      ? "Build the default image (scripts/build-image) or set image.kernel and image.initrd"
-      : "Give the absolute path of a file on the host";
-  if (file.kind === "missing") {
-    throw new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
-      field,
-      hint: byDefault,
-      details: { path },
-    });
-  }
-  throw new PodnetError(
-    "IMAGE_UNREADABLE",
-    `The ${what} "${printable(path)}" cannot be read: ${file.why}`,
-    {
-      field,
-      hint: "Check its kind and permissions",
-      details: { path },
-    },
-  );
+  throw refuseFile(file, path, field, what, snapshot);
 }

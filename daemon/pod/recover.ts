@@ -90,8 +90,6 @@ async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): P
     const machine = { podId, vcpu: 1, memoryMib: 0 };
     const plan: VmPlan = {
       ...machine,
-      kernel: "",
-      initrd: "",
       cmdline: "",
       disks: [],
       runDir: join(recovery.podsDir, podId),

@@ -35,7 +35,9 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "publish.hold":
     case "tap.open":
     case "port.attach":
+    case "disk.make":
     case "vm.start":
+    case "vm.attach":
     case "guest.ready":
     case "guest.configure":
     case "nic.plug":

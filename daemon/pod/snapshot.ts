@@ -1,8 +1,9 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
-import type { Capabilities } from "../../hypervisor/driver.ts";
+import type { Capabilities, FoundMachine } from "../../hypervisor/driver.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
+import type { ImageUse } from "../../hypervisor/qemu/image-file.ts";
 import type { PortRange } from "../../linux/port-range.ts";
 import type { HostPorts, TakenPorts } from "../store/ports.ts";
 
@@ -14,6 +15,8 @@ export interface Snapshot {
   readonly nameHolder?: PodId;
   /** Directory in which the machine's own directory is made. */
   readonly podsDir: string;
+  /** Directory in which the pod's own disk files are made. */
+  readonly disksDir: string;
   readonly networks: readonly NetworkSnapshot[];
   /** Who has a MAC that is asked for. */
   readonly macHolders: Readonly<Record<Mac, PodId>>;
@@ -30,8 +33,10 @@ export interface Snapshot {
   readonly jail?: { readonly confinement: Confinement; readonly uid: number | undefined };
   /** How pods of the default image start that do not say. */
   readonly factory: "cold" | "template";
-  /** The files the spec names, by path. */
+  /** Kernel and initrd, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
+  /** The spec's disks, in its order. */
+  readonly disks: readonly DiskSnapshot[];
   /** Where they must lie, as real paths; absent when they may lie anywhere. */
   readonly imagesWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
@@ -39,9 +44,13 @@ export interface Snapshot {
     readonly servers: readonly Ip[];
     readonly search: readonly string[];
     readonly options: readonly string[];
+    /** What names of pods end with, where these servers know them. */
+    readonly domains?: readonly string[];
   };
   /** The host's ports; absent where none are to be published. */
   readonly hostPorts?: PortsSnapshot;
+  /** The machine of somebody else that is to have the interfaces; absent for one of podnet's own. */
+  readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;
   /** What the driver can do. */
   readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
 }
@@ -96,6 +105,31 @@ export type FileSnapshot =
   | { readonly kind: "outside" }
   | { readonly kind: "missing" }
   | { readonly kind: "unreadable"; readonly why: string };
+
+/** What is known of a disk that the spec names. */
+export type DiskSnapshot =
+  | {
+      readonly kind: "disk";
+      /** As large as it is to a guest, which of qcow2 is another size than the file's. */
+      readonly bytes: number;
+      /** Which file or device it is, whatever its path. */
+      readonly image: string;
+      /** As it is now: see `imageMark`. */
+      readonly mark: string;
+      /** Without symbolic links, where it matters. */
+      readonly real?: string;
+      readonly writable: boolean;
+      /** What some QEMU does with it now. */
+      readonly usedBy: ImageUse | undefined;
+      /** Pods that have it, running or not. */
+      readonly holders: readonly ImageHolder[];
+    }
+  | Exclude<FileSnapshot, { readonly kind: "file" }>;
+
+export interface ImageHolder {
+  readonly pod: string;
+  readonly use: ImageUse;
+}
 
 /** What the planner may know of the host's ports. */
 export interface PortsSnapshot {

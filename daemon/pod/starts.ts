@@ -4,12 +4,12 @@ import type { PodId } from "../../core/names.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { PodRow } from "../store/pods.ts";
 import { awaitPorts } from "./adopt-ports.ts";
+import { refuseOwners } from "./attached.ts";
 import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf } from "./deadlines.ts";
 import type { Ending } from "./end-pod.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
-import { namedLinks } from "./named-links.ts";
-import { planNew } from "./plan-new.ts";
+import { findNamed, planNew } from "./plan-new.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import type { RequestKey } from "./records.ts";
@@ -81,12 +81,12 @@ export class Starts {
     using _place = admit?.();
     const started = this.#parts.host.clock.monotonic();
     this.#parts.refuseEnding();
-    const links = await namedLinks(asked.spec, this.#parts.host);
+    const found = await findNamed(asked.spec, this.#parts, caller ?? AbortSignal.timeout(limitMs));
     // Nothing is awaited between planning and the commit, so what was free is still free.
-    const plan = planNew(asked, links, this.#parts, imagesOnly ?? false);
+    const plan = planNew(asked, found, this.#parts, imagesOnly ?? false);
     this.#parts.records.claim(plan, asked.spec, request);
     return await this.#parts.locks.run(plan.podId, () =>
-      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false }),
+      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false, fresh: true }),
     );
   }
 
@@ -100,6 +100,7 @@ export class Starts {
       // When it is its turn: a start that waited for another would outlast the end's grace.
       this.#parts.refuseEnding();
       const row = records.find(id);
+      refuseOwners(row, "start");
       if (row.state === "running") return row;
       if (row.state !== "stopped" && row.state !== "failed") {
         throw wrongState(row, "stopped");
@@ -115,6 +116,7 @@ export class Starts {
         progress: options.progress,
         caller: options.signal,
         keep: true,
+        fresh: !row.established,
       });
     });
   }
@@ -128,6 +130,8 @@ export class Starts {
       readonly caller: AbortSignal | undefined;
       /** A pod that has run before stays, with its addresses, when it does not start. */
       readonly keep: boolean;
+      /** It has never run. */
+      readonly fresh: boolean;
     },
   ): Promise<PodRow> {
     const { host, records, log, metrics } = this.#parts;
@@ -153,7 +157,7 @@ export class Starts {
     const result = await bringUp(
       live,
       host,
-      { progress, elapsed, commit: (spans) => records.running(live, spans) },
+      { progress, fresh: how.fresh, elapsed, commit: (spans) => records.running(live, spans) },
       AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
     );
     this.#bringingUp.delete(plan.podId);

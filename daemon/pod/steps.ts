@@ -1,12 +1,17 @@
+import { overlaysOf } from "../../hypervisor/qemu/overlays.ts";
 import { everyPort } from "./every-port.ts";
-import { type PodPlan, withNic } from "./pod-plan.ts";
+import { hasAgent, type PodPlan, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
   | { readonly kind: "publish.hold" }
   | { readonly kind: "tap.open" }
   | { readonly kind: "port.attach" }
+  /** The files of the pod's own that its disks write to. */
+  | { readonly kind: "disk.make" }
   | { readonly kind: "vm.start" }
+  /** The machine is somebody else's. */
+  | { readonly kind: "vm.attach" }
   | { readonly kind: "guest.ready" }
   | { readonly kind: "guest.configure" }
   | { readonly kind: "nic.plug"; readonly position: number }
@@ -26,11 +31,16 @@ const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows
 
 /**
  * Bringing a pod up: host and machine side by side, then the join. The guest is told what to configure before its
- * NICs are plugged and waits for them, so that plugging and configuring overlap.
+ * NICs are plugged and waits for them, so that plugging and configuring overlap. A pod that is not `fresh` has run before:
+ * what it wrote to its disks is there.
  */
-export function createSteps(plan: PodPlan): Flow {
+export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean }): Flow {
   const host = sequence({ kind: "tap.open" }, { kind: "port.attach" });
-  const machine = sequence({ kind: "vm.start" }, { kind: "guest.ready" });
+  const machine = sequence(
+    ...(fresh && overlaysOf(plan.vm).length > 0 ? [{ kind: "disk.make" } as const] : []),
+    { kind: plan.vm.attached === undefined ? "vm.start" : "vm.attach" },
+    ...(hasAgent(plan) ? [{ kind: "guest.ready" } as const] : []),
+  );
   const nics = withNic(plan.interfaces);
   return sequence(
     // First, for it is what may be refused, and costs the least.
@@ -38,10 +48,10 @@ export function createSteps(plan: PodPlan): Flow {
     // Without interfaces of ours — the driver brings the network — the host has no part.
     nics.length === 0 ? machine : together(host, machine),
     together(
-      { kind: "guest.configure" },
+      ...(hasAgent(plan) ? [{ kind: "guest.configure" } as const] : []),
       sequence(...nics.map(({ position }): Step => ({ kind: "nic.plug", position }))),
     ),
-    { kind: "guest.verify" },
+    ...(hasAgent(plan) ? [{ kind: "guest.verify" } as const] : []),
   );
 }
 
@@ -50,6 +60,11 @@ export type UndoStep =
   | { readonly kind: "port.detach" }
   | { readonly kind: "guest.power-off" }
   | { readonly kind: "vm.stop" }
+  /** Of a machine of somebody else: its guest is left as it is, and its NICs are taken back. */
+  | { readonly kind: "guest.leave" }
+  | { readonly kind: "vm.release" }
+  /** What the pod has written to its disks goes, where the pod goes. */
+  | { readonly kind: "disk.drop" }
   | { readonly kind: "tap.close" }
   /** What the host keeps of the ports: links that outlived their machine, neighbour entries. */
   | { readonly kind: "port.forget" };
@@ -66,8 +81,10 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
   const { length } = everyPort(plan).ports;
   return [
     ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
-    { kind: "guest.power-off" },
-    { kind: "vm.stop" },
+    ...(plan.vm.attached === undefined
+      ? ([{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const)
+      : ([{ kind: "guest.leave" }, { kind: "vm.release" }] as const)),
+    ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
     { kind: "tap.close" },
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
   ];
@@ -77,7 +94,9 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "publish.hold": "Holding host ports",
   "tap.open": "Opening taps",
   "port.attach": "Joining the bridge",
+  "disk.make": "Making the pod's own disk files",
   "vm.start": "Starting the machine",
+  "vm.attach": "Connecting to the machine",
   "guest.ready": "Booting the guest",
   "guest.configure": "Configuring the guest",
   "nic.plug": "Plugging a NIC",
@@ -85,6 +104,9 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "port.detach": "Leaving the bridge",
   "guest.power-off": "Powering the guest off",
   "vm.stop": "Ending the machine",
+  "guest.leave": "Letting go of the guest",
+  "vm.release": "Taking the NICs back",
+  "disk.drop": "Removing the pod's own disk files",
   "tap.close": "Closing taps",
   "port.forget": "Clearing the host's memory of the ports",
 };

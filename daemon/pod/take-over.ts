@@ -41,7 +41,9 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
       : undefined;
   if (vm === undefined) {
     await takeDown(row, recovery);
-    records.state(row.plan, "failed", { error: absent(record?.bootId === recovery.bootId) });
+    records.state(row.plan, "failed", {
+      error: absent(row, record?.bootId === recovery.bootId),
+    });
     return;
   }
   const live = livePod(row.plan, record);
@@ -86,6 +88,7 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
     rulesLater: recovery.sweeping,
+    dropDisks: row.state === "deleting" || (row.state === "creating" && !row.established),
     // They ended with the machine, and a look at them takes long.
     flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
   });
@@ -114,13 +117,13 @@ async function portsOf(
   };
 }
 
-function absent(sameBoot: boolean): PodnetError {
-  if (!sameBoot) {
-    return new PodnetError("HOST_RESTARTED", "host restarted", {
-      hint: "Start the pod again, with the same addresses, or delete it",
-    });
-  }
+function absent({ name, plan }: PodRow, sameBoot: boolean): PodnetError {
+  const hint =
+    plan.vm.attached === undefined
+      ? "Start the pod again, with the same addresses, or delete it"
+      : `Its addresses are kept until podnet detach ${name}; attach its next machine then`;
+  if (!sameBoot) return new PodnetError("HOST_RESTARTED", "host restarted", { hint });
   return new PodnetError("QEMU_EXITED", "The machine ended while podnetd was not running", {
-    hint: "Start the pod again, with the same addresses, or delete it",
+    hint,
   });
 }

@@ -1,4 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
+import { removeOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { everyPort } from "./every-port.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -9,6 +10,8 @@ export interface UndoOptions {
   readonly graceful: boolean;
   /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
   readonly rulesLater?: boolean;
+  /** What it wrote to its disks goes, too: there will be no such pod any more, or it has never run. */
+  readonly dropDisks?: boolean;
   /** No flows of its addresses are left. */
   readonly flowsEnded?: boolean;
 }
@@ -64,6 +67,25 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     }
     live.record = undefined;
     live.plugged.clear();
+  },
+
+  "guest.leave": async (_step, live) => {
+    const { guest } = live;
+    live.guest = undefined;
+    await guest?.close();
+  },
+
+  "vm.release": async (_step, live, host) => {
+    const { vm } = live;
+    live.vm = undefined;
+    if (vm === undefined) await host.driver.reap(live.record, live.plan.vm);
+    else await vm.stop({ graceMs: 0 });
+    live.record = undefined;
+    live.plugged.clear();
+  },
+
+  "disk.drop": async (_step, { plan }, _host, { dropDisks }) => {
+    if (dropDisks === true) await removeOverlays(plan.vm);
   },
 
   "tap.close": async (_step, live) => {

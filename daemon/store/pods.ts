@@ -95,6 +95,22 @@ export function uidsOfPods(db: Database): Set<number> {
   return new Set(rows.flatMap(({ uid }) => (uid === null ? [] : [Number(uid)])));
 }
 
+/** The disks of all pods, running or not, and whether they are written to themselves. */
+export function disksOfPods(
+  db: Database,
+): { readonly pod: PodName; readonly path: string; readonly writes: boolean }[] {
+  const rows = db.all(
+    `SELECT pods.name AS pod, disk.value ->> '$.path' AS path,
+       disk.value ->> '$.readOnly' = 0 AND disk.value -> '$.overlay' IS NULL AS writes
+     FROM pods, json_each(pods.plan, '$.vm.disks') AS disk`,
+  );
+  return rows.map((row) => ({
+    pod: text<PodName>(row, "pod"),
+    path: text(row, "path"),
+    writes: integer(row, "writes") === 1,
+  }));
+}
+
 /** The ids of all pods. */
 export function podIds(db: Database): Set<string> {
   return new Set(db.all("SELECT id FROM pods").map((row) => text(row, "id")));

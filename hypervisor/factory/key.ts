@@ -13,7 +13,9 @@ export function ofNobody(plan: VmPlan): VmPlan {
 
 /** `argv` is that of `ofNobody(plan)`. A file that is replaced or written anew is another one. */
 export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[]): TemplateKey {
-  const files = [qemu, plan.kernel, plan.initrd].map(identity).join(" ");
+  const files = [qemu, plan.kernel, plan.initrd]
+    .map((path) => (path === undefined ? "none" : identity(path)))
+    .join(" ");
   return { machine: JSON.stringify(argv), files };
 }
 

@@ -29,7 +29,7 @@ export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
     ["--run", plan.runDir],
     ["--report", `${host.reportFd}`],
     ...jail.cgroups.map(({ path }) => ["--cgroup", path]),
-    ["--read", plan.kernel, "--read", plan.initrd],
+    [plan.kernel, plan.initrd].flatMap((path) => (path === undefined ? [] : ["--read", path])),
     kvm ? ["--device", "/dev/kvm"] : [],
     ["--"],
   ].flat();

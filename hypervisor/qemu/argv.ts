@@ -1,7 +1,8 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { type DiskPlan, type VmPlan, vmSockets } from "../driver.ts";
+import { type VmPlan, vmSockets } from "../driver.ts";
 import { sandboxWords } from "../jail/argv.ts";
+import { diskWords } from "./disk-argv.ts";
 
 /** What the command line depends on beside the plan. */
 export interface QemuHost {
@@ -21,8 +22,6 @@ export const hotplugBus = { id: "br0", slots: 31 } as const;
 /** Ids of the virtserialports, as VSERPORT_CHANGE names them. */
 export const channelPorts = ["channel0", "channel1"] as const;
 
-/** Addresses on pcie.0 from here to 0x1e hold disks; the chipset is at 0x1f. */
-const firstDiskSlot = 8;
 export const maxDisks = 16;
 
 /**
@@ -50,7 +49,6 @@ export function qemuArgv(
   memory: MemoryRole = "own",
 ): readonly string[] {
   checkPlan(plan);
-  const cmdline = plan.cmdline === "" ? baseCmdline : `${baseCmdline} ${plan.cmdline}`;
   return [
     host.qemu,
     ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
@@ -73,9 +71,22 @@ export function qemuArgv(
     channel(0, vmSockets.channel),
     channel(1, vmSockets.tty),
     ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
-    ...plan.disks.map((each, index) => disk(each, index, firstDiskFd(memory) + index)),
-    ["-kernel", plan.kernel, "-initrd", plan.initrd, "-append", cmdline],
+    ...diskWords(plan, firstDiskFd(memory)),
+    bootWords(plan),
   ].flat();
+}
+
+/** A kernel of the host's, or else the first disk's bootloader and nothing beside it. */
+function bootWords({ kernel, initrd, cmdline }: VmPlan): string[] {
+  if (kernel === undefined) return ["-boot", "strict=on"];
+  const words = cmdline === "" ? baseCmdline : `${baseCmdline} ${cmdline}`;
+  return [
+    "-kernel",
+    kernel,
+    ...(initrd === undefined ? [] : ["-initrd", initrd]),
+    "-append",
+    words,
+  ];
 }
 
 const machine = "q35,usb=off,vmport=off,sata=off,smbus=off";
@@ -110,34 +121,14 @@ function channel(port: 0 | 1, name: string): string[] {
 export const firstDiskFd = (memory: MemoryRole): number =>
   memory === "own" ? memoryFd : memoryFd + 1;
 
-/**
- * A disk is opened by podnetd and inherited: QEMU needs no right to its path. A set of one descriptor stands for it,
- * with the path beside it for people to read.
- */
-function disk(plan: DiskPlan, index: number, fd: number): string[] {
-  const node = `disk${index}`;
-  const opened = `fd=${fd},set=${index},opaque=${plan.path.replaceAll(",", ",,")}`;
-  // As JSON, where nothing has to be escaped; the format is never guessed from what a guest wrote.
-  const backend = {
-    driver: plan.format,
-    "node-name": node,
-    "read-only": plan.readOnly,
-    file: {
-      driver: plan.path.startsWith("/dev/") ? "host_device" : "file",
-      filename: `/dev/fdset/${index}`,
-      "read-only": plan.readOnly,
-    },
-  };
-  const slot = `0x${(firstDiskSlot + index).toString(16)}`;
-  const device = `virtio-blk-pci,id=${node},drive=${node},serial=${node},bus=pcie.0,addr=${slot}`;
-  return ["-add-fd", opened, "-blockdev", JSON.stringify(backend), "-device", device];
-}
-
 function checkPlan(plan: VmPlan): void {
-  checkPath(plan.kernel, "boot.kernel");
-  checkPath(plan.initrd, "boot.initrd");
+  if (plan.kernel !== undefined) checkPath(plan.kernel, "boot.kernel");
+  if (plan.initrd !== undefined) checkPath(plan.initrd, "boot.initrd");
   checkPath(plan.runDir, "runDir");
-  plan.disks.forEach((one, index) => checkPath(one.path, `boot.disks[${index}].path`));
+  plan.disks.forEach(({ path, overlay }, index) => {
+    checkPath(path, `boot.disks[${index}].path`);
+    if (overlay !== undefined) checkPath(overlay.path, `boot.disks[${index}].overlay`);
+  });
   if (plan.disks.length > maxDisks) {
     throw refused("boot.disks", `${plan.disks.length} disks are more than a VM takes`, {
       hint: `Give at most ${maxDisks} disks`,

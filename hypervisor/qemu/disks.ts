@@ -1,29 +1,54 @@
-import { closeSync, constants, openSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync } from "node:fs";
 import { cross } from "../../core/crossing.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
-import type { VmPlan } from "../driver.ts";
+import type { OverlayPlan, VmPlan } from "../driver.ts";
 import { checkOpened } from "./allowed-files.ts";
+import { imageMark } from "./image-file.ts";
 
-/** Disks opened for a QEMU that will inherit them, in the plan's order; disposing closes ours. */
+/** Disks opened for a QEMU that will inherit them, in the order of `diskFiles`; disposing closes ours. */
 export interface OpenDisks extends Disposable {
   readonly fds: readonly number[];
 }
 
-/** Opens a machine's disks the way QEMU will ask for them. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`. */
+/**
+ * Opens a machine's disks the way QEMU will ask for them. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`; `IMAGE_MISSING` for a
+ * pod's own file that is gone, `IMAGE_UNREADABLE` for an image that is not the one it was begun over.
+ */
 export function openDisks({
   disks,
   imagesWithin,
 }: Pick<VmPlan, "disks" | "imagesWithin">): OpenDisks {
   using opened = new DisposableStack();
-  const fds = disks.map(({ path, readOnly }, i) => {
-    const flags = readOnly ? constants.O_RDONLY : constants.O_RDWR;
-    const fd = opened.adopt(openFile(path, flags), closeSync);
+  const open = (path: string, flags: number): number =>
+    opened.adopt(openFile(path, flags), closeSync);
+  const fds = disks.flatMap(({ path, readOnly, overlay }, i) => {
+    const field = `boot.disks[${i}].path`;
+    const unchanged = readOnly || overlay !== undefined;
+    const fd = open(path, unchanged ? constants.O_RDONLY : constants.O_RDWR);
     // What was looked at before the start may have been replaced; what is open may not.
-    checkOpened(fd, { path, field: `boot.disks[${i}].path` }, imagesWithin);
-    return fd;
+    checkOpened(fd, { path, field }, imagesWithin);
+    if (overlay === undefined) return [fd];
+    checkUnchanged(fd, path, overlay, field);
+    return [fd, openOverlay(overlay.path, open)];
   });
   const kept = opened.move();
   return { fds, [Symbol.dispose]: () => kept.dispose() };
+}
+
+/** Of a pod that has run before what it wrote is not made anew. */
+function openOverlay(path: string, open: (path: string, flags: number) => number): number {
+  try {
+    return open(path, constants.O_RDWR | constants.O_NOFOLLOW);
+  } catch (cause) {
+    if (!isPodnetError(cause, "SYSCALL_FAILED") || cause.details["errno"] !== "ENOENT") throw cause;
+    throw new PodnetError("IMAGE_MISSING", `What the pod wrote to its disk is gone: "${path}"`, {
+      hint: "Put the file back; or delete the pod and create it again",
+      details: { path },
+      cause,
+    });
+  }
 }
 
 function openFile(path: string, flags: number): number {
@@ -32,4 +57,17 @@ function openFile(path: string, flags: number): number {
   } catch (error) {
     throw fileError(error, `Cannot open disk "${path}"`);
   }
+}
+
+function checkUnchanged(fd: number, path: string, { over }: OverlayPlan, field: string): void {
+  if (imageMark(fstatSync(fd, { bigint: true })) === over) return;
+  throw new PodnetError(
+    "IMAGE_UNREADABLE",
+    `Image "${printable(path)}" has been changed since the pod began to write over it`,
+    {
+      field,
+      hint: "Put the former file back, with its time; or delete the pod and create it again",
+      details: { path },
+    },
+  );
 }

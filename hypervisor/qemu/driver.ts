@@ -1,7 +1,16 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
-import type { Capabilities, Driver, NicPlan, RunningVm, VmPlan, VmRecord } from "../driver.ts";
+import { attachVm, isAttached, look, reattachVm, releaseVm } from "../attach/attach.ts";
+import type {
+  Capabilities,
+  Driver,
+  FoundMachine,
+  NicPlan,
+  RunningVm,
+  VmPlan,
+  VmRecord,
+} from "../driver.ts";
 import { type Accelerator, chooseAccelerator, type KvmChoice, kvmGroup } from "./accelerator.ts";
 import { restoreState } from "../factory/state.ts";
 import { ofNobody, templateKey } from "../factory/key.ts";
@@ -14,6 +23,7 @@ import { firstDiskFd, hotplugBus, type MemoryRole, qemuArgv } from "./argv.ts";
 import { within } from "./connect.ts";
 import { type Log, noLog } from "./log.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
+import { diskFiles } from "./disk-argv.ts";
 import { openDisks } from "./disks.ts";
 import { describePlug } from "./plug-commands.ts";
 import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
@@ -84,7 +94,12 @@ class OpenQemuDriver implements QemuDriver {
     };
   }
 
+  lookAt(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine> {
+    return look(qmpSocket, signal);
+  }
+
   describe(plan: VmPlan): readonly string[] {
+    if (isAttached(plan)) return [];
     return this.#argv(plan, this.#program() ?? program, roleOf(plan));
   }
 
@@ -93,6 +108,7 @@ class OpenQemuDriver implements QemuDriver {
   }
 
   async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
+    if (isAttached(plan)) return attachVm(plan, this.#log(plan), signal);
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
     const qemu = await preflight(plan, this.#program(), leastMemory);
     if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
@@ -150,6 +166,7 @@ class OpenQemuDriver implements QemuDriver {
     signal: AbortSignal,
   ): Promise<RunningVm | undefined> {
     if (!isRunning(record)) return undefined;
+    if (isAttached(plan)) return reattachVm(record, plan, this.#log(plan), signal);
     try {
       return await QemuVm.open(this.#vmOptions(record, plan, undefined), signal);
     } catch (error) {
@@ -160,6 +177,7 @@ class OpenQemuDriver implements QemuDriver {
   }
 
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
+    if (isAttached(plan)) return releaseVm(record, plan, this.#log(plan));
     if (record !== undefined) await endProcess(record, { told: false });
     // The record may be that of an earlier run, and the daemon have died before it wrote the next one.
     const unrecorded = findProcess(plan);
@@ -201,10 +219,13 @@ class OpenQemuDriver implements QemuDriver {
   }
 
   #vmOptions(record: VmRecord, plan: VmPlan, ended: Promise<string> | undefined) {
-    const { socketMs = 10_000, unplugMs = 3000, log = noLog } = this.#options;
-    const tagged: Log = (level, message, fields) =>
-      log(level, message, { pod_id: plan.podId, ...fields });
-    return { record, plan, ended, socketMs, unplugMs, log: tagged };
+    const { socketMs = 10_000, unplugMs = 3000 } = this.#options;
+    return { record, plan, ended, socketMs, unplugMs, log: this.#log(plan) };
+  }
+
+  #log({ podId }: VmPlan): Log {
+    const { log = noLog } = this.#options;
+    return (level, message, fields) => log(level, message, { pod_id: podId, ...fields });
   }
 
   #program(): string | undefined {
@@ -217,7 +238,7 @@ class OpenQemuDriver implements QemuDriver {
     return [
       ...jailArgv(plan, {
         launcher: findLauncher(),
-        reportFd: firstDiskFd(memory) + plan.disks.length,
+        reportFd: firstDiskFd(memory) + diskFiles(plan.disks).length,
         accelerator,
         ...(accelerator === "kvm" ? { kvmGroup: kvmGroup() } : {}),
       }),

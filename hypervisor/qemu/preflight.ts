@@ -5,7 +5,7 @@ import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../driver.ts";
 import { checkOpened } from "./allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
-import { qcow2Fault, qcow2HeadBytes } from "./qcow2-file.ts";
+import { imageInUse, lookAtDisk } from "./image-file.ts";
 
 /**
  * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image of 1.7 MB,
@@ -38,14 +38,14 @@ export async function preflight(
       },
     );
   }
-  await checkKernel(plan);
-  await checkInitrd(plan);
+  if (plan.kernel !== undefined) await checkKernel(plan.kernel, plan);
+  if (plan.initrd !== undefined) await checkInitrd(plan.initrd, plan);
   for (const [index, disk] of plan.disks.entries())
     await checkDisk(disk, `boot.disks[${index}].path`, plan);
   return qemuPath;
 }
 
-async function checkKernel({ kernel: path, jail, imagesWithin }: VmPlan): Promise<void> {
+async function checkKernel(path: string, { jail, imagesWithin }: VmPlan): Promise<void> {
   const field = "boot.kernel";
   const { head, stat } = await readHead(path, field, kernelHeadBytes, imagesWithin);
   const fault = kernelFault(head, stat.size);
@@ -53,7 +53,7 @@ async function checkKernel({ kernel: path, jail, imagesWithin }: VmPlan): Promis
   checkReadable(path, field, stat, jail);
 }
 
-async function checkInitrd({ initrd: path, jail, imagesWithin }: VmPlan): Promise<void> {
+async function checkInitrd(path: string, { jail, imagesWithin }: VmPlan): Promise<void> {
   const field = "boot.initrd";
   const { head, stat } = await readHead(path, field, 1, imagesWithin);
   if (head.length === 0) throw unreadable(path, field, "is empty");
@@ -72,19 +72,20 @@ function checkReadable(path: string, field: string, stat: Stats, jail: VmPlan["j
 }
 
 async function checkDisk(
-  disk: VmPlan["disks"][number],
+  { path, format, readOnly, overlay }: VmPlan["disks"][number],
   field: string,
-  { jail, imagesWithin }: VmPlan,
+  { imagesWithin }: VmPlan,
 ): Promise<void> {
-  const { head } = await readHead(disk.path, field, qcow2HeadBytes, imagesWithin, "disk image");
-  if (disk.format === "qcow2") {
-    // Without a jail QEMU would open what the image names, wherever that lies.
-    const fault = qcow2Fault(head, jail !== undefined || imagesWithin !== undefined);
-    if (fault !== undefined) throw unreadable(disk.path, field, fault);
-  }
-  if (disk.readOnly) return;
-  await access(disk.path, constants.W_OK).catch((error: unknown) => {
-    throw unreadable(disk.path, field, "cannot be written", { cause: error });
+  const found = lookAtDisk(path, format, (fd) => checkOpened(fd, { path, field }, imagesWithin));
+  const what = "disk image";
+  if (found.kind === "missing") throw missing(path, field, what, found.cause);
+  if (found.kind === "unreadable") throw unreadable(path, field, found.why, found);
+  const writes = !readOnly && overlay === undefined;
+  if (found.usedBy === "writes" || (writes && found.usedBy === "reads"))
+    throw imageInUse(path, field, found.usedBy);
+  if (!writes) return;
+  await access(path, constants.W_OK).catch((error: unknown) => {
+    throw unreadable(path, field, "cannot be written", { cause: error });
   });
 }
 
@@ -94,7 +95,6 @@ async function readHead(
   field: string,
   length: number,
   imagesWithin: VmPlan["imagesWithin"],
-  what = "image",
 ): Promise<{ readonly head: Buffer; readonly stat: Stats }> {
   let file: FileHandle;
   try {
@@ -104,12 +104,7 @@ async function readHead(
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "ENOENT" && code !== "ENOTDIR")
       throw unreadable(path, field, `does not open (${code})`, { cause: error });
-    throw new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
-      field,
-      hint: "Check the path; ./scripts/build-image makes the default kernel and initrd",
-      details: { path },
-      cause: error,
-    });
+    throw missing(path, field, "image", error);
   }
   await using _ = file;
   checkOpened(file.fd, { path, field }, imagesWithin);
@@ -117,6 +112,15 @@ async function readHead(
   if (!stat.isFile() && !stat.isBlockDevice()) throw unreadable(path, field, "is no regular file");
   const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0);
   return { head: buffer.subarray(0, bytesRead), stat };
+}
+
+function missing(path: string, field: string, what: string, cause: unknown): PodnetError {
+  return new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {
+    field,
+    hint: "Check the path; ./scripts/build-image makes the default kernel and initrd",
+    details: { path },
+    cause,
+  });
 }
 
 function unreadable(

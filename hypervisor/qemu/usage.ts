@@ -3,6 +3,7 @@ import type { DiskPlan, DiskUsage, VmPlan, VmRecord, VmUsage } from "../driver.t
 import { cgroupUsage } from "../jail/cgroup-usage.ts";
 import { parseBlockStats } from "../qmp/block-stats.ts";
 import type { QmpClient } from "../qmp/client.ts";
+import { diskNode } from "./disk-argv.ts";
 
 /** Longest wait for QEMU's word about its disks, milliseconds. */
 const answerMs = 1000;
@@ -40,7 +41,7 @@ async function disksUsage(
     const answer = await session().execute("query-blockstats", {}, { deadlineMs: answerMs });
     const found = parseBlockStats(answer);
     return disks.flatMap(({ path }, i) => {
-      const stats = found.get(`disk${i}`);
+      const stats = found.get(diskNode(i));
       if (stats === undefined) return [];
       return {
         path,

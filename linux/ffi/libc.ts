@@ -73,6 +73,11 @@ export const fcntl = libc.func("int fcntl(int, int, long)") as KoffiFunc<
   (fd: number, command: number, argument: number) => number
 >;
 
+/** `int fcntl(int fd, int command, struct flock *)` */
+export const fcntlPointer = libc.func("fcntl", "int", ["int", "int", "void *"]) as KoffiFunc<
+  (fd: number, command: number, argument: Bytes) => number
+>;
+
 /** `int memfd_create(const char *name, unsigned int flags)` */
 export const memfdCreate = libc.func("int memfd_create(const char *, uint32_t)") as KoffiFunc<
   (name: string, flags: number) => number

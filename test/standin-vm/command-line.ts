@@ -23,7 +23,7 @@ export interface Device {
 
 /** Options podnet gives QEMU whose value has no meaning for a stand-in. */
 const passedOver = new Set(
-  "-name -machine -accel -cpu -smp -m -display -object -add-fd -blockdev -kernel -initrd".split(
+  "-name -machine -accel -cpu -smp -m -display -object -add-fd -blockdev -kernel -initrd -boot".split(
     " ",
   ),
 );

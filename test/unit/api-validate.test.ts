@@ -48,6 +48,22 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
   ],
   [{ boot: { factory: "warm" } }, "INVALID_ARGUMENT", "boot.factory"],
   [{ boot: { factory: "template", disks: [{ path: "/d" }] } }, "UNSUPPORTED", "boot.factory"],
+  [
+    { boot: { disks: [{ path: "/d", readOnly: true, writeThrough: true }] } },
+    "INVALID_ARGUMENT",
+    "boot.disks[0].write_through",
+  ],
+  [{ boot: { kernel: "none" } }, "INVALID_ARGUMENT", "boot.disks"],
+  [
+    { boot: { kernel: "none", initrd: "/i", disks: [{ path: "/d" }] } },
+    "INVALID_ARGUMENT",
+    "boot.initrd",
+  ],
+  [
+    { boot: { kernel: "none", cmdline: "quiet", disks: [{ path: "/d" }] } },
+    "INVALID_ARGUMENT",
+    "boot.cmdline",
+  ],
   [{ boot: { factory: "template", cloudInit: {} } }, "UNSUPPORTED", "boot.factory"],
   [{ boot: { factory: "template", agent: "none" } }, "UNSUPPORTED", "boot.factory"],
   [{ boot: { agent: "podnet" } }, "INVALID_ARGUMENT", "boot.agent"],
@@ -265,7 +281,10 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
       kernel: "/boot/vmlinux",
       initrd: "/boot/initrd",
       cmdline: "quiet console=ttyS0",
-      disks: [{ path: "/var/a.raw" }, { path: "/var/b.qcow2", format: "qcow2", readOnly: true }],
+      disks: [
+        { path: "/var/a.raw", writeThrough: true },
+        { path: "/var/b.qcow2", format: "qcow2", readOnly: true },
+      ],
       factory: "cold",
       agent: "none",
       cloudInit: { userData: "#cloud-config\n" },
@@ -290,7 +309,7 @@ test("a spec that says everything keeps everything, in canonical form", (t) => {
       initrd: "/boot/initrd",
       cmdline: "quiet console=ttyS0",
       disks: [
-        { path: "/var/a.raw", format: "raw", readOnly: false },
+        { path: "/var/a.raw", format: "raw", readOnly: false, writeThrough: true },
         { path: "/var/b.qcow2", format: "qcow2", readOnly: true },
       ],
       factory: "cold",

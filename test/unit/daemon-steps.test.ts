@@ -29,7 +29,7 @@ const plan = {
   version: 1,
   podId: "abcdefghijkl",
   name: "one",
-  vm: { runDir: "/nowhere" },
+  vm: { runDir: "/nowhere", disks: [] },
   argv: [],
   interfaces,
   ports: {
@@ -53,7 +53,12 @@ const up = (
   signal = new AbortController().signal,
   commit = (): void => {},
 ) =>
-  bringUp(live, host, { progress: quiet, elapsed: () => systemClock.monotonic(), commit }, signal);
+  bringUp(
+    live,
+    host,
+    { progress: quiet, fresh: true, elapsed: () => systemClock.monotonic(), commit },
+    signal,
+  );
 
 const undone = ["detach tap0", "detach tap1", "reap", "remove"];
 
@@ -65,7 +70,12 @@ test("host and machine come up side by side", async (t) => {
     finished: ({ step }: { step: string }) => told.push(`${step} ends`),
   };
   const elapsed = () => systemClock.monotonic();
-  await bringUp(live, host, { progress, elapsed, commit: () => {} }, new AbortController().signal);
+  await bringUp(
+    live,
+    host,
+    { progress, fresh: true, elapsed, commit: () => {} },
+    new AbortController().signal,
+  );
   const at = (what: string): number => told.indexOf(what);
   t.true(at("vm.start begins") < at("port.attach ends"), told.join());
   t.true(at("port.attach begins") < at("guest.ready ends"), told.join());
@@ -200,7 +210,7 @@ test("taking down twice is taking down once", async (t) => {
 test("a plan's steps and their undo are data", (t) => {
   const kinds = (flow: Flow): string[] =>
     "flows" in flow ? flow.flows.flatMap(kinds) : [flow.kind];
-  t.deepEqual(kinds(createSteps(plan)), [
+  t.deepEqual(kinds(createSteps(plan, { fresh: true })), [
     "tap.open",
     "port.attach",
     "vm.start",

@@ -11,7 +11,6 @@ import {
 } from "../../hypervisor/jail/cgroup-layout.ts";
 import { parseReport } from "../../hypervisor/jail/report.ts";
 import { freeUid, isMapped, parseUidRange } from "../../hypervisor/jail/uids.ts";
-import { qcow2Fault } from "../../hypervisor/qemu/qcow2-file.ts";
 
 const podId = parsePodId("abcdefghijkl");
 const limits = { memoryMib: 384, pids: 97 };
@@ -229,30 +228,4 @@ test("capabilities that programs started by podnetd would lack", (t) => {
   ]);
   t.deepEqual(missingCapabilities(status(0, "000001ffffdfffff", all, none)), ["CAP_SYS_ADMIN"]);
   t.is(missingCapabilities("").length, 6);
-});
-
-test("qcow2 images that name other files", (t) => {
-  const image = (change: (head: Buffer) => void): Buffer => {
-    const head = Buffer.alloc(80);
-    head.write("QFI\u00fb", "latin1");
-    head.writeUInt32BE(3, 4);
-    change(head);
-    return head;
-  };
-  t.is(
-    qcow2Fault(
-      image(() => {}),
-      true,
-    ),
-    undefined,
-  );
-  const backed = image((head) => head.writeBigUInt64BE(104n, 8));
-  t.regex(qcow2Fault(backed, true) ?? "", /backing file/);
-  t.is(qcow2Fault(backed, false), undefined);
-  const external = image((head) => head.writeBigUInt64BE(4n, 72));
-  t.regex(qcow2Fault(external, true) ?? "", /another file/);
-  // Version 2 has no feature bits: what stands there is something else.
-  external.writeUInt32BE(2, 4);
-  t.is(qcow2Fault(external, true), undefined);
-  t.regex(qcow2Fault(Buffer.from("raw"), false) ?? "", /no.* qcow2/);
 });

@@ -35,6 +35,8 @@ const network: NetworkSnapshot = {
 const snapshot: Snapshot = {
   podId: "abcdefghijkl" as PodId,
   podsDir: "/run/podnet/pods",
+  disksDir: "/var/lib/podnet/disks",
+  disks: [],
   networks: [network],
   macHolders: {},
   freshMacs: Array.from(
@@ -64,7 +66,7 @@ const spec = (wire: object = {}): PodSpec =>
   validateSpec(create(CreatePodRequestSchema, { spec: wire }).spec, { network: network.name });
 
 const plan = (wire: object = {}, over: Partial<Snapshot> = {}): PodPlan =>
-  planPod(spec(wire), { ...snapshot, ...over }, ({ memoryMib, kernel }) => [
+  planPod(spec(wire), { ...snapshot, ...over }, ({ memoryMib, kernel = "none" }) => [
     "qemu-system-x86_64",
     "-m",
     `${memoryMib}`,
@@ -105,7 +107,19 @@ test("unasked, pods of the default image without disks start as the node says, a
   t.is(factory({}), "template");
   t.is(factory({ cmdline: "quiet" }), "template");
   t.is(factory({ factory: "cold" }), undefined);
-  t.is(factory({ disks: [{ path: "/own/vmlinux" }] }), undefined);
+  const disk = {
+    kind: "disk",
+    bytes: 512,
+    image: "i",
+    mark: "m",
+    writable: true,
+    usedBy: undefined,
+  } as const;
+  const withDisk = plan(
+    { boot: { disks: [{ path: "/own/disk" }] } },
+    { factory: "template", disks: [{ ...disk, holders: [] }] },
+  );
+  t.is(withDisk.vm.factory, undefined);
   t.is(factory({ kernel: "/own/vmlinux" }), undefined);
   t.is(factory({ kernel: "/own/vmlinux", factory: "template" }), "template");
 });
@@ -263,7 +277,7 @@ test("where the driver brings its own network there is no interface, tap or port
   t.deepEqual(own.interfaces, []);
   t.deepEqual(own.ports.ports, []);
   t.deepEqual(own.guest.routes, []);
-  const kinds = JSON.stringify([createSteps(own), undoSteps(own)]).match(
+  const kinds = JSON.stringify([createSteps(own, { fresh: true }), undoSteps(own)]).match(
     /"(?:tap|port|nic)\.\w+"/g,
   );
   t.deepEqual(kinds, ['"tap.close"'], "closing what is open is harmless");

@@ -84,6 +84,10 @@ test("in a jail QEMU is told to refuse what it does not need", (t) => {
   t.regex(text(qemuArgv({ ...plan, jail: { uid: 5000, cgroups: [] } }, host)), sandbox);
 });
 
+/** What follows an option, each time it is there. */
+const after = (argv: readonly string[], option: string): string[] =>
+  argv.flatMap((word, at) => (argv[at - 1] === option ? [word] : []));
+
 test("disks, with a path full of QEMU's own syntax", (t) => {
   const path = '/disks/a,readonly=off,"b"\n=c';
   const disks = [
@@ -91,24 +95,97 @@ test("disks, with a path full of QEMU's own syntax", (t) => {
     { path: "/dev/vg/data", format: "raw", readOnly: false },
   ] as const;
   const argv = qemuArgv({ ...plan, disks }, host);
-  const at = argv.indexOf("-blockdev");
-  t.deepEqual(JSON.parse(argv[at + 1] ?? ""), {
-    driver: "qcow2",
-    "node-name": "disk0",
-    "read-only": true,
-    file: { driver: "file", filename: "/dev/fdset/0", "read-only": true },
-  });
-  t.is(argv[at + 3], "virtio-blk-pci,id=disk0,drive=disk0,serial=disk0,bus=pcie.0,addr=0x8");
-  t.is((JSON.parse(argv[at + 7] ?? "") as { file: { driver: string } }).file.driver, "host_device");
+  t.deepEqual(
+    after(argv, "-blockdev").map((word) => JSON.parse(word) as unknown),
+    [
+      {
+        driver: "qcow2",
+        "node-name": "disk0",
+        "read-only": true,
+        // Files that an image names are not opened.
+        backing: null,
+        file: { driver: "file", filename: "/dev/fdset/0", "read-only": true },
+      },
+      {
+        driver: "raw",
+        "node-name": "disk1",
+        "read-only": false,
+        file: { driver: "host_device", filename: "/dev/fdset/1", "read-only": false },
+      },
+    ],
+  );
+  t.deepEqual(
+    after(argv, "-device").filter((word) => word.startsWith("virtio-blk-pci")),
+    [
+      "virtio-blk-pci,id=disk0,drive=disk0,serial=disk0,bus=pcie.0,addr=0x8",
+      "virtio-blk-pci,id=disk1,drive=disk1,serial=disk1,bus=pcie.0,addr=0x9",
+    ],
+  );
   // Its descriptor and, for people, its path: a comma is written twice there, all else has no meaning.
-  t.deepEqual(argv.slice(at - 2, at), [
-    "-add-fd",
+  t.deepEqual(after(argv, "-add-fd"), [
     `fd=3,set=0,opaque=/disks/a,,readonly=off,,"b"\n=c`,
+    "fd=4,set=1,opaque=/dev/vg/data",
   ]);
-  t.is(argv[at + 5], "fd=4,set=1,opaque=/dev/vg/data");
   // A clone's memory is the first that it inherits.
   const cloned = qemuArgv({ ...plan, disks }, host, "clone");
-  t.is(cloned[cloned.lastIndexOf("-add-fd") + 1], "fd=5,set=1,opaque=/dev/vg/data");
+  t.is(after(cloned, "-add-fd")[1], "fd=5,set=1,opaque=/dev/vg/data");
+});
+
+test("what is written to a disk goes over its image, which is opened to be read", (t) => {
+  const overlay = { path: "/state/0.qcow2", bytes: 512, over: "" };
+  const disks = [
+    { path: "/images/a.raw", format: "raw", readOnly: false, overlay },
+    { path: "/images/b.raw", format: "raw", readOnly: true },
+  ] as const;
+  const argv = qemuArgv({ ...plan, disks }, host);
+  t.deepEqual(after(argv, "-add-fd"), [
+    "fd=3,set=0,opaque=/images/a.raw",
+    "fd=4,set=1,opaque=/state/0.qcow2",
+    "fd=5,set=2,opaque=/images/b.raw",
+  ]);
+  const [over, plain] = after(argv, "-blockdev").map((word) => JSON.parse(word) as unknown);
+  t.deepEqual(over, {
+    "node-name": "disk0",
+    driver: "qcow2",
+    "read-only": false,
+    file: { driver: "file", filename: "/dev/fdset/1", "read-only": false },
+    backing: {
+      driver: "raw",
+      "read-only": true,
+      file: { driver: "file", filename: "/dev/fdset/0", "read-only": true },
+    },
+  });
+  t.like(plain, { "node-name": "disk1", file: { filename: "/dev/fdset/2" } });
+});
+
+test("what a machine boots", (t) => {
+  const { initrd, ...withoutInitrd } = plan;
+  const { kernel, ...withoutKernel } = withoutInitrd;
+  t.truthy(initrd);
+  t.truthy(kernel);
+  const disks = [
+    { path: "/a", format: "raw", readOnly: true },
+    { path: "/b", format: "raw", readOnly: true },
+  ] as const;
+  const ofKernel = qemuArgv({ ...withoutInitrd, disks, cmdline: "root=/dev/vda" }, host);
+  t.deepEqual(ofKernel.slice(-4), [
+    "-kernel",
+    "/image/vmlinux",
+    "-append",
+    "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests root=/dev/vda",
+  ]);
+  t.false(ofKernel.join(" ").includes("bootindex"));
+  // The first disk, and nothing that comes later: not a NIC's firmware, nor the second.
+  const ofDisk = qemuArgv({ ...withoutKernel, disks }, host);
+  t.deepEqual(ofDisk.slice(-2), ["-boot", "strict=on"]);
+  t.deepEqual(
+    after(ofDisk, "-device").filter((word) => word.startsWith("virtio-blk-pci")),
+    [
+      "virtio-blk-pci,id=disk0,drive=disk0,serial=disk0,bus=pcie.0,addr=0x8,bootindex=1",
+      "virtio-blk-pci,id=disk1,drive=disk1,serial=disk1,bus=pcie.0,addr=0x9",
+    ],
+  );
+  for (const word of ["-kernel", "-initrd", "-append"]) t.false(ofDisk.includes(word));
 });
 
 const refusals: readonly (readonly [string, Partial<VmPlan>])[] = [

@@ -24,7 +24,7 @@ export const debianGuest: GuestFiles = {
 export interface Rig extends AsyncDisposable {
   readonly directory: string;
   readonly driver: QemuDriver;
-  readonly plan: VmPlan;
+  readonly plan: VmPlan & GuestFiles;
   start(): Promise<Vm>;
 }
 
@@ -43,7 +43,7 @@ export async function rig(
   const driver = await openQemuDriver(options);
   // A driver's own timers keep no process alive, so a test that waits for what they find has to.
   const awake = setInterval(() => {}, 60_000);
-  const plan: VmPlan = {
+  const plan: VmPlan & GuestFiles = {
     podId: podIdFromBytes(crypto.getRandomValues(new Uint8Array(12))),
     vcpu: 1,
     memoryMib: 128,

@@ -41,7 +41,7 @@ const cgroups = layout;
 const probe = await buildProbe();
 const servers: Server[] = [];
 
-function planOf(uid: number, limits: VmLimits = { memoryMib: 64, pids: 16 }): VmPlan {
+function planOf(uid: number, limits: VmLimits = { memoryMib: 64, pids: 16 }) {
   const podId = podIdFromBytes(crypto.getRandomValues(new Uint8Array(12)));
   return {
     podId,

@@ -1,6 +1,7 @@
 import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
 import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
-import { qcow2Fault } from "../../../hypervisor/qemu/qcow2-file.ts";
+import { qcow2End, readQcow2 } from "../../../hypervisor/qemu/qcow2-file.ts";
+import { emptyQcow2 } from "../../../hypervisor/qemu/qcow2-overlay.ts";
 import { type Target, valueOf } from "../engine/target.ts";
 
 const elf = new Uint8Array(128);
@@ -21,8 +22,16 @@ const packed = (magic: readonly number[]): Uint8Array => {
 const changed = (bytes: Uint8Array, at: number, value: number): Uint8Array =>
   Uint8Array.from(bytes, (byte, i) => (i === at ? value : byte));
 
-const qcow2 = new Uint8Array(80);
-qcow2.set([0x51, 0x46, 0x49, 0xfb, 0, 0, 0, 3]);
+const qcow2 = new Uint8Array(emptyQcow2(1 << 20).pieces[0]?.data ?? []);
+
+/** As `lookAtDisk` reads one; where its tables should be are the same bytes again. */
+function readWhole(image: Buffer, size: number): void {
+  const header = readQcow2(image, size);
+  if (typeof header === "string") return;
+  qcow2End(header, size, (at, length) =>
+    image.subarray(Math.min(at % 4096, image.length)).subarray(0, Math.min(length, 4096)),
+  );
+}
 
 /** Kernels and disks people name, and kernels of a distribution's package. */
 export const images: Target = {
@@ -47,11 +56,19 @@ export const images: Target = {
     qcow2,
     qcow2.subarray(0, 79),
     changed(qcow2, 15, 1),
+    changed(qcow2, 35, 1),
+    changed(qcow2, 79, 2),
     changed(qcow2, 79, 4),
+    changed(qcow2, 79, 16),
+    changed(qcow2, 79, 32),
     changed(qcow2, 7, 2),
+    changed(qcow2, 7, 4),
+    changed(qcow2, 23, 9),
+    changed(qcow2, 23, 22),
+    changed(qcow2, 99, 7),
   ],
   lengths: () =>
-    [32, 36, 54, 56, 72, 96, 0x1f1, 0x1f4, 0x248, 0x24c].map((at) => ({
+    [20, 24, 28, 32, 36, 40, 44, 48, 52, 54, 56, 72, 96, 0x1f1, 0x1f4, 0x248, 0x24c].map((at) => ({
       at,
       bytes: 4,
       littleEndian: true,
@@ -59,7 +76,7 @@ export const images: Target = {
   longest: kernelHeadBytes,
   run: (bytes) => {
     for (const size of [0, bytes.length, 2 ** 40]) kernelFault(Buffer.from(bytes), size);
-    for (const alone of [false, true]) qcow2Fault(Buffer.from(bytes), alone);
+    for (const size of [bytes.length, 2 ** 40]) readWhole(Buffer.from(bytes), size);
     const payload = valueOf(["IMAGE_UNREADABLE"], () => bzImagePayload(Buffer.from(bytes)));
     if (payload !== undefined) valueOf(["IMAGE_UNREADABLE"], () => payloadFormat(payload));
   },

@@ -171,9 +171,9 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a comma in a disk's path begins an option of QEMU's",
-    file: "hypervisor/qemu/argv.ts",
-    find: 'plan.path.replaceAll(",", ",,")',
-    put: "plan.path",
+    file: "hypervisor/qemu/disk-argv.ts",
+    find: 'path.replaceAll(",", ",,")',
+    put: "path",
     noticedBy: { file: argv, title: "disks, with a path full of QEMU's own syntax" },
   },
   {

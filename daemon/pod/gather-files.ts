@@ -1,0 +1,66 @@
+import { accessSync, constants, realpathSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import type { PodSpec } from "../../api/pod-spec.ts";
+import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
+import { readableByOthers } from "../../hypervisor/qemu/preflight.ts";
+import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
+
+export interface Looking {
+  /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
+  readonly byOthers: boolean;
+  readonly imagesWithin: readonly string[] | undefined;
+}
+
+/** Kernel and initrd of a spec, as far as it has any. */
+export function fileSnapshots(
+  { boot }: PodSpec,
+  image: ImageSnapshot,
+  looking: Looking,
+): Record<string, FileSnapshot> {
+  const { kernel, initrd } = bootFiles(boot, image);
+  const paths = [kernel, initrd].flatMap((path) => path ?? []);
+  return Object.fromEntries(paths.map((path) => [path, lookAtFile(path, looking)]));
+}
+
+/** The files that the host boots a machine from; none of them when its disk does. */
+export function bootFiles(
+  { kernel, initrd }: PodSpec["boot"],
+  image: Pick<ImageSnapshot, "kernel" | "initrd">,
+): { readonly kernel?: string; readonly initrd?: string } {
+  if (kernel === "none") return {};
+  return {
+    kernel: kernel ?? image.kernel,
+    ...(initrd === "none" ? {} : { initrd: initrd ?? image.initrd }),
+  };
+}
+
+function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnapshot {
+  const real = imagesWithin === undefined ? path : realPath(path);
+  // Not even whether it is there is told of what may not be named.
+  if (imagesWithin !== undefined && !isAllowed(real, imagesWithin)) return { kind: "outside" };
+  try {
+    const stats = statSync(real);
+    if (!stats.isFile() && !stats.isBlockDevice())
+      return { kind: "unreadable", why: "it is no file" };
+    accessSync(real, constants.R_OK);
+    if (byOthers && !readableByOthers(stats))
+      return { kind: "unreadable", why: "machines run as users of their own (chmod o+r)" };
+    if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
+    return { kind: "file", bytes: stats.size, ...(imagesWithin === undefined ? {} : { real }) };
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    return code === "ENOENT" || code === "ENOTDIR"
+      ? { kind: "missing" }
+      : { kind: "unreadable", why: code ?? "unknown" };
+  }
+}
+
+/** A path without symbolic links, as far as it is there. */
+export function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    const parent = dirname(path);
+    return parent === path ? path : join(realPath(parent), basename(path));
+  }
+}

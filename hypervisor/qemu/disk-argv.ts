@@ -1,0 +1,62 @@
+import type { DiskPlan, VmPlan } from "../driver.ts";
+
+/** A disk's node and device, by its place in the plan. */
+export const diskNode = (index: number): string => `disk${index}`;
+
+/** Addresses on pcie.0 from here to 0x1e hold disks; the chipset is at 0x1f. */
+const firstDiskSlot = 8;
+
+/** The files a QEMU inherits for these disks, in order: of each its image, then its overlay. `openDisks` opens them so. */
+export const diskFiles = (disks: readonly DiskPlan[]): string[] =>
+  disks.flatMap(({ path, overlay }) => (overlay === undefined ? [path] : [path, overlay.path]));
+
+/**
+ * What QEMU is told of the disks. They are opened by podnetd and inherited, from descriptor `firstFd` on: QEMU needs no
+ * right to a path. A set of one descriptor stands for each file, with the path beside it for people to read.
+ */
+export function diskWords({ disks, kernel }: VmPlan, firstFd: number): string[] {
+  const opened = diskFiles(disks).flatMap((path, set) => [
+    "-add-fd",
+    `fd=${firstFd + set},set=${set},opaque=${path.replaceAll(",", ",,")}`,
+  ]);
+  let set = 0;
+  const words = disks.flatMap((disk, index) => {
+    const image = imageNode(disk, set++);
+    const top = disk.overlay === undefined ? image : overlayNode(image, set++);
+    const node = diskNode(index);
+    const slot = `0x${(firstDiskSlot + index).toString(16)}`;
+    const boots = kernel === undefined && index === 0 ? ",bootindex=1" : "";
+    return [
+      "-blockdev",
+      JSON.stringify({ "node-name": node, ...top }),
+      "-device",
+      `virtio-blk-pci,id=${node},drive=${node},serial=${node},bus=pcie.0,addr=${slot}${boots}`,
+    ];
+  });
+  return [...opened, ...words];
+}
+
+/**
+ * As JSON, where nothing has to be escaped. Formats are never guessed from what a guest wrote, nor are other files opened that
+ * an image names.
+ */
+function imageNode({ path, format, readOnly, overlay }: DiskPlan, set: number): object {
+  const unchanged = readOnly || overlay !== undefined;
+  return {
+    driver: format,
+    "read-only": unchanged,
+    ...(format === "qcow2" ? { backing: null } : {}),
+    file: {
+      driver: path.startsWith("/dev/") ? "host_device" : "file",
+      filename: `/dev/fdset/${set}`,
+      "read-only": unchanged,
+    },
+  };
+}
+
+const overlayNode = (image: object, set: number): object => ({
+  driver: "qcow2",
+  "read-only": false,
+  file: { driver: "file", filename: `/dev/fdset/${set}`, "read-only": false },
+  backing: image,
+});

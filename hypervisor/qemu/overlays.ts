@@ -1,0 +1,64 @@
+import { closeSync, constants, fsyncSync, ftruncateSync, openSync, writeSync } from "node:fs";
+import { mkdir, rmdir, unlink } from "node:fs/promises";
+import { dirname } from "node:path";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { OverlayPlan, VmPlan } from "../driver.ts";
+import { emptyQcow2 } from "./qcow2-overlay.ts";
+
+type Disks = Pick<VmPlan, "disks">;
+
+/** The files of a pod's own that its disks write to. */
+export const overlaysOf = ({ disks }: Disks): OverlayPlan[] =>
+  disks.flatMap(({ overlay }) => (overlay === undefined ? [] : [overlay]));
+
+/** Makes them, empty; what was there of an earlier attempt goes. They are podnetd's: QEMU gets them opened. */
+export async function makeOverlays(plan: Disks): Promise<void> {
+  for (const { path, bytes } of overlaysOf(plan)) {
+    try {
+      const directory = dirname(path);
+      await crossAsync("file", "make overlay directory", () =>
+        mkdir(directory, { recursive: true, mode: 0o700 }),
+      );
+      cross("file", "make overlay", () => writeEmpty(path, bytes));
+    } catch (error) {
+      throw fileError(error, `Cannot make the pod's own file "${path}"`, roomHint(error));
+    }
+  }
+}
+
+const roomHint = (error: unknown): { readonly hint?: string } =>
+  (error as NodeJS.ErrnoException).code === "ENOSPC"
+    ? { hint: "The filesystem of state_dir is full: make room there" }
+    : {};
+
+function writeEmpty(path: string, bytes: number): void {
+  const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  const fd = openSync(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+  try {
+    const { pieces, length } = emptyQcow2(bytes);
+    for (const { at, data } of pieces) writeSync(fd, data, 0, data.length, at);
+    ftruncateSync(fd, length);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent means success. */
+export async function removeOverlays(plan: Disks): Promise<void> {
+  const paths = overlaysOf(plan).map(({ path }) => path);
+  for (const path of paths)
+    await crossAsync("file", "remove overlay", () => unlink(path)).catch(unless(["ENOENT"], path));
+  for (const directory of new Set(paths.map((path) => dirname(path))))
+    await crossAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
+      unless(["ENOENT", "ENOTEMPTY"], directory),
+    );
+}
+
+function unless(codes: readonly string[], path: string): (error: unknown) => void {
+  return (error) => {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (!codes.includes(code)) throw fileError(error, `Cannot remove "${path}"`);
+  };
+}
