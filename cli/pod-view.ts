@@ -163,6 +163,10 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
             ? `hyperstart, API ${guest.api}`
             : `agent ${harmless(guest.agent)}, extension ${guest.extension}, ${guest.agentRssKib} KiB`,
       ],
+      ...(guest?.cannot ?? []).map((what, i): [string, string] => [
+        i === 0 ? "Cannot" : "",
+        harmless(what),
+      ]),
     ]),
     ...(pod.interfaces.length === 0
       ? []

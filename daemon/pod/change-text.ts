@@ -1,6 +1,6 @@
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { Describers, PlanSection } from "./plan-text.ts";
-import { interfaceLine, tapLine } from "./plan-text.ts";
+import { interfaceLine, tapLine, toldLines } from "./plan-text.ts";
 import { type InterfacePlan, type PodPlan, staying, withNic } from "./pod-plan.ts";
 
 /** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
@@ -48,7 +48,7 @@ export function describeChange(
     {
       step: "guest.configure",
       title: "Told to the guest, which leaves alone what is so already",
-      lines: toldAnew(before.guest, after.guest),
+      lines: toldAnew(before.guest, after),
     },
   ].filter(({ lines }) => lines.length > 0);
 }
@@ -57,9 +57,10 @@ const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
   new Map(staying(interfaces).map((each) => [each.position, each]));
 
 /** A NIC that goes takes what the guest knows of it along: then it is told nothing. */
-function toldAnew(before: GuestConfig, after: GuestConfig): string[] {
+function toldAnew(before: GuestConfig, plan: PodPlan): string[] {
+  const { guest: after } = plan;
   const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
   const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
   const fewer = after.interfaces.length < before.interfaces.length;
-  return known === told || fewer ? [] : [`configure ${JSON.stringify(after)}`];
+  return known === told || fewer ? [] : toldLines(plan, false);
 }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { limited } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import { guestMessage } from "./actions.ts";
+import { guestMessage, spokenTo } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -89,6 +89,7 @@ async function reach(
     ttyPath: vm.socketPath("tty"),
     reattach: ask,
     time: live.time,
+    ...spokenTo(plan),
   });
   // Whoever wants something of the agent meanwhile waits with us.
   live.guest = guest;

@@ -13,6 +13,7 @@ import type { PortDesired } from "../../network/desired.ts";
 import type { PodContents } from "../store/pods.ts";
 import { portOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
+import { refuseChangeForHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
 import { planWishes } from "./plan-interfaces.ts";
 import { otherRoutes, ownRoutes } from "./plan-own-routes.ts";
 import { defaultRoutes } from "./plan-routes.ts";
@@ -26,9 +27,10 @@ import type { Snapshot } from "./snapshot.ts";
 export function planChange(
   pod: PodContents,
   change: InterfaceChange,
-  snapshot: Snapshot,
+  world: Snapshot,
 ): PodContents {
   const named = withNames(pod);
+  const snapshot = pod.plan.agent === "hyperstart" ? withHyperstart(pod, change, world) : world;
   switch (change.kind) {
     case "add":
       return added(named, change, snapshot);
@@ -39,6 +41,12 @@ export function planChange(
     default:
       return assertNever(change);
   }
+}
+
+/** Throws `UNSUPPORTED` for what a plain hyperstart cannot do. */
+function withHyperstart(pod: PodContents, change: InterfaceChange, world: Snapshot): Snapshot {
+  refuseChangeForHyperstart(change);
+  return worldOfHyperstart(world, askedBy(pod, change), () => "interface");
 }
 
 /** What of the world a change depends on, as interfaces that are asked for. */

@@ -1,3 +1,4 @@
+import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
 import { holdSection, publishedText } from "./published-text.ts";
@@ -46,8 +47,11 @@ export function describePlan(
     machine(plan, describe),
     {
       step: "guest.configure",
-      title: "Told to the guest, with the time and fresh randomness",
-      lines: [`configure ${JSON.stringify(plan.guest)}`],
+      title:
+        plan.agent === "hyperstart"
+          ? "Told to the guest, and read back with ip addr and ip route"
+          : "Told to the guest, with the time and fresh randomness",
+      lines: toldLines(plan, true),
     },
     {
       step: "nic.plug",
@@ -56,6 +60,15 @@ export function describePlan(
     },
   ];
 }
+
+/** What the guest is told; one that is not new leaves alone what is so already. */
+export const toldLines = (
+  { agent, guest }: Pick<PodPlan, "agent" | "guest">,
+  fresh: boolean,
+): string[] =>
+  agent === "hyperstart"
+    ? describeForHyperstart(guest, fresh)
+    : [`configure ${JSON.stringify(guest)}`];
 
 function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
   const line = argv.map(shellWord).join(" ");

@@ -9,6 +9,7 @@ import { planAgent } from "./plan-agent.ts";
 import { planVm } from "./plan-boot.ts";
 import { portsOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
+import { toldToHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
 import { planInterfaces } from "./plan-interfaces.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
@@ -49,8 +50,13 @@ export function planPod(
   }
   const agent = planAgent(spec);
   const vm = planVm(spec, snapshot);
-  const interfaces = planInterfaces(spec, snapshot);
-  const guest = guestOf(spec, name, interfaces, snapshot);
+  const plain = agent === "hyperstart";
+  const world = plain
+    ? worldOfHyperstart(snapshot, spec.interfaces, (i) => `interfaces[${i}]`)
+    : snapshot;
+  const interfaces = planInterfaces(spec, world);
+  const message = guestOf(spec, name, interfaces, snapshot);
+  const guest = plain ? toldToHyperstart(message) : message;
   const published = planPublished(
     spec.ports ?? [],
     { interfaces, routes: guest.routes },

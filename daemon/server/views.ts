@@ -19,7 +19,9 @@ import {
   type RouteSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
+import { guestKind } from "../pod/guest-kind.ts";
 import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
 import type { InterfacePlan } from "../pod/pod-plan.ts";
@@ -79,10 +81,16 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
             extension: guest.extension ?? 0,
             hostname: row.observed?.hostname ?? "",
             agentRssKib: row.observed?.agentRssKib ?? 0,
+            ...guestView(guest),
           },
         }),
     spans: row.spans.map(spanView),
   });
+}
+
+function guestView(guest: GuestIdentity): MessageInitShape<typeof wire.GuestSchema> {
+  const { kind, cannot } = guestKind(guest);
+  return { kind, cannot: [...cannot] };
 }
 
 function interfaceView(

@@ -188,8 +188,11 @@ export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
   dnsOptions: dns?.options ?? [],
 });
 
-/** What a new guest is told, for a plan: what it calls its NICs before they are renamed is not known yet. */
-export function describeForHyperstart(config: GuestConfig): string[] {
+/**
+ * What a guest is told, for a plan: a new one all of it, one that runs what it lacks. What it calls its NICs before they
+ * are renamed is not known yet.
+ */
+export function describeForHyperstart(config: GuestConfig, fresh: boolean): string[] {
   const setups = config.interfaces.map(({ mac, name, addresses, mtu }) => ({
     device: `(the NIC ${mac})`,
     newName: name,
@@ -197,7 +200,7 @@ export function describeForHyperstart(config: GuestConfig): string[] {
     ...(mtu === undefined ? {} : { mtu }),
   }));
   const lines: [string, Uint8Array][] = [
-    ["STARTPOD", encodeStartPod(podOf(config))],
+    ...(fresh ? [["STARTPOD", encodeStartPod(podOf(config))] as [string, Uint8Array]] : []),
     ...setups.map((each): [string, Uint8Array] => ["SETUPINTERFACE", encodeInterfaceSetup(each)]),
     ["SETUPROUTE", encodeRouteSetup(routeSteps(config.routes))],
   ];

@@ -1,0 +1,37 @@
+import { agentFeatures } from "../../guest-init/protocol/configure.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+
+/** Who answers in a guest, and what cannot be done with it, for people. */
+export interface GuestKind {
+  readonly kind: "podnet" | "hyperstart";
+  readonly cannot: readonly string[];
+}
+
+const hyperstart: GuestKind = {
+  kind: "hyperstart",
+  cannot: [
+    "IPv6: a hyperstart takes no such addresses, routes or nameservers; of a network with both it has the IPv4 address alone",
+    "addresses of lo: it sets none",
+    "route metrics: it sets none",
+    "templates: clones of it would share randomness and clock, for which it has no command",
+    "name and nameservers for podnet exec: it writes them to /tmp/hyper, for containers alone",
+    "routes of its own that survive a change: an interface that is changed goes down for a moment",
+  ],
+};
+
+/** By who it said it is. */
+export function guestKind({ extension, features = [] }: GuestIdentity): GuestKind {
+  if (extension === undefined) return hyperstart;
+  const lacking = (feature: string, what: string): string[] =>
+    features.includes(feature) ? [] : [what];
+  return {
+    kind: "podnet",
+    cannot: [
+      ...lacking(agentFeatures.loopback, "addresses of lo: the agent is of an earlier podnet"),
+      ...lacking(
+        agentFeatures.awake,
+        "templates: the agent is not the guest's init, or of an earlier podnet",
+      ),
+    ],
+  };
+}
