@@ -155,6 +155,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
           ? ""
           : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
       ],
+      ["Machine", vm?.attached === true ? `somebody else's, by ${harmless(vm.qmpSocket)}` : ""],
       [
         "Guest",
         guest === undefined

@@ -1,7 +1,9 @@
 import { Command, CommanderError } from "commander";
+import { addAttach } from "./commands/attach.ts";
 import { addConsole } from "./commands/console.ts";
 import { addCreate } from "./commands/create.ts";
 import { addDelete } from "./commands/delete.ts";
+import { addDetach } from "./commands/detach.ts";
 import { addDiff } from "./commands/diff.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
@@ -77,6 +79,8 @@ export function buildProgram(context: Context): Command {
     addResume,
     addUpdate,
     addDelete,
+    addAttach,
+    addDetach,
     addWatch,
     addExec,
     addConsole,

@@ -49,9 +49,9 @@ export interface SpecFlags {
   readonly publish?: readonly string[];
 }
 
-/** Adds the flags to a command. */
-export function addSpecFlags(command: Command): void {
-  command
+/** Adds the flags that say what its network is, and what it is called. */
+export function addNetworkFlags(command: Command): Command {
+  return command
     .option("-n, --name <name>", "the pod's name; default pod- and the start of its id")
     .option("-l, --label <key=value>", "a label; may be repeated", collect)
     .optionsGroup("Network:")
@@ -75,7 +75,12 @@ export function addSpecFlags(command: Command): void {
     .option("--hostname <name>", "hostname in the guest; default the pod's name")
     .option("--dns <ip>", "a name server; default the host's; may be repeated", collect)
     .option("--dns-search <domain>", "a search domain; may be repeated", collect)
-    .option("--dns-option <option>", "a resolver option such as ndots:2; may be repeated", collect)
+    .option("--dns-option <option>", "a resolver option such as ndots:2; may be repeated", collect);
+}
+
+/** Adds all the flags to a command. */
+export function addSpecFlags(command: Command): void {
+  addNetworkFlags(command)
     .optionsGroup("Machine:")
     .option("--vcpu <count>", "virtual processors; default 1")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")

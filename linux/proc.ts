@@ -72,6 +72,19 @@ export function residentKib(pid: number): number | undefined {
   return status === undefined ? undefined : parseResidentKib(status);
 }
 
+/** The process a thread belongs to (`Tgid` of /proc/TID/status); undefined when there is none. */
+export function processOfThread(thread: number): number | undefined {
+  const pid = /^Tgid:\s+(\d+)$/m.exec(readProc(`/proc/${thread}/status`) ?? "")?.[1];
+  return pid === undefined ? undefined : Number(pid);
+}
+
+/** Whether a thread is one of this process. */
+export const hasThread = (pid: number, thread: number): boolean =>
+  readProc(`/proc/${pid}/task/${thread}/stat`) !== undefined;
+
+/** What a process calls itself, 15 bytes at most (/proc/PID/comm); undefined when there is none. */
+export const nameOf = (pid: number): string | undefined => readProc(`/proc/${pid}/comm`)?.trimEnd();
+
 /** The effective user of a process, whoever its files in /proc belong to; undefined when there is none. */
 export function userOf(pid: number): number | undefined {
   const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`/proc/${pid}/status`) ?? "")?.[1];

@@ -1,8 +1,9 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
 import type { InterfaceChange } from "../../api/validate-interface-change.ts";
+import { limited } from "../../core/aborting.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import type { Ending } from "./end-pod.ts";
-import { gatherSnapshot } from "./gather.ts";
+import { gatherSnapshot, type World } from "./gather.ts";
 import type { PortsWorld } from "./gather-ports.ts";
 import { changeInterfaces } from "./live-interfaces.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -13,6 +14,9 @@ import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
 import type { PublishedPlan } from "./published-plan.ts";
+
+/** Longest a machine of somebody else may take to say where it takes NICs, milliseconds. */
+const placesMs = 5000;
 
 /** A pod's plan as it is and as it would be. */
 export interface Replanned {
@@ -54,11 +58,22 @@ export class Changes {
   async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
     const asked = askedBy(row, change);
     const links = await namedLinks({ interfaces: asked }, this.#parts.host);
+    const machine = await this.#machineOf(row);
     const { ports: _theirs, ...spec } = row.spec;
     // Nothing is awaited from here to the commit.
-    const world = worldOf(this.#parts, links, false);
+    const found = machine === undefined ? { links } : { links, machine };
+    const world = worldOf(this.#parts, found, false);
     const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
     return planChange(row, change, snapshot);
+  }
+
+  /** A machine of somebody else with the places that it has now. */
+  async #machineOf({ id, plan: { vm } }: PodRow): Promise<World["machine"]> {
+    if (vm.attached === undefined) return undefined;
+    const { type, accelerator } = vm.attached;
+    const { vm: running, ended } = this.#parts.running(id);
+    const places = await running?.places?.(limited(placesMs, ended.signal));
+    return { type, accelerator, vcpu: vm.vcpu, memoryMib: vm.memoryMib, places: places ?? [] };
   }
 
   /** What publishing these would make of a running pod. Takes nothing. */

@@ -2,9 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { limited } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import { guestMessage, spokenTo } from "./actions.ts";
+import { channelsOf, guestMessage, spokenTo } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "./live-pod.ts";
+import { hasAgent } from "./pod-plan.ts";
 import { guard, type Supervision } from "./supervision.ts";
 
 /** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
@@ -20,6 +21,7 @@ const steadyMs = 60_000;
  * pod runs on meanwhile, and says so as its reason. Without a `live.guest` it begins by reaching the agent.
  */
 export function followAgent(live: LivePod, watch: Supervision): void {
+  if (!hasAgent(live.plan)) return;
   const stop = new AbortController();
   live.subscriptions.add(() => stop.abort());
   const signal = AbortSignal.any([stop.signal, live.ended.signal]);
@@ -85,8 +87,7 @@ async function reach(
   await live.time.going(signal);
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
-    channelPath: vm.socketPath("channel"),
-    ttyPath: vm.socketPath("tty"),
+    ...channelsOf(plan, vm),
     reattach: ask,
     time: live.time,
     ...spokenTo(plan),

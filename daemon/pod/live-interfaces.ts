@@ -9,7 +9,7 @@ import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
 import { emptied, leaving, withoutLeft } from "./plan-change.ts";
-import { type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { runFlow, type StepRun } from "./run-steps.ts";
 import type { Flow } from "./steps.ts";
 import type { Supervision } from "./supervision.ts";
@@ -29,7 +29,7 @@ export async function changeInterfaces(
   next: PodContents,
   watch: Supervision,
 ): Promise<void> {
-  requireAgent(live, row);
+  requireAgent(live, row, change);
   const before = new Set(row.plan.interfaces.map(({ position }) => position));
   switch (change.kind) {
     case "add": {
@@ -47,11 +47,23 @@ export async function changeInterfaces(
   }
 }
 
-function requireAgent({ guest }: LivePod, { name }: PodRow): void {
+function requireAgent({ guest }: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
+  if (!hasAgent(plan)) return refuseTelling(name, change);
   if (guest !== undefined) return;
   throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${name}" is not connected`, {
     hint: "podnetd reaches it again as soon as it answers; try again then",
   });
+}
+
+/** Refuses what the guest would have to be told. */
+function refuseTelling(name: string, change: InterfaceChange): void {
+  const loopback = change.kind === "add" && change.spec.kind === "loopback";
+  if (change.kind !== "set" && !loopback) return;
+  throw new PodnetError(
+    "UNSUPPORTED",
+    `Nobody in the guest of pod "${name}" could be told ${loopback ? "of addresses of lo" : "of the change"}`,
+    { hint: "Its interfaces can be added and removed" },
+  );
 }
 
 async function add(
@@ -74,7 +86,7 @@ async function add(
       live.taps.set(made.position, openTapOf(nic, host));
       await host.network.ensure(portAlone(live.plan, made), stop.signal);
     }
-    await runFlow(addFlow(made), stepRun(live, watch), stop.signal);
+    await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
     records.settled(live, `interface ${guestName} added`);
   } catch (thrown) {
     const error = toPodnetError(thrown);
@@ -91,9 +103,12 @@ async function add(
 }
 
 /** Plugged first: what the guest waits for in vain, it would still be waiting for when the add is undone. */
-const addFlow = ({ nic, position }: InterfacePlan): Flow => ({
+const addFlow = ({ nic, position }: InterfacePlan, plan: PodPlan): Flow => ({
   kind: "sequence",
-  flows: [...(nic === undefined ? [] : [{ kind: "nic.plug", position } as const]), configureFlow],
+  flows: [
+    ...(nic === undefined ? [] : [{ kind: "nic.plug", position } as const]),
+    ...(hasAgent(plan) ? [configureFlow] : []),
+  ],
 });
 
 const configureFlow: Flow = {

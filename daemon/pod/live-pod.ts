@@ -60,7 +60,9 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
         );
       }
       // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
-      if (event.kind === "guest-reset" && live.identity === undefined) {
+      // How often one of somebody else does is its owner's matter.
+      const ours = live.plan.vm.attached === undefined;
+      if (event.kind === "guest-reset" && ours && live.identity === undefined) {
         live.ended.abort(
           new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {
             hint: "See the end of its console in the details: more memory, or another kernel or initramfs",

@@ -2,9 +2,10 @@ import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
 import { familyOf, type IpPrefix } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type IfName, parseIfName } from "../../core/names.ts";
-import type { NicPlan } from "../../hypervisor/driver.ts";
+import type { NicPlace, NicPlan } from "../../hypervisor/driver.ts";
 import { checkPortRoom } from "../../network/port-limit.ts";
 import { Choice } from "./choose-interfaces.ts";
+import { attachedNic } from "./plan-attached.ts";
 import { type AskedRoute, planGateways } from "./plan-gateways.ts";
 import { findPlace, type Place } from "./plan-places.ts";
 import type { InterfacePlan } from "./pod-plan.ts";
@@ -58,6 +59,8 @@ export function planWishes(
   });
   checkSlots(drafts, others, snapshot);
   checkRoom(drafts);
+  // Of a machine of podnet's own the position is the place.
+  const places = snapshot.machine?.places.values();
   const gateways = planGateways(drafts, others, routes);
   return drafts.map((draft) => ({
     position: draft.position,
@@ -66,7 +69,7 @@ export function planWishes(
     gateways: gateways.get(draft.position) ?? [],
     mtu: planMtu(draft),
     guestName: choice.guestName(draft, draft.position),
-    ...nicOf(draft, choice, snapshot),
+    ...nicOf(draft, choice, snapshot, places),
   }));
 }
 
@@ -86,19 +89,31 @@ function nicOf(
   { wanted, was, place, position, field }: Draft,
   choice: Choice,
   { podId }: Snapshot,
+  places: Iterator<NicPlace> | undefined,
 ): { readonly nic?: NicPlan } {
   if (place.kind === "loopback") return {};
   if (was?.nic !== undefined) return { nic: was.nic };
+  const ids =
+    places === undefined
+      ? {
+          nicId: `nic${position}`,
+          netdevId: `net${position}`,
+          fdName: `fd-${podId}-${position}`,
+          slot: position + 1,
+        }
+      : attachedNic(podId, position, nextOf(places), field);
   return {
     nic: {
-      nicId: `nic${position}`,
-      netdevId: `net${position}`,
-      fdName: `fd-${podId}-${position}`,
+      ...ids,
       tap: choice.tap({ wanted, field }, tapName(podId, position)),
       mac: choice.mac({ wanted, field }),
-      slot: position + 1,
     },
   };
+}
+
+function nextOf(places: Iterator<NicPlace>): NicPlace | undefined {
+  const { value, done } = places.next();
+  return done === true ? undefined : value;
 }
 
 /** With a network of the driver's own there is nothing to choose: what was asked for is refused rather than ignored. */

@@ -1,27 +1,44 @@
+import type { PodSpec } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate.ts";
 import { type PodId, podIdFromBytes } from "../../core/names.ts";
 import { podIdByName } from "../store/pods.ts";
+import { attachedMachine } from "./attached.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
+import { namedLinks } from "./named-links.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 
+/** What had to be waited for before planning: nothing is awaited between that and a commit. */
+export type Found = Pick<World, "links" | "machine">;
+
+/** Looks for what a spec names on the host. Throws as `attachedMachine`. */
+export async function findNamed(
+  spec: Pick<PodSpec, "interfaces" | "attached">,
+  parts: PodsParts,
+  signal: AbortSignal,
+): Promise<Found> {
+  const links = await namedLinks(spec, parts.host);
+  const machine = await attachedMachine(spec, parts, signal);
+  return { links, ...(machine === undefined ? {} : { machine }) };
+}
+
 /** What a pod of these would be, on a host with these links. Takes nothing. */
 export function planNew(
   { spec }: CreateSpec,
-  links: World["links"],
+  found: Found,
   parts: PodsParts,
   imagesOnly: boolean,
 ): PodPlan {
   const { driver } = parts.host;
-  const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, links, imagesOnly));
+  const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
   return planPod(spec, snapshot, (vm) => driver.describe(vm));
 }
 
 /** What the planner's view of the world is gathered from. */
 export function worldOf(
   { config, db, addresses, networks, host }: PodsParts,
-  links: World["links"],
+  found: Found,
   imagesOnly: boolean,
 ): World {
   return {
@@ -32,7 +49,7 @@ export function worldOf(
     driver: host.driver.capabilities(),
     confinement: host.confinement,
     imagesOnly,
-    links,
+    ...found,
     randomBytes: (count) => host.randomBytes(count),
   };
 }

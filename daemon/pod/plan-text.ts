@@ -1,8 +1,14 @@
 import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
-import type { NicPlan } from "../../hypervisor/driver.ts";
+import type { AttachPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import { holdSection, publishedText } from "./published-text.ts";
-import { type InterfacePlan, type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
+import {
+  hasAgent,
+  type InterfacePlan,
+  type NicInterface,
+  type PodPlan,
+  withNic,
+} from "./pod-plan.ts";
 
 /** A part of a plan for people: each line is exactly what would be made, run or sent. */
 export interface PlanSection {
@@ -45,14 +51,7 @@ export function describePlan(
     },
     { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
     machine(plan, describe),
-    {
-      step: "guest.configure",
-      title:
-        plan.agent === "hyperstart"
-          ? "Told to the guest, and read back with ip addr and ip route"
-          : "Told to the guest, with the time and fresh randomness",
-      lines: toldLines(plan, true),
-    },
+    ...(hasAgent(plan) ? [toldSection(plan)] : []),
     {
       step: "nic.plug",
       title: "NICs plugged while the guest waits for them (QMP)",
@@ -60,6 +59,15 @@ export function describePlan(
     },
   ];
 }
+
+const toldSection = (plan: PodPlan): PlanSection => ({
+  step: "guest.configure",
+  title:
+    plan.agent === "hyperstart"
+      ? "Told to the guest, and read back with ip addr and ip route"
+      : "Told to the guest, with the time and fresh randomness",
+  lines: toldLines(plan, true),
+});
 
 /** What the guest is told; one that is not new leaves alone what is so already. */
 export const toldLines = (
@@ -71,6 +79,7 @@ export const toldLines = (
     : [`configure ${JSON.stringify(guest)}`];
 
 function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
+  if (vm.attached !== undefined) return attachedMachine(vm.attached, vm);
   const line = argv.map(shellWord).join(" ");
   if (vm.factory === undefined) return { step: "vm.start", title: "The machine", lines: [line] };
   return {
@@ -80,10 +89,25 @@ function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
   };
 }
 
+function attachedMachine(attached: AttachPlan, { vcpu, memoryMib }: VmPlan): PlanSection {
+  const { qmp, channel, tty, type, accelerator } = attached;
+  return {
+    step: "vm.attach",
+    title: "The machine, which is somebody else's and stays as it is",
+    lines: [
+      `QMP ${qmp}: ${type}, ${accelerator}, ${vcpu} vCPU, ${memoryMib} MiB`,
+      ...(channel === undefined ? [] : [`channel ${channel}`]),
+      ...(tty === undefined ? [] : [`tty ${tty}`]),
+    ],
+  };
+}
+
 function claimLines(plan: PodPlan): string[] {
   const { podId, name, vm } = plan;
   return [
-    `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`,
+    vm.attached === undefined
+      ? `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`
+      : `pod ${podId} "${name}" in a machine of somebody else`,
     ...plan.interfaces.map(interfaceLine),
     ...(plan.published ?? []).map((each) => `publish ${publishedText(each)}`),
   ];

@@ -6,6 +6,7 @@ import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { planAgent } from "./plan-agent.ts";
+import { agentOfAttached, planAttachedVm } from "./plan-attached.ts";
 import { planVm } from "./plan-boot.ts";
 import { portsOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
@@ -48,8 +49,9 @@ export function planPod(
       },
     );
   }
-  const agent = planAgent(spec);
-  const vm = planVm(spec, snapshot);
+  const { attached } = spec;
+  const agent = attached === undefined ? planAgent(spec) : agentOfAttached(attached, spec);
+  const vm = attached === undefined ? planVm(spec, snapshot) : planAttachedVm(attached, snapshot);
   const plain = agent === "hyperstart";
   const world = plain
     ? worldOfHyperstart(snapshot, spec.interfaces, (i) => `interfaces[${i}]`)

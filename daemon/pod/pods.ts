@@ -8,13 +8,13 @@ import type { NetworkDefinition } from "../networks/definition.ts";
 import type { PodRow } from "../store/pods.ts";
 import { Tally } from "../tally.ts";
 import { adoptPorts } from "./adopt-ports.ts";
+import { refuseOwners, requireAttached } from "./attached.ts";
 import { Changes } from "./changes.ts";
 import { timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
 import { pausePod, resumePod } from "./lifecycle.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
-import { namedLinks } from "./named-links.ts";
-import { planNew } from "./plan-new.ts";
+import { findNamed, planNew } from "./plan-new.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
@@ -127,8 +127,8 @@ export class Pods implements RunningPorts {
     asked: CreateSpec,
     { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
   ): Promise<PodPlan> {
-    const links = await namedLinks(asked.spec, this.#parts.host);
-    return planNew(asked, links, this.#parts, imagesOnly);
+    const found = await findNamed(asked.spec, this.#parts, this.#over.signal);
+    return planNew(asked, found, this.#parts, imagesOnly);
   }
 
   /**
@@ -176,9 +176,18 @@ export class Pods implements RunningPorts {
     });
   }
 
+  /** The same of one in a machine of somebody else, which runs on. Throws `WRONG_STATE` for any other. */
+  async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
+    const row = this.#parts.records.search(idOrName);
+    if (row !== undefined) requireAttached(row);
+    return await this.delete(idOrName, options);
+  }
+
   /** Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask the guest. */
   async stop(idOrName: string, options: { readonly force: boolean }): Promise<PodRow> {
-    const { id } = this.find(idOrName);
+    const row = this.find(idOrName);
+    refuseOwners(row, "stop");
+    const { id } = row;
     return this.#end(id, async () => {
       await stopPod(this.find(id), options.force, this.#supervision);
       return this.find(id);
@@ -195,6 +204,7 @@ export class Pods implements RunningPorts {
   /** Stops the processors of a running pod; those of a paused one are. */
   pause(idOrName: string): Promise<PodRow> {
     return this.#turn(idOrName, async (row) => {
+      refuseOwners(row, "pause");
       if (row.state !== "paused") await pausePod(this.running(row.id), this.#supervision);
     });
   }
@@ -202,6 +212,7 @@ export class Pods implements RunningPorts {
   /** Lets the processors of a paused pod run; those of a running one do. */
   resume(idOrName: string): Promise<PodRow> {
     return this.#turn(idOrName, async (row) => {
+      refuseOwners(row, "resume");
       if (row.state !== "running") await resumePod(this.withMachine(row.id), this.#supervision);
     });
   }

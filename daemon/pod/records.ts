@@ -266,7 +266,8 @@ export class PodRecords {
         },
         this.#clock.now(),
       );
-      if (over) deleteRun(this.#db, podId);
+      // A machine of somebody else may run on, with what could not be taken back.
+      if (over && plan.vm.attached === undefined) deleteRun(this.#db, podId);
       if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
       const text = reason === undefined ? state : `${state}: ${reason}`;
       emit({

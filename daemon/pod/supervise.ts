@@ -79,7 +79,8 @@ async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): P
 
   const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
   const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
-  if (poweredOff) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
+  const ours = plan.vm.attached === undefined;
+  if (poweredOff && ours) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
   else watch.records.state(plan, "failed", { error });
   watch.gone(live);
   const free = (): Promise<void> => freeHeld(live, watch);

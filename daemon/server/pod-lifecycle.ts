@@ -3,6 +3,7 @@ import type { Resources } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { refuseOwners } from "../pod/attached.ts";
 import type { PodRow } from "../store/pods.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 
@@ -29,6 +30,7 @@ export function podLifecycle(parts: ServiceParts): Methods {
 
     update({ idOrName, resources }) {
       const row = pods.find(validatePodRef(idOrName));
+      refuseOwners(row, "change");
       refuseChange(row, resources);
       return { pod: viewPod(row, parts) };
     },

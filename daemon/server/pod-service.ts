@@ -14,6 +14,7 @@ import { note, type ServiceParts, viewPod } from "./context.ts";
 import { openConsole, streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
 import { refuseOthersLinks } from "./others-links.ts";
+import { podAttach } from "./pod-attach.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podPorts } from "./pod-ports.ts";
@@ -97,6 +98,10 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       return { podId, ok, checks: [...checks] };
     },
 
+    ...podAttach(parts, {
+      plan: (asked, context) => plan(asked, parts, context),
+      options: (context) => work(context, silent),
+    }),
     ...podLifecycle(parts),
     ...podInterfaces(parts),
     ...podPorts(parts),

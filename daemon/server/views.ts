@@ -66,7 +66,9 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
       : {
           vm: {
             pid: run.pid,
-            accelerator,
+            accelerator: plan.vm.attached?.accelerator ?? accelerator,
+            attached: plan.vm.attached !== undefined,
+            qmpSocket: plan.vm.attached?.qmp ?? "",
             vcpu: plan.vm.vcpu,
             memoryMib: plan.vm.memoryMib,
             startedAt: time(run.startedMs),

@@ -73,7 +73,8 @@ export interface Wake {
 
 export interface OpenGuestOptions {
   readonly channelPath: string;
-  readonly ttyPath: string;
+  /** Undefined: nothing can be run in this guest. */
+  readonly ttyPath: string | undefined;
   /** The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is silent. */
   readonly reattach: boolean;
   /** The guest is a clone that does not run yet. */

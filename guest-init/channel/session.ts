@@ -54,6 +54,15 @@ type Up = Extract<State, { kind: "up" }>;
 
 const readyHint = "Look at the guest's console: it may not have booted, or have no agent";
 
+const noTty = (): PodnetError =>
+  new PodnetError(
+    "UNSUPPORTED",
+    "Nothing can be run in this guest: it was attached without a tty",
+    {
+      hint: "Detach it, and attach it with --tty",
+    },
+  );
+
 /** Connects to a guest's channels and follows it through restarts; see `Guest`. Returns at once. */
 export function openGuest(options: OpenGuestOptions): GuestSession {
   return new GuestSession(options);
@@ -105,6 +114,7 @@ export class GuestSession implements Guest {
 
   async exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession> {
     const { wires, dialect } = await this.#whenUp(signal);
+    if (this.#options.ttyPath === undefined) throw noTty();
     return wires.processes.start(request, dialect.input, signal);
   }
 
@@ -162,15 +172,16 @@ export class GuestSession implements Guest {
       ),
     );
     // The tty first: once the control channel is connected, READY may come and sessions begin.
-    const tty = await connectWhenThere(ttyPath, connectMs, signal);
+    const tty =
+      ttyPath === undefined ? undefined : await connectWhenThere(ttyPath, connectMs, signal);
     const control = await connectWhenThere(channelPath, connectMs, signal).catch(
       (error: unknown) => {
-        tty.close();
+        tty?.close();
         throw error;
       },
     );
     if (this.#state.kind === "closed") {
-      tty.close();
+      tty?.close();
       control.close();
       return;
     }
@@ -198,7 +209,7 @@ export class GuestSession implements Guest {
     );
   }
 
-  #wire(controlSocket: UnixConnection, ttySocket: UnixConnection): Wires {
+  #wire(controlSocket: UnixConnection, ttySocket: UnixConnection | undefined): Wires {
     const limits = this.#limits;
     const time = this.#time;
     const tty = new Tty(ttySocket, {

@@ -13,14 +13,15 @@ export type StreamSink = (data: Uint8Array) => void;
 export class Tty {
   /** Data for streams nobody has: late frames of ended sessions, mostly. */
   strayFrames = 0;
-  readonly #link: Link<TtyItem>;
+  /** Undefined where there is no such channel: then nobody starts anything that would use it. */
+  readonly #link: Link<TtyItem> | undefined;
   readonly #sinks = new Map<bigint, StreamSink>();
   readonly #holders = new Set<object>();
   #nextStream: bigint;
   #closed: PodnetError | undefined;
 
   constructor(
-    connection: UnixConnection,
+    connection: UnixConnection | undefined,
     options: {
       readonly limits: ChannelLimits;
       readonly time: GuestTime;
@@ -29,6 +30,7 @@ export class Tty {
     },
   ) {
     this.#nextStream = options.firstStream;
+    if (connection === undefined) return;
     this.#link = new Link(connection, {
       name: "tty channel",
       frameMs: options.limits.frameMs,
@@ -60,15 +62,16 @@ export class Tty {
 
   /** Writes one frame, empty for the end; resolves when the socket has room again. */
   async write(stream: bigint, data: Uint8Array): Promise<void> {
-    await this.#link.whenDrained();
+    const link = this.#link;
+    await link?.whenDrained();
     if (this.#closed !== undefined) throw this.#closed;
-    if (!this.#link.write(encodeTtyFrame(stream, data), "tty")) await this.#link.whenDrained();
+    if (link?.write(encodeTtyFrame(stream, data), "tty") === false) await link.whenDrained();
     if (this.#closed !== undefined) throw this.#closed;
   }
 
   /** Stops reading until every holder has let go. */
   hold(holder: object): void {
-    if (this.#holders.size === 0) this.#link.pause();
+    if (this.#holders.size === 0) this.#link?.pause();
     this.#holders.add(holder);
   }
 
@@ -78,17 +81,17 @@ export class Tty {
   }
 
   release(holder: object): void {
-    if (this.#holders.delete(holder) && this.#holders.size === 0) this.#link.resume();
+    if (this.#holders.delete(holder) && this.#holders.size === 0) this.#link?.resume();
   }
 
   /** The guest's end has started anew. */
   restart(): void {
-    this.#link.restart();
+    this.#link?.restart();
   }
 
   close(reason: PodnetError): void {
     this.#closed ??= reason;
-    this.#link.close();
+    this.#link?.close();
   }
 
   #take(item: TtyItem, onClose: (reason: PodnetError) => void): void {

@@ -1,10 +1,11 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { hotplugBus } from "./argv.ts";
 import { plugCommands } from "./plug-commands.ts";
 
-type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot">;
+type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
 
 /**
  * plugging → plugged → unplugging → (gone | pending → gone). A guest may eject its NIC in any of them;
@@ -25,12 +26,15 @@ export interface NicsOptions {
   readonly unplugMs: number;
   /** Called when a NIC left without being asked to (`expected` false), or after its unplug had timed out. */
   readonly onRemoved: (nicId: string, expected: boolean) => void;
+  /** How the ids of ours begin in a machine of somebody else, who may have NICs too. */
+  readonly prefix?: string;
 }
 
-/** The slots of one VM's hot-plug bridge and what is in them. */
+/** The places of one VM for NICs, those of its hot-plug bridge unless it is somebody else's, and what is in them. */
 export class Nics {
   readonly #options: NicsOptions;
-  readonly #held = new Map<number, Held>();
+  /** By `placeOf`. */
+  readonly #held = new Map<string, Held>();
 
   constructor(options: NicsOptions) {
     this.#options = options;
@@ -67,7 +71,10 @@ export class Nics {
   }
 
   /** device_del → DEVICE_DELETED → netdev_del; see `RunningVm.unplug`. */
-  unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+  unplug(
+    nic: Ids & Pick<NicPlan, "fdName">,
+    signal: AbortSignal,
+  ): Promise<"unplugged" | "pending"> {
     const held = this.#find(nic.nicId) ?? newHeld(nic, "plugged");
     if (held.state === "plugging") {
       const text = `NIC "${nic.nicId}" is being plugged and cannot be unplugged yet`;
@@ -111,7 +118,10 @@ export class Nics {
     const children = await this.#options
       .qmp()
       .execute("qom-list", { path: "/machine/peripheral" }, options);
-    return children.filter(({ type }) => type === "child<virtio-net-pci>").map(({ name }) => name);
+    const { prefix = "" } = this.#options;
+    return children
+      .filter(({ name, type }) => type === "child<virtio-net-pci>" && name.startsWith(prefix))
+      .map(({ name }) => name);
   }
 
   /** Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost session. */
@@ -127,8 +137,17 @@ export class Nics {
       // `addr` is the device and function number: slot * 8 + function.
       const slot = Number(await get("addr")) >> 3;
       const netdevId = String(await get("netdev"));
-      this.#held.set(slot, newHeld({ nicId, netdevId, slot }, "plugged"));
+      const held = newHeld({ nicId, netdevId, slot, ...(await this.#busOf(get)) }, "plugged");
+      this.#held.set(placeOf(held), held);
     }
+  }
+
+  /** Which bus a NIC is on, where it can be on any. */
+  async #busOf(get: (property: string) => Promise<unknown>): Promise<Pick<NicPlan, "bus">> {
+    if (this.#options.prefix === undefined) return {};
+    // A path, such as /machine/peripheral/port0/port0.
+    const path = String(await get("parent_bus"));
+    return { bus: path.slice(path.lastIndexOf("/") + 1) };
   }
 
   /** DEVICE_DELETED with this `device` has arrived. Answers whether it told of a NIC that was there. */
@@ -164,13 +183,14 @@ export class Nics {
   #take(nic: NicPlan): Held {
     const step = "nic.plug";
     const { slot } = nic;
-    if (!Number.isInteger(slot) || slot < 1 || slot > hotplugBus.slots) {
+    const known = nic.bus !== undefined || (slot >= 1 && slot <= hotplugBus.slots);
+    if (!Number.isInteger(slot) || !known) {
       throw new PodnetError("NIC_SLOTS_FULL", `There is no NIC slot ${slot}`, {
         step,
         hint: `A VM takes ${hotplugBus.slots} NICs; unplug one first`,
       });
     }
-    const holder = this.#held.get(slot) ?? this.#find(nic.nicId);
+    const holder = this.#held.get(placeOf(nic)) ?? this.#find(nic.nicId);
     if (holder !== undefined) {
       const pending = holder.state === "pending" || holder.state === "unplugging";
       throw new PodnetError(
@@ -186,7 +206,7 @@ export class Nics {
       );
     }
     const held = newHeld(nic, "plugging");
-    this.#held.set(slot, held);
+    this.#held.set(placeOf(nic), held);
     return held;
   }
 
@@ -197,12 +217,16 @@ export class Nics {
   }
 
   #free(held: Held): void {
-    if (this.#held.get(held.slot) === held) this.#held.delete(held.slot);
+    if (this.#held.get(placeOf(held)) === held) this.#held.delete(placeOf(held));
   }
 }
 
-function newHeld({ nicId, netdevId, slot }: Ids, state: Held["state"]): Held {
-  return { nicId, netdevId, slot, state, left: false, leaving: Promise.withResolvers() };
+const placeOf = ({ bus = hotplugBus.id, slot }: Ids): string => `${bus}/${slot}`;
+
+function newHeld({ nicId, netdevId, slot, bus }: Ids, state: Held["state"]): Held {
+  const leaving = Promise.withResolvers<void>();
+  const where = bus === undefined ? { slot } : { slot, bus };
+  return { nicId, netdevId, ...where, state, left: false, leaving };
 }
 
 /** Takes back what may be there; answers whether the device may still be, until the guest lets go of it. */
@@ -220,17 +244,24 @@ async function undoPlug(
   return stays.catch(() => true);
 }
 
+/** Between two attempts to ask a guest that is still busy with what was plugged, milliseconds, and how many there are. */
+const busy = { againMs: 500, attempts: 12 } as const;
+
 /** Asks the guest to let go; false when there is no such device. */
 async function askToLeave(qmp: QmpClient, nicId: string): Promise<boolean> {
-  try {
-    await qmp.execute("device_del", { id: nicId });
-    return true;
-  } catch (error) {
-    if (!isPodnetError(error, "QMP_FAILED")) throw error;
-    if (error.details["class"] === "DeviceNotFound") return false;
-    // Within a second of an earlier request QEMU 7.2 refuses another one.
-    if (error.message.includes("already in the process of unplug")) return true;
-    throw error;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await qmp.execute("device_del", { id: nicId });
+      return true;
+    } catch (error) {
+      if (!isPodnetError(error, "QMP_FAILED")) throw error;
+      if (error.details["class"] === "DeviceNotFound") return false;
+      // Within a second of an earlier request QEMU 7.2 refuses another one.
+      if (error.message.includes("already in the process of unplug")) return true;
+      // A root port without ACPI: its indicator blinks for some seconds (hw/pci/pcie.c).
+      if (!error.message.includes("guest is busy") || attempt === busy.attempts) throw error;
+    }
+    await delay(busy.againMs);
   }
 }
 

@@ -9,7 +9,7 @@ export function plugCommands(nic: NicPlan) {
     device_add: {
       driver: "virtio-net-pci",
       id: nic.nicId,
-      bus: hotplugBus.id,
+      bus: nic.bus ?? hotplugBus.id,
       // QEMU reads a bare number here as hexadecimal (7.2 rejects "20").
       addr: `0x${nic.slot.toString(16)}`,
       netdev: nic.netdevId,

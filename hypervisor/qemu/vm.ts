@@ -4,6 +4,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import {
   type Keyboard,
+  type NicPlace,
   type NicPlan,
   type RunState,
   type RunningVm,
@@ -13,6 +14,8 @@ import {
   type VmUsage,
   vmSockets,
 } from "../driver.ts";
+import { lookAtMachine } from "../attach/look.ts";
+import { attachedPrefix, release } from "../attach/release.ts";
 import { saveState } from "../factory/state.ts";
 import { ranOutOfMemory } from "../jail/cgroup.ts";
 import { QmpClient } from "../qmp/client.ts";
@@ -21,13 +24,13 @@ import { channelPorts } from "./argv.ts";
 import { whenThere, within } from "./connect.ts";
 import { ConsoleRing, drainConsole } from "./console.ts";
 import { Typing } from "./typing.ts";
-import { usageOf } from "./usage.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
 import { isRunning } from "./process.ts";
 import { removeRemains } from "./remains.ts";
 import { boundLog, lastLine, logTail } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
+import { usageOf } from "./usage.ts";
 
 export interface OpenVmOptions {
   readonly record: VmRecord;
@@ -39,6 +42,8 @@ export interface OpenVmOptions {
   readonly unplugMs: number;
   /** Gives a QEMU that waits for a template's state what it waits for. Its guest is left paused. */
   readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
+  /** The session to begin with, of a machine of somebody else. */
+  readonly session?: QmpClient;
   readonly log: Log;
 }
 
@@ -70,7 +75,9 @@ export class QemuVm implements RunningVm {
   private constructor(options: OpenVmOptions) {
     this.record = options.record;
     this.#options = options;
+    const { podId, attached } = options.plan;
     this.#nics = new Nics({
+      ...(attached === undefined ? {} : { prefix: attachedPrefix(podId) }),
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,
       onRemoved: (nicId, expected) => this.#emit({ kind: "nic-removed", nicId, expected }),
@@ -81,8 +88,10 @@ export class QemuVm implements RunningVm {
   static async open(options: OpenVmOptions, signal: AbortSignal): Promise<QemuVm> {
     const vm = new QemuVm(options);
     try {
-      await vm.#connectConsole(options.socketMs, signal);
-      await vm.#connectQmp(options.socketMs, signal);
+      if (options.session === undefined) {
+        await vm.#connectConsole(options.socketMs, signal);
+        await vm.#connectQmp(options.socketMs, signal);
+      } else vm.#adopt(options.session);
       if (options.restore !== undefined) {
         await options.restore(vm.#session(), signal);
         vm.asleep = true;
@@ -114,6 +123,10 @@ export class QemuVm implements RunningVm {
     return this.#nics.list(signal);
   }
 
+  async places(signal: AbortSignal): Promise<readonly NicPlace[]> {
+    return (await lookAtMachine(this.#session(), signal)).places;
+  }
+
   async pause(signal: AbortSignal): Promise<void> {
     await this.#session().execute("stop", {}, { signal });
   }
@@ -133,21 +146,6 @@ export class QemuVm implements RunningVm {
     await saveState(this.#session(), fd, signal);
   }
 
-  stop(options: { readonly graceMs: number }): Promise<void> {
-    this.#stopping ??= this.#stop(options.graceMs).finally(() => {
-      this.#stopping = undefined;
-    });
-    return this.#stopping;
-  }
-
-  console(signal: AbortSignal): AsyncIterable<Uint8Array> {
-    return this.#ring.follow(signal);
-  }
-
-  consoleTail(): Uint8Array {
-    return this.#ring.tail();
-  }
-
   usage(): Promise<VmUsage | undefined> {
     // Whoever asks while QEMU owes an answer waits for that one.
     this.#usage ??= usageOf(this.record, this.#options.plan, () => this.#session()).finally(() => {
@@ -156,7 +154,24 @@ export class QemuVm implements RunningVm {
     return this.#usage;
   }
 
+  stop(options: { readonly graceMs: number }): Promise<void> {
+    this.#stopping ??= this.#stop(options.graceMs).finally(() => {
+      this.#stopping = undefined;
+    });
+    return this.#stopping;
+  }
+
+  console(signal: AbortSignal): AsyncIterable<Uint8Array> {
+    this.#refuseOthers();
+    return this.#ring.follow(signal);
+  }
+
+  consoleTail(): Uint8Array {
+    return this.#ring.tail();
+  }
+
   takeKeyboard(by: string): Keyboard {
+    this.#refuseOthers();
     return this.#typing.take(by);
   }
 
@@ -176,6 +191,14 @@ export class QemuVm implements RunningVm {
     this.#ring.close();
     this.#listeners.clear();
     return Promise.resolve();
+  }
+
+  /** The console of a machine of somebody else is its owner's. */
+  #refuseOthers(): void {
+    if (this.#options.plan.attached === undefined) return;
+    throw new PodnetError("UNSUPPORTED", "podnet has no console of a machine it did not start", {
+      hint: "Whoever started it has",
+    });
   }
 
   get #detached(): boolean {
@@ -201,9 +224,13 @@ export class QemuVm implements RunningVm {
   }
 
   async #connectQmp(withinMs: number, signal: AbortSignal): Promise<void> {
-    const path = this.socketPath("qmp");
+    const path = this.#options.plan.attached?.qmp ?? this.socketPath("qmp");
     const qmp = await whenThere(() => QmpClient.open(path, { signal }), withinMs, signal);
     if (this.#detached) return qmp.close();
+    this.#adopt(qmp);
+  }
+
+  #adopt(qmp: QmpClient): void {
     this.#qmp = qmp;
     qmp.onEvent((event) => this.#take(event));
     qmp.onClose((reason) => void this.#sessionLost(reason));
@@ -216,6 +243,7 @@ export class QemuVm implements RunningVm {
       this.#every(lookEveryMs, () => {
         if (!this.#alive()) void this.#exited("it ended while podnetd was not its parent");
       });
+    if (this.#options.plan.attached !== undefined) return;
     this.#every(boundLogEveryMs, () => void boundLog(this.record.runDir));
   }
 
@@ -306,7 +334,17 @@ export class QemuVm implements RunningVm {
     }
   }
 
+  /** Of a machine of somebody else: it runs on, and is not ours to watch any more. */
+  async #giveBack(): Promise<void> {
+    try {
+      if (!this.#over) await release(this.#nics, this.#options.plan.podId);
+    } finally {
+      await this.detach();
+    }
+  }
+
   async #stop(graceMs: number): Promise<void> {
+    if (this.#options.plan.attached !== undefined) return this.#giveBack();
     await within(this.#gone.promise, graceMs);
     const qmp = this.#over ? undefined : this.#qmp;
     const told = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(

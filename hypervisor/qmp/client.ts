@@ -3,7 +3,12 @@ import { limited } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import {
+  connectUnix,
+  type PeerCredentials,
+  peerCredentials,
+  type UnixConnection,
+} from "../../linux/unix-socket.ts";
 import type { QmpArguments, QmpCommandName, QmpEvent, QmpReturn } from "./commands.ts";
 import { LineSplitter } from "./lines.ts";
 import { notQmp, parseMessage, type QemuVersion, type QmpMessage } from "./message.ts";
@@ -85,6 +90,11 @@ export class QmpClient implements Disposable {
   /** QEMU's version as it greeted. */
   get version(): QemuVersion {
     return this.#version as QemuVersion;
+  }
+
+  /** Who listened when the session was opened. Throws `SYSCALL_FAILED` once it is over. */
+  get peer(): PeerCredentials {
+    return peerCredentials(this.#connection.fd);
   }
 
   /** Why the session is over; undefined while it lives. */

@@ -39,6 +39,11 @@ export interface QmpCommands {
   /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
   readonly migrate: Command<{ readonly uri: string }, Nothing>;
   readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
+  /** What a machine of somebody else answers to these is read by hypervisor/attach/machine.ts. */
+  readonly "query-cpus-fast": Command<Nothing, unknown>;
+  readonly "query-memory-size-summary": Command<Nothing, unknown>;
+  readonly "query-migrate": Command<Nothing, unknown>;
+  readonly "qom-list-types": Command<{ readonly implements: string }, unknown>;
   readonly "qom-list": Command<{ readonly path: string }, readonly ObjectProperty[]>;
   readonly "qom-get": Command<{ readonly path: string; readonly property: string }, unknown>;
 }

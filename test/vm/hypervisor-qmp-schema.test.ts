@@ -49,6 +49,11 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   "migrate-set-capabilities": { capabilities: "array" },
   migrate: { uri: "string" },
   "migrate-incoming": { uri: "string" },
+  "query-cpus-fast": {},
+  "query-memory-size-summary": {},
+  "query-migrate": {},
+  // `abstract` may be left out.
+  "qom-list-types": { implements: "string" },
   "qom-list": { path: "string" },
   "qom-get": { path: "string", property: "string" },
 };

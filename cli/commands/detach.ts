@@ -1,0 +1,30 @@
+import type { Command } from "commander";
+import { type CommonOptions, type Context, withPodnet } from "../context.ts";
+import { harmless } from "../text.ts";
+
+interface Options extends CommonOptions {
+  readonly force?: boolean;
+}
+
+const examples = `
+The machine runs on, without the NICs that podnet gave it. Detaching what is not there succeeds.
+
+Examples:
+  podnet detach db
+  podnet detach --force db      one whose machine or guest does not answer`;
+
+export function addDetach(program: Command, context: Context): void {
+  program
+    .command("detach")
+    .description("take NICs back from a machine that somebody else runs, and forget the pod")
+    .argument("<pod>", "name or id")
+    .option("-f, --force", "go on past what cannot be taken back")
+    .addHelpText("after", examples)
+    .action(async (idOrName: string, options: Options) => {
+      const { existed, name } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.pods.detach({ idOrName, force: options.force === true }, { signal }),
+      );
+      const text = existed ? `Detached ${name || idOrName}` : `${idOrName} is gone already`;
+      context.io.stdout.write(`${harmless(text)}\n`);
+    });
+}

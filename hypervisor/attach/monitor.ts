@@ -1,0 +1,49 @@
+import { limited } from "../../core/aborting.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { QmpClient } from "../qmp/client.ts";
+
+/** Longest a monitor of somebody else may take to greet, milliseconds: one that is free does at once. */
+const greetingMs = 1500;
+/** The same from the first attempt to connect until commands are taken. */
+const openMs = 1900;
+
+const field = "qmp_socket";
+
+/**
+ * Opens a QMP monitor of a machine that somebody else runs. Throws `QMP_IN_USE` when nobody greets in time,
+ * `INVALID_ARGUMENT` when there is nothing to connect to, `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
+ */
+export async function openMonitor(path: string, signal: AbortSignal): Promise<QmpClient> {
+  try {
+    return await QmpClient.open(path, { signal: limited(openMs, signal), greetingMs });
+  } catch (thrown) {
+    if (signal.aborted) throw thrown;
+    throw explained(toPodnetError(thrown), path);
+  }
+}
+
+function explained(error: PodnetError, path: string): PodnetError {
+  const { errno } = error.details;
+  // A second client is queued by the kernel, or waits for room in the queue: QEMU does not take it.
+  if (["QMP_TIMEOUT", "DEADLINE_EXCEEDED", "CANCELLED"].includes(error.code))
+    return new PodnetError("QMP_IN_USE", `Nobody greets at the QMP socket "${path}"`, {
+      field,
+      hint: "QEMU serves one client per monitor: end the other one, or give podnet a monitor of its own with a second -qmp",
+      details: { path },
+      cause: error,
+    });
+  if (errno === "ENOENT" || errno === "ENOTDIR" || errno === "ECONNREFUSED")
+    return new PodnetError(
+      "INVALID_ARGUMENT",
+      errno === "ECONNREFUSED"
+        ? `Nobody listens at the QMP socket "${path}"`
+        : `There is no QMP socket "${path}"`,
+      {
+        field,
+        hint: "Give the path of -qmp unix:PATH,server=on,wait=off of a machine that runs",
+        details: { path },
+        cause: error,
+      },
+    );
+  return error.with({ field, details: { path } });
+}
