@@ -15,6 +15,8 @@ export interface NetworkSpec {
   readonly masquerade: boolean;
   readonly isolated: boolean;
   readonly vlanFiltering: boolean;
+  /** Absent: as the node is configured. */
+  readonly resolver?: boolean;
 }
 
 export interface SubnetSpec {

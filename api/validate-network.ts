@@ -15,7 +15,7 @@ const mtus = { default: 1500, least: 576, leastIpv6: 1280, most: 65521 } as cons
 export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec {
   if (spec === undefined)
     throw invalid("spec", "No network is described", "Give its name and a subnet");
-  const { bridge, dns, dnsSearch, masquerade = true, isolated, vlanFiltering } = spec;
+  const { bridge, dns, dnsSearch, masquerade = true, isolated, vlanFiltering, resolver } = spec;
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -28,6 +28,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     masquerade,
     isolated,
     vlanFiltering,
+    ...(resolver === undefined ? {} : { resolver }),
   };
 }
 

@@ -22,6 +22,7 @@ export interface NetworkFlags {
   readonly nat?: boolean;
   readonly isolated?: boolean;
   readonly vlanFiltering?: boolean;
+  readonly resolver?: boolean;
 }
 
 /** Adds the flags to a command. */
@@ -41,6 +42,8 @@ export const addNetworkFlags = (command: Command): Command =>
     .option("--mtu <bytes>", "MTU of the bridge and its ports; default 1500")
     .option("--dns <ip>", "a name server for guests; default the host's; may be repeated", collect)
     .option("--dns-search <domain>", "a search domain for guests; may be repeated", collect)
+    .option("--resolver", "pods ask the gateway for names; default as podnetd is configured")
+    .option("--no-resolver", "pods ask the name servers themselves")
     .option("--no-nat", "what leaves the host keeps the pod's address")
     .option("--isolated", "pods reach the gateway but not each other")
     .option(
@@ -63,15 +66,17 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 
 /** Throws when none of the flags is given. */
 export function refuseNothing(flags: NetworkFlags): void {
-  const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering } = flags;
-  const given = [cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering];
+  const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
+    flags;
+  const given = [cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver];
   if (given.every((flag) => flag === undefined))
     throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
 }
 
 /** The network an update asks for: as it is, but for what the flags say. */
 export function updatedSpec(network: Network | undefined, flags: NetworkFlags): NetworkSpec {
-  const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering } = network ?? {};
+  const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering, resolver } =
+    network ?? {};
   const was = (network?.subnets ?? []).map(({ cidr, gateway, ranges, reservations }) =>
     create(SubnetSpecSchema, {
       // The gateway as host bits: the same again, whichever it is.
@@ -92,12 +97,13 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     masquerade: masquerade ?? true,
     isolated: isolated ?? false,
     vlanFiltering: vlanFiltering ?? false,
+    ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
 }
 
 function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
-  const { range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering } = flags;
+  const { range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } = flags;
   if (range !== undefined) divide(spec.subnets, "ranges", range, "--range");
   if (reserve !== undefined) divide(spec.subnets, "reserved", reserve, "--reserve");
   if (mtu !== undefined) spec.mtu = parseCount("--mtu", mtu);
@@ -106,6 +112,7 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (nat !== undefined) spec.masquerade = nat;
   if (isolated !== undefined) spec.isolated = isolated;
   if (vlanFiltering !== undefined) spec.vlanFiltering = vlanFiltering;
+  if (resolver !== undefined) spec.resolver = resolver;
   return spec;
 }
 

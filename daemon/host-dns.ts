@@ -8,8 +8,19 @@ export interface HostDns {
   readonly options: readonly string[];
 }
 
-/** Where systemd-resolved keeps the servers it asks itself, behind its own 127.0.0.53. */
-const resolvedFile = "/run/systemd/resolve/resolv.conf";
+const ownFile = "/etc/resolv.conf";
+/**
+ * Where those who listen on loopback for the host keep the servers they ask themselves: systemd-resolved behind its
+ * 127.0.0.53, NetworkManager behind its dnsmasq, resolvconf behind a dnsmasq of Debian's.
+ */
+const filesBehind = [
+  "/run/systemd/resolve/resolv.conf",
+  "/run/NetworkManager/no-stub-resolv.conf",
+  "/run/dnsmasq/resolv.conf",
+] as const;
+
+/** Every file that may name the host's servers. */
+export const resolverFiles: readonly string[] = [ownFile, ...filesBehind];
 
 /** Reads resolv.conf text; what is malformed is left out, as resolvers do. */
 export function parseResolvConf(text: string): HostDns {
@@ -28,12 +39,15 @@ export function parseResolvConf(text: string): HostDns {
   return { servers, search: search.slice(0, 6), options: options.slice(0, 8) };
 }
 
-/** The servers a guest can use: the host's own, or those behind its loopback stub. */
+/** The servers a guest can use: the host's own, or those behind its loopback stub. With neither, the stub's address. */
 export function readHostDns(read: (path: string) => string | undefined = readIfThere): HostDns {
-  const own = parseResolvConf(read("/etc/resolv.conf") ?? "");
+  const own = parseResolvConf(read(ownFile) ?? "");
   if (own.servers.length === 0 || own.servers.some((server) => !isLoopback(server))) return own;
-  const behind = parseResolvConf(read(resolvedFile) ?? "");
-  return behind.servers.length === 0 ? own : behind;
+  for (const file of filesBehind) {
+    const behind = parseResolvConf(read(file) ?? "");
+    if (behind.servers.some((server) => !isLoopback(server))) return behind;
+  }
+  return own;
 }
 
 function readIfThere(path: string): string | undefined {

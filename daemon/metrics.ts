@@ -1,5 +1,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { NetworkName } from "../core/names.ts";
+import type { ResolverCounts } from "./dns/resolver.ts";
+import type { Resolvers } from "./dns/resolvers.ts";
 import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
 import type { Totals } from "./traffic/totals.ts";
@@ -199,6 +201,30 @@ export class Metrics {
       ),
     ])
       this.#registry.registerMetric(metric);
+  }
+
+  /** Shows what pods ask the resolvers, and what comes of it. */
+  followNames({ counts }: Pick<Resolvers, "counts">): void {
+    const total = (name: string, help: string, of: (counts: ResolverCounts) => number): void =>
+      this.#registry.registerMetric(
+        new Counter({
+          name: `podnet_dns_${name}_total`,
+          help,
+          registers: [],
+          collect() {
+            this.reset();
+            this.inc(of(counts));
+          },
+        }),
+      );
+    total("queries", "Questions for names that pods asked", ({ queries }) => queries);
+    total("forwarded", "Those handed on to other servers", ({ forwarded }) => forwarded);
+    total("timeouts", "Those that no server answered", ({ timeouts }) => timeouts);
+    total(
+      "refused",
+      "Questions and connections of nobody's, beyond what a pod may, or that make no sense",
+      ({ refused }) => refused,
+    );
   }
 
   /** Counts what a guest did that no event tells of. */

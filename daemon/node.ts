@@ -4,6 +4,9 @@ import type { Log } from "../linux/log.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import type { HostKernel } from "../network/kernel.ts";
 import type { Config } from "./config/config.ts";
+import { knownNames } from "./dns/known-names.ts";
+import type { Listen } from "./dns/listen.ts";
+import { Resolvers } from "./dns/resolvers.ts";
 import { Journal } from "./journal.ts";
 import { Metrics } from "./metrics.ts";
 import { Networks } from "./networks/networks.ts";
@@ -32,6 +35,8 @@ export interface NodeParts
   readonly kernel?: HostKernel;
   /** Binds host ports; to real sockets unless given. */
   readonly hold?: Hold;
+  /** Lets resolvers be asked; at real sockets unless given. */
+  readonly listen?: Listen;
   logOf(component: string): Log;
 }
 
@@ -44,6 +49,7 @@ export interface Node extends AsyncDisposable {
   readonly host: Host;
   readonly network: HostNetwork;
   readonly networks: Networks;
+  readonly resolvers: Resolvers;
   readonly metrics: Metrics;
 }
 
@@ -59,6 +65,16 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
   const journal = new Journal(db, clock);
   const addresses = new Addresses(db, settled, config.quarantineMs, clock);
+  const resolvers = opened.use(
+    new Resolvers({
+      config: config.dns,
+      names: knownNames(db, addresses),
+      clock,
+      journal,
+      log: logOf("dns"),
+      listen: parts.listen,
+    }),
+  );
   const networks: Networks = new Networks(
     {
       db,
@@ -69,6 +85,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       log: logOf("network"),
       configured: config.network.name,
       onHost: !bringsOwnNetwork,
+      resolvers,
       refit: (name) => pods.refit(name),
       refitPlan: (definition) => pods.refitPlan(definition),
     },
@@ -87,6 +104,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
         ),
   });
   metrics.followPorts(published);
+  metrics.followNames(resolvers);
   const log = logOf("pod");
   const pods: Pods = new Pods({
     db,
@@ -103,6 +121,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   opened.defer(() => pods.close(0));
   await pods.recover(bootId);
   await sweep(network, records, db);
+  // Not before: who has published port 53 keeps it.
+  await networks.answerNames();
   setMeta(db, "boot_id", bootId);
   const held = opened.move();
   return {
@@ -113,6 +133,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     host,
     network,
     networks,
+    resolvers,
     metrics,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };

@@ -42,6 +42,8 @@ const rules: readonly Rule[] = [
   // The witnesses of `podnet verify` share nothing with podnet: that is their worth.
   { room: "daemon/verify/witness-host.ts", rooms: [], packages: ["node:", "netlink"] },
   { room: "daemon/verify/witness-vm.ts", rooms: [], packages: ["node:", "qemu-qmp"] },
+  { room: "daemon/verify/witness-rules.ts", rooms: [], packages: ["node:"] },
+  { room: "daemon/verify/witness-sockets.ts", rooms: [], packages: ["node:"] },
   {
     room: "daemon/",
     rooms: [
@@ -64,6 +66,7 @@ const rules: readonly Rule[] = [
       "commander",
       "prom-client",
       "pino",
+      "dns-packet",
     ],
   },
 ];
@@ -71,6 +74,7 @@ const rules: readonly Rule[] = [
 /** Modules that belong to one place alone, wherever the table above would allow them. */
 const reserved: readonly { readonly module: RegExp; readonly home: RegExp }[] = [
   { module: /^koffi$/, home: /^linux\// },
+  { module: /^dns-packet$/, home: /^daemon\/dns\// },
   { module: /^execa$/, home: /^linux\/command\.ts$/ },
   { module: /^node:child_process$/, home: /^(?:linux|hypervisor)\// },
   { module: /^node:sqlite$/, home: /^daemon\// },

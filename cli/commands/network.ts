@@ -125,6 +125,7 @@ function networkText(network: Network): string {
     ["NAT", yesNo(network.masquerade)],
     ["Isolated", yesNo(network.isolated)],
     ["VLAN filtering", yesNo(network.vlanFiltering)],
+    ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],
     ["Interfaces", `${network.interfaces}`],

@@ -64,13 +64,26 @@ export const configSchema = z.strictObject({
     reserved: z
       .array(z.string())
       .describe("Never handed out: addresses, networks or FIRST-LAST ranges"),
-    dns: z.array(z.string()).describe("Nameservers for guests; the host's own when empty"),
+    dns: z
+      .array(z.string())
+      .describe(
+        "Nameservers that the resolver asks, or guests without one; the host's own when empty",
+      ),
     dns_search: z.array(z.string()).describe("Search domains for guests"),
     masquerade: z.boolean().describe("What leaves the host gets the host's address (NAT)"),
     isolated: z.boolean().describe("Pods reach the gateway but not each other"),
     vlan_filtering: z
       .boolean()
       .describe("The bridge filters VLANs, so that interfaces can be members of one"),
+  }),
+  dns: z.strictObject({
+    resolver: z
+      .boolean()
+      .describe("Pods ask their gateway for names, on networks that do not say otherwise"),
+    domain: z.string().describe("What names of pods end with"),
+    upstreams: z
+      .array(z.string())
+      .describe("Asked for all other names by networks without dns; the host's own when empty"),
   }),
   firewall: z
     .enum(["iptables", "nftables"])

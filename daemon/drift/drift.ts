@@ -174,6 +174,8 @@ export class DriftWatch implements AsyncDisposable {
       // What was seen was not as planned: should it be so again at the next look, it would pass for unchanged.
       this.#clean = undefined;
     }
+    // Costs next to nothing where nothing is to be done; a bridge that was made anew is another one.
+    await this.#parts.networks.answerNames();
     return { well, deviated };
   }
 

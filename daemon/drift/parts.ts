@@ -38,6 +38,8 @@ export interface LiveNetworks {
   fragments(): readonly NetworkFragment[];
   /** The same of one; undefined when it is no more. */
   fragment(name: string): NetworkFragment | undefined;
+  /** Lets pods ask for names again, where they cannot. */
+  answerNames(): Promise<void>;
 }
 
 export const networkParts = (networks: LiveNetworks): NetworkPart[] =>

@@ -17,6 +17,8 @@ export interface NetworkDefinition {
   /** Pods reach the gateway and not each other. */
   readonly isolated: boolean;
   readonly vlanFiltering: boolean;
+  /** Pods ask its gateways for names; absent: as the node is configured. */
+  readonly resolver?: boolean;
   /** Somebody said that its subnets may overlap with what the host has. */
   readonly mayOverlap: boolean;
 }

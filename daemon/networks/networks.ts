@@ -7,6 +7,7 @@ import { changesText } from "../../network/change.ts";
 import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import { KeyedLock } from "../keyed-lock.ts";
+import type { Resolvers } from "../dns/resolvers.ts";
 import type { KnownNetworks } from "../pod/gather-networks.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import type { Database } from "../store/database.ts";
@@ -35,6 +36,8 @@ export interface NetworksParts {
   readonly onHost: boolean;
   /** Brings the ports of running pods up to what their network is now. */
   refit(name: NetworkName): Promise<void>;
+  /** Answers names for pods. */
+  readonly resolvers: Pick<Resolvers, "settle" | "answers" | "isWanted" | "domain">;
   /** What that would make of ports. */
   refitPlan(definition: NetworkDefinition): readonly PodFragment[];
 }
@@ -101,6 +104,21 @@ export class Networks implements KnownNetworks {
     return name === this.#parts.configured;
   }
 
+  domainOf(name: NetworkName): string | undefined {
+    const { resolvers } = this.#parts;
+    return resolvers.answers(name) ? resolvers.domain : undefined;
+  }
+
+  /** Whether pods of a network are to ask its gateways for names. */
+  isResolving(network: NetworkDefinition): boolean {
+    return this.#parts.onHost && this.#parts.resolvers.isWanted(network);
+  }
+
+  /** Lets pods of all networks ask for names, where that is so; what cannot be had is told of and tried again. */
+  answerNames(): Promise<void> {
+    return this.#parts.resolvers.settle(() => (this.#parts.onHost ? this.list() : []));
+  }
+
   refuseChanging(names: readonly string[]): void {
     const name = names.find((each) => this.#changing.has(each));
     if (name === undefined) return;
@@ -158,6 +176,7 @@ export class Networks implements KnownNetworks {
       }
       place();
       this.#enter(definition);
+      await this.answerNames();
       return definition;
     });
   }
@@ -252,6 +271,7 @@ export class Networks implements KnownNetworks {
         this.#changing.delete(name);
       }
       await this.#tidy(name, () => this.#unforward());
+      await this.answerNames();
       await this.#parts.refit(name);
       return definition;
     });
@@ -298,6 +318,7 @@ export class Networks implements KnownNetworks {
         rows.markNetworkDeleting(db, name);
         // From here on no pod is planned for it, and nobody repairs it.
         this.#entries.delete(name);
+        await this.answerNames();
       }
       await this.#takeAway(name);
       return true;
@@ -338,6 +359,7 @@ export class Networks implements KnownNetworks {
   /** Runs `takeDown`, which takes everything of podnet's from the host, and forgets all networks but the configured one. */
   down<T>(takeDown: () => Promise<T>): Promise<T> {
     return this.#lock.run("networks", async () => {
+      await this.#parts.resolvers.settle(() => []);
       const taken = await takeDown();
       const { db, addresses } = this.#parts;
       for (const definition of this.list()) {

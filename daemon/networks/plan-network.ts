@@ -16,7 +16,7 @@ export function planNetwork(
   before: NetworkDefinition | undefined,
   force: boolean,
 ): NetworkDefinition {
-  const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering } = spec;
+  const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -40,6 +40,7 @@ export function planNetwork(
     masquerade,
     isolated,
     vlanFiltering,
+    ...(resolver === undefined ? {} : { resolver }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

@@ -180,6 +180,13 @@ export class Addresses {
     return { kind: "free" };
   }
 
+  /** The pod that has an address of a network. */
+  podAt(network: NetworkName, ip: Ip): PodId | undefined {
+    const state = this.#networks.has(network) ? this.#poolOf(network, ip)?.lookup(ip) : undefined;
+    if (state?.state !== "used" || state.owner.kind !== "pod") return undefined;
+    return state.owner.id.slice(0, state.owner.id.indexOf("/")) as PodId;
+  }
+
   /** Writes the leases of a plan; call inside the transaction that writes its pod. */
   insert(plan: PodPlan): void {
     for (const { network, ip, owner } of claimsOf(plan)) {

@@ -1,6 +1,6 @@
-import { bareIp, type PodSpec } from "../../api/pod-spec.ts";
-import { contains } from "../../core/address.ts";
-import type { PodId } from "../../core/names.ts";
+import { bareIp, type InterfaceSpec, type PodSpec } from "../../api/pod-spec.ts";
+import { contains, type Family, familyOf, type Ip, ipOf } from "../../core/address.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
 import type { Database } from "../store/database.ts";
@@ -15,6 +15,8 @@ export interface KnownNetworks {
   list(): readonly NetworkDefinition[];
   /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
   refuseChanging(names: readonly string[]): void;
+  /** What names of pods end with, where pods of a network can ask its gateways for names. */
+  domainOf(name: NetworkName): string | undefined;
 }
 
 export interface NetworksWorld {
@@ -70,14 +72,39 @@ function named(status: AddressStatus, db: Database): AddressStatus {
   return pod === undefined ? status : { kind: "held", by: `pod "${pod.name}"` };
 }
 
-/** What a guest asks that names no servers: those of its networks, in the order of its interfaces; else the host's. */
+/**
+ * What a guest asks that names no servers: the gateways of its networks that answer names, and the servers of those that do
+ * not, in the order of its interfaces; else the host's.
+ */
 export function dnsSnapshot(spec: PodSpec, networks: KnownNetworks): Snapshot["dns"] {
   const all = networks.list();
-  const its = networksOf(spec).flatMap((name) => all.find((each) => each.name === name) ?? []);
+  const its = spec.interfaces.flatMap((each) => {
+    const network = each.kind === undefined && all.find(({ name }) => name === each.network);
+    return network ? { network, domain: networks.domainOf(network.name), asked: each } : [];
+  });
   const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];
-  const servers = unique(its.flatMap(({ dns }) => dns));
-  const search = unique(its.flatMap(({ dnsSearch }) => dnsSearch));
-  if (servers.length > 0) return { servers, search, options: [] };
+  const servers = unique(
+    its.flatMap(({ network, domain, asked }) =>
+      domain === undefined ? network.dns : gatewaysFor(network, asked),
+    ),
+  );
+  const domains = unique(its.flatMap(({ domain }) => domain ?? []));
+  const named = unique(its.flatMap(({ network }) => network.dnsSearch));
+  if (servers.length > 0 && (domains.length === 0 || named.length > 0))
+    return { servers, search: [...domains, ...named].slice(0, mostSearched), options: [], domains };
   const host = readHostDns();
-  return { ...host, search: search.length > 0 ? search : host.search };
+  const search = named.length > 0 ? named : host.search;
+  if (servers.length === 0) return { ...host, search, domains };
+  return { servers, search: [...domains, ...search].slice(0, mostSearched), options: [], domains };
+}
+
+/** resolv.conf(5): more were not looked at before glibc 2.26. */
+const mostSearched = 6;
+
+/** The gateways an interface reaches: of the families that it has addresses of. */
+function gatewaysFor({ subnets }: NetworkDefinition, { addresses }: InterfaceSpec): Ip[] {
+  const families = new Set<Family>(addresses?.map((each) => familyOf(bareIp(each))));
+  return subnets
+    .map(({ gateway }) => ipOf(gateway))
+    .filter((gateway) => addresses === undefined || families.has(familyOf(gateway)));
 }

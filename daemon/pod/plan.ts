@@ -114,8 +114,12 @@ function guestOf(
  * the host's own stub; in a guest that address is the guest itself.
  */
 function dnsOf(spec: PodSpec, snapshot: Snapshot): GuestDns {
-  const { search, options } = spec.dns ?? snapshot.dns;
   const named = spec.dns?.servers ?? [];
+  const { options } = spec.dns ?? snapshot.dns;
+  // Who names servers or domains of its own gets nobody else's; who names options alone finds pods still.
+  const own = spec.dns?.search ?? [];
+  const domains = named.length > 0 || own.length > 0 ? [] : (snapshot.dns.domains ?? []);
+  const search = spec.dns === undefined ? snapshot.dns.search : [...domains, ...own];
   const servers = (named.length > 0 ? named : snapshot.dns.servers)
     .filter((server) => !isLoopback(server))
     // resolv.conf(5): three servers are asked at most.

@@ -4,6 +4,7 @@ import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import type { DriftWatch } from "../drift/drift.ts";
 import type { Host } from "../pod/host.ts";
+import type { Resolvers } from "../dns/resolvers.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
 import type { Networks } from "../networks/networks.ts";
@@ -29,6 +30,7 @@ export interface ServiceParts {
   /** For counters: reading them waits for nobody who changes the host. */
   readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
+  readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
   /** Absent when nobody looks for drift. */
   readonly drift?: Pick<DriftWatch, "rest">;

@@ -66,6 +66,7 @@ function networkView(
     dnsSearch: [...network.dnsSearch],
     vlanFiltering: network.vlanFiltering,
     default: networks.isConfigured(network),
+    resolver: networks.isResolving(network),
   });
 }
 

@@ -3,7 +3,8 @@ import { hostname, release } from "node:os";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
-import { toPodnetError } from "../../core/errors.ts";
+import { ipOf } from "../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
@@ -106,6 +107,7 @@ async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<w
   return [
     storeCheck(parts),
     ...(await networkChecks(parts, signal)),
+    ...namesChecks(parts),
     ...imageChecks(parts),
     podsCheck(parts),
   ];
@@ -145,6 +147,25 @@ async function networkChecks(
     }),
   );
 }
+
+/** Of each network whose pods are to ask podnet for names. */
+function namesChecks({ networks, resolvers }: ServiceParts): wire.HealthCheck[] {
+  return networks
+    .list()
+    .filter((each) => networks.isResolving(each))
+    .map(({ name, subnets }) => {
+      const error = resolvers.error(name);
+      const gateways = subnets.map(({ gateway }) => ipOf(gateway)).join(" and ");
+      return error === undefined
+        ? check(`names ${name}`, OK, `pods ask ${gateways}, and find POD.${resolvers.domain}`)
+        : check(`names ${name}`, WARNING, error.message, namesHint(error));
+    });
+}
+
+const namesHint = ({ code, hint = "" }: PodnetError): string =>
+  code === "PORT_IN_USE"
+    ? "End that program or keep it off the bridge, or set dns.resolver = false; until then new pods ask the network's or the host's servers"
+    : hint;
 
 function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
   return [config.image.kernel, config.image.initrd].map((path) =>
@@ -193,6 +214,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
       await network.ensure(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
         log.error({ network: fragment.key, err }, "The network cannot be put back");
       });
+    await networks.answerNames();
     pods.admit();
     goOn?.();
     throw toPodnetError(thrown).with({

@@ -1,7 +1,7 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("text", async () => {
-  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }, { nftables }] =
+  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }, { nftables }, { dns }] =
     await Promise.all([
       import("./targets/addresses.ts"),
       import("./targets/text.ts"),
@@ -9,6 +9,7 @@ fuzz("text", async () => {
       import("./targets/images.ts"),
       import("./targets/ports.ts"),
       import("./targets/nftables.ts"),
+      import("./targets/dns.ts"),
     ]);
-  return [...addressTexts, ...text, ...hostFiles, images, ports, nftables];
+  return [...addressTexts, ...text, ...hostFiles, images, ports, nftables, ...dns];
 });

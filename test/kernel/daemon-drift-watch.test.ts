@@ -31,7 +31,11 @@ function watched(everyMs = oftenMs): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
-    networks: { fragments: () => [networkFragment()], fragment: () => networkFragment() },
+    networks: {
+      fragments: () => [networkFragment()],
+      fragment: () => networkFragment(),
+      answerNames: async () => {},
+    },
     everyMs,
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),

@@ -81,6 +81,11 @@ export function startLife(options: LifeOptions): Life {
     openGuest: (options) => guestDoor(options, { machines, process, time, random }),
     hold: ({ protocol, hostIp, hostPort }) =>
       process.later(`socket hold ${protocol} ${hostIp} ${hostPort}`, () => ({ close: () => {} })),
+    listen: ({ link }) =>
+      process.later(`socket answer names on ${link}`, () => ({
+        isThere: () => true,
+        close: () => {},
+      })),
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };

@@ -26,6 +26,7 @@ const methods: readonly (readonly [inFilesWith: RegExp, call: RegExp])[] = [
 
 /** Calls that stand outside of a crossing's parentheses: how many of them, and why they may. */
 const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
+  "daemon/dns/listen.ts: server.listen": [1, "`serveTcp`, which is called in one"],
   "daemon/failpoints.ts: openSync": [1, "the failpoints themselves"],
   "daemon/failpoints.ts: writeSync": [1, "the failpoints themselves"],
   "daemon/failpoints.ts: process.kill": [1, "the failpoints themselves"],
@@ -43,6 +44,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "hypervisor/qemu/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/qemu/run-dir.ts: open": [1, "what is done with the file crosses"],
   "linux/command.ts: execa": [1, "`command`, which is called in one"],
+  "linux/device-socket.ts: bind": [1, "`setUp`, which is called in one"],
   "linux/memfd.ts: ftruncateSync": [1, "the size of a memory file that nobody else has yet"],
   "linux/netlink-socket.ts: bind": [1, "`#setUp`, which is called in one"],
   "linux/netlink-socket.ts: send": [

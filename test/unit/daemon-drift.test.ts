@@ -50,7 +50,11 @@ test("what a look that breaks off has not come to is looked at next time", async
   const fragment = { key: "default", bridge: "hyper0" } as unknown as NetworkFragment;
   const port = { podId: "a", podName: "a", tap: "tap0" } as unknown as RunningPort;
   await using _watch = DriftWatch.open({
-    networks: { fragments: () => [fragment], fragment: () => fragment },
+    networks: {
+      fragments: () => [fragment],
+      fragment: () => fragment,
+      answerNames: async () => {},
+    },
     pods: { runningPorts: () => [port], portNow: () => ({ key: "a" }) as never },
     everyMs: 20,
     clock: { now: () => 0, monotonic: () => 0 },

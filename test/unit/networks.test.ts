@@ -253,6 +253,12 @@ function onHost(node: Node, settled: readonly NetworkDefinition[]) {
       log: openLog({ component: "test", level: "silent" }),
       configured: "default" as never,
       onHost: true,
+      resolvers: {
+        settle: async () => {},
+        answers: () => false,
+        isWanted: () => false,
+        domain: "podnet",
+      },
       refit: async () => {},
       refitPlan: () => [],
     },

@@ -76,7 +76,7 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
     pods: () => records.list(),
     pools: () => addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
   });
-  const networks = { list: () => definitions, refuseChanging: () => {} };
+  const networks = { list: () => definitions, refuseChanging: () => {}, domainOf: () => undefined };
   const pods = new Pods({ db, config, host, records, addresses, networks, journal, log, metrics });
   return Object.assign(played, {
     pods,

@@ -1,0 +1,31 @@
+import type { z } from "zod";
+import { type Ip, parseIp } from "../../core/address.ts";
+import { parseHostname } from "../../core/names.ts";
+import type { Reader } from "./config.ts";
+import type { configSchema } from "./schema.ts";
+
+/** How pods find names. */
+export interface DnsConfig {
+  /** Networks that do not say have a resolver. */
+  readonly resolver: boolean;
+  /** What names of pods end with, in lower case. */
+  readonly domain: string;
+  /** Asked for what podnet does not know, where a network names nobody; the host's own when empty. */
+  readonly upstreams: readonly Ip[];
+}
+
+/** The resolver's settings. */
+export function dnsConfig(dns: z.infer<typeof configSchema>["dns"], read: Reader): DnsConfig {
+  return {
+    resolver: dns.resolver,
+    domain: read("dns.domain", dns.domain, parseDomain),
+    upstreams: read("dns.upstreams", dns.upstreams, (list) => list.map((text) => parseIp(text))),
+  };
+}
+
+function parseDomain(text: string): string {
+  const domain = parseHostname(text).toLowerCase();
+  if (domain === "arpa" || domain.endsWith(".arpa"))
+    throw new TypeError("names of addresses end with that");
+  return domain;
+}

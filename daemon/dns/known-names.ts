@@ -1,0 +1,36 @@
+import { type Ip, ipOf } from "../../core/address.ts";
+import type { NetworkName, PodName } from "../../core/names.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import { staying } from "../pod/pod-plan.ts";
+import type { Database } from "../store/database.ts";
+import { getPod, type PodRow, podIdByName } from "../store/pods.ts";
+import type { KnownNames } from "./resolvers.ts";
+
+/** What rows know of names. */
+export function knownNames(db: Database, addresses: Addresses): KnownNames {
+  const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.podAt(network, ip);
+  return {
+    addressesOf(network, pod) {
+      const id = podIdByName(db, pod as PodName);
+      const row = id === undefined ? undefined : getPod(db, id);
+      return row !== undefined && runs(row) ? addressesOn(row, network) : undefined;
+    },
+    nameAt(network, ip) {
+      const id = holderAt(network, ip);
+      const row = id === undefined ? undefined : getPod(db, id);
+      return row !== undefined && runs(row) && addressesOn(row, network)?.includes(ip) === true
+        ? row.name
+        : undefined;
+    },
+    holderAt,
+  };
+}
+
+/** Paused ones are there too. */
+const runs = ({ state }: PodRow): boolean => state === "running" || state === "paused";
+
+/** Undefined for a pod that is not on the network. */
+function addressesOn({ plan }: PodRow, network: NetworkName): readonly Ip[] | undefined {
+  const there = staying(plan.interfaces).filter((each) => each.network === network);
+  return there.length === 0 ? undefined : there.flatMap((each) => each.addresses.map(ipOf));
+}

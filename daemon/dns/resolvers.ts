@@ -1,0 +1,178 @@
+import { type Ip, ipOf } from "../../core/address.ts";
+import type { Clock } from "../../core/clock.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { NetworkName, PodId, PodName } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { DnsConfig } from "../config/dns.ts";
+import type { Journal } from "../journal.ts";
+import { KeyedLock } from "../keyed-lock.ts";
+import type { NetworkDefinition } from "../networks/definition.ts";
+import { recordError } from "../pod/error-record.ts";
+import { Forwarder } from "./forward.ts";
+import { type Listen, type Listening, listenOnLink } from "./listen.ts";
+import { Resolver, type ResolverCounts } from "./resolver.ts";
+import { Turns } from "./turns.ts";
+import { HostServers, upstreamsOf } from "./upstreams.ts";
+
+/** What is known of pods, as far as names are concerned. */
+export interface KnownNames {
+  /** Addresses on a network of the pod with a name, if that one runs there. */
+  addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
+  /** The pod that runs on a network with an address. */
+  nameAt(network: NetworkName, ip: Ip): PodName | undefined;
+  /** Whose an address of a network is, whether it runs or not. */
+  holderAt(network: NetworkName, ip: Ip): PodId | undefined;
+}
+
+export interface ResolversParts {
+  readonly config: DnsConfig;
+  readonly names: KnownNames;
+  readonly clock: Clock;
+  readonly journal: Pick<Journal, "emit">;
+  readonly log: Log;
+  /** At real sockets unless given. */
+  readonly listen?: Listen | undefined;
+}
+
+interface Entry {
+  /** As it is served now: addresses and upstreams are looked up here. */
+  definition: NetworkDefinition;
+  /** Where, so that a change is noticed. */
+  readonly at: string;
+  readonly listening: Listening | undefined;
+  /** Why it is not. */
+  readonly error: PodnetError | undefined;
+  /** When it was tried, of the monotonic clock. */
+  readonly triedMs: number;
+}
+
+/** What failed is not tried again sooner than after so long, milliseconds: to tell who has a port takes a look at every process. */
+const pauseMs = 2000;
+
+/** The resolvers of all networks that have one: each is asked by its own network's pods alone. */
+export class Resolvers implements Disposable {
+  readonly #parts: ResolversParts;
+  readonly #entries = new Map<NetworkName, Entry>();
+  readonly #lock = new KeyedLock<"resolvers">();
+  readonly #turns: Turns;
+  readonly #host = new HostServers();
+  /** Of every network, also those that have none of it. */
+  #networks: readonly NetworkDefinition[] = [];
+  readonly counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+
+  constructor(parts: ResolversParts) {
+    this.#parts = parts;
+    this.#turns = new Turns(parts.clock);
+  }
+
+  /**
+   * Listens for these networks, where they are now, and for no other. What cannot be listened for is told of, and tried
+   * again by the next call. Never throws.
+   */
+  settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
+    return this.#lock.run("resolvers", async () => {
+      this.#networks = networks();
+      const wanted = this.#networks.filter((each) => this.isWanted(each));
+      const names = new Set(wanted.map(({ name }) => name));
+      for (const name of this.#entries.keys()) if (!names.has(name)) this.#close(name);
+      for (const definition of wanted) await this.#follow(definition);
+    });
+  }
+
+  /** Whether a network is to have one. */
+  isWanted({ resolver }: NetworkDefinition): boolean {
+    return resolver ?? this.#parts.config.resolver;
+  }
+
+  /** Whether pods of a network can ask its gateways. */
+  answers(network: NetworkName): boolean {
+    return this.#entries.get(network)?.listening !== undefined;
+  }
+
+  /** Why they cannot, where they should. */
+  error(network: NetworkName): PodnetError | undefined {
+    return this.#entries.get(network)?.error;
+  }
+
+  get domain(): string {
+    return this.#parts.config.domain;
+  }
+
+  [Symbol.dispose](): void {
+    for (const name of this.#entries.keys()) this.#close(name);
+  }
+
+  #close(name: NetworkName): void {
+    this.#entries.get(name)?.listening?.close();
+    this.#entries.delete(name);
+  }
+
+  async #follow(definition: NetworkDefinition): Promise<void> {
+    const { name, bridge, subnets } = definition;
+    const addresses = subnets.map(({ gateway }) => ipOf(gateway));
+    const at = `${bridge} ${addresses.join(" ")}`;
+    const before = this.#entries.get(name);
+    if (before?.at === at && before.listening?.isThere() === true) {
+      before.definition = definition;
+      return;
+    }
+    const triedMs = this.#parts.clock.monotonic();
+    if (before?.at === at && before.error !== undefined && triedMs - before.triedMs < pauseMs)
+      return;
+    this.#close(name);
+    const resolver = this.#resolver(name);
+    const { listen = listenOnLink } = this.#parts;
+    try {
+      const listening = await listen({ link: bridge, addresses }, resolver);
+      this.#entries.set(name, { definition, at, listening, error: undefined, triedMs });
+      if (before?.error !== undefined) this.#tell(name, undefined);
+    } catch (thrown) {
+      const error = toPodnetError(thrown);
+      this.#entries.set(name, { definition, at, listening: undefined, error, triedMs });
+      if (before?.error?.message !== error.message) this.#tell(name, error);
+    }
+  }
+
+  /** Once for as long as it is the same. */
+  #tell(network: NetworkName, error: PodnetError | undefined): void {
+    const { log, journal } = this.#parts;
+    const part = `resolver ${network}`;
+    const text =
+      error === undefined
+        ? `${part} is asked again`
+        : `${part}: pods cannot ask it: ${error.message}`;
+    if (error === undefined) log.info({ network }, text);
+    else log.error({ network, err: error }, text);
+    const drift = { part, found: [], healed: error === undefined, pauseMs: 0 };
+    journal.emit({
+      kind: "drift",
+      data: { text, drift, ...(error === undefined ? {} : { error: recordError(error) }) },
+    });
+  }
+
+  #resolver(network: NetworkName): Resolver {
+    const { names, config } = this.#parts;
+    return new Resolver({
+      zone: {
+        domain: config.domain,
+        network,
+        pools: () => this.#networks.flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
+        addressesOf: (pod) => names.addressesOf(network, pod),
+        podAt: (ip) => names.nameAt(network, ip),
+      },
+      turns: this.#turns,
+      forwarder: new Forwarder(),
+      counts: this.counts,
+      askerAt: (ip) => names.holderAt(network, ip),
+      upstreams: () =>
+        upstreamsOf({
+          network: this.#entries.get(network)?.definition.dns ?? [],
+          configured: config.upstreams,
+          host: this.#host.now(),
+          gateways: this.#networks.flatMap(({ subnets }) =>
+            subnets.map(({ gateway }) => ipOf(gateway)),
+          ),
+        }),
+    });
+  }
+}

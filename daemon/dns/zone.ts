@@ -1,0 +1,142 @@
+import type { Answer } from "dns-packet";
+import {
+  type Cidr,
+  contains,
+  familyOf,
+  type Ip,
+  ipOf,
+  lengthOf,
+  parseCidr,
+} from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Query } from "./query.ts";
+import { parseReverseName, type ReverseName } from "./reverse-name.ts";
+
+/** Seconds an answer may be kept: pods come and go. */
+export const ttl = 5;
+
+/** RFC 1035 section 3.2, RFC 3596, RFC 8482. */
+const types = { a: 1, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
+const internet = 1;
+
+/** What is known of the pods of one network. */
+export interface Zone {
+  /** What names of pods end with, in lower case. */
+  readonly domain: string;
+  readonly network: NetworkName;
+  /** The pools of this node, of whichever network: their addresses are nobody's else. */
+  pools(): readonly Cidr[];
+  /** The addresses of a pod that runs on the network; undefined when there is none. */
+  addressesOf(pod: string): readonly Ip[] | undefined;
+  /** The pod that runs on the network with this address. */
+  podAt(ip: Ip): string | undefined;
+}
+
+/** What is to be said to a question. */
+export type Found =
+  | { readonly kind: "records"; readonly records: readonly Answer[] }
+  /** There is such a name, and nothing of this type. */
+  | { readonly kind: "no-data"; readonly soa: Answer }
+  | { readonly kind: "no-name"; readonly soa: Answer }
+  /** Somebody else knows. */
+  | { readonly kind: "elsewhere" }
+  | { readonly kind: "refused" };
+
+/** Looks a question up among what podnet knows. Pure. */
+export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
+  const wanted = name.toLowerCase().replace(/\.$/, "");
+  const { domain } = zone;
+  const own = wanted === domain || wanted.endsWith(`.${domain}`);
+  const reverse = own ? undefined : parseReverseName(wanted);
+  const found = own
+    ? forward(wanted, name, type, zone)
+    : reverse === undefined
+      ? elsewhere
+      : backward(reverse, name, type, zone);
+  if (found.kind === "elsewhere") return found;
+  // Nothing is handed over whole, and there are no other classes.
+  return type === types.axfr || type === types.ixfr || (asked !== internet && asked !== types.any)
+    ? { kind: "refused" }
+    : found;
+}
+
+const elsewhere: Found = { kind: "elsewhere" };
+
+/** `POD.DOMAIN` and `POD.NETWORK.DOMAIN`. */
+function forward(wanted: string, name: string, type: number, zone: Zone): Found {
+  const { domain, network } = zone;
+  const soa = authority(domain);
+  const above = wanted === domain ? "" : wanted.slice(0, -domain.length - 1);
+  if (above === "")
+    return type === types.soa || type === types.any
+      ? { kind: "records", records: [soa] }
+      : { kind: "no-data", soa };
+  const [pod = "", ...rest] = above.split(".");
+  const named = rest.length === 0 || (rest.length === 1 && rest[0] === network);
+  const addresses = named ? zone.addressesOf(pod) : undefined;
+  if (addresses === undefined)
+    // Names may end with the network's.
+    return above === network ? { kind: "no-data", soa } : { kind: "no-name", soa };
+  const records = addresses.flatMap((ip): Answer[] => {
+    const four = familyOf(ip) === 4;
+    if (type !== types.any && type !== (four ? types.a : types.aaaa)) return [];
+    return [{ type: four ? "A" : "AAAA", name, ttl, class: "IN", data: ip }];
+  });
+  return records.length === 0 ? { kind: "no-data", soa } : { kind: "records", records };
+}
+
+function backward(
+  { ip, network }: ReverseName,
+  name: string,
+  type: number,
+  { domain, pools, podAt }: Zone,
+): Found {
+  const pool = pools().find((each) => covers(each, network));
+  if (pool === undefined) return elsewhere;
+  const soa = authority(name);
+  const pod = ip === undefined ? undefined : podAt(ip);
+  if (pod !== undefined)
+    return type === types.ptr || type === types.any
+      ? {
+          kind: "records",
+          records: [{ type: "PTR", name, ttl, class: "IN", data: `${pod}.${domain}` }],
+        }
+      : { kind: "no-data", soa };
+  // Of private addresses nobody else knows more, and nobody else is to be told of them (RFC 6303).
+  if (!isPrivate(pool)) return elsewhere;
+  return ip === undefined ? { kind: "no-data", soa } : { kind: "no-name", soa };
+}
+
+/** Says for how long it may be kept that there is nothing (RFC 2308). */
+const authority = (name: string): Answer => ({
+  type: "SOA",
+  name,
+  ttl,
+  class: "IN",
+  data: {
+    mname: name,
+    rname: `hostmaster.${name}`.slice(0, 253),
+    serial: 1,
+    refresh: 3600,
+    retry: 600,
+    expire: 86_400,
+    minimum: ttl,
+  },
+});
+
+const covers = (pool: Cidr, network: Cidr): boolean =>
+  familyOf(pool) === familyOf(network) &&
+  lengthOf(pool) <= lengthOf(network) &&
+  contains(pool, ipOf(network));
+
+/** RFC 1918, RFC 6598, RFC 3927, RFC 4193. */
+const privates = [
+  "10.0.0.0/8",
+  "172.16.0.0/12",
+  "192.168.0.0/16",
+  "100.64.0.0/10",
+  "169.254.0.0/16",
+  "fc00::/7",
+].map((text) => parseCidr(text));
+
+const isPrivate = (pool: Cidr): boolean => privates.some((each) => covers(each, pool));

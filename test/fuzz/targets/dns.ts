@@ -1,0 +1,132 @@
+import { deepStrictEqual, ok } from "node:assert";
+import { decode, encode } from "dns-packet";
+import { contains, familyOf, lengthOf } from "../../../core/address.ts";
+import { isAnswer, readQuery, truncated } from "../../../daemon/dns/query.ts";
+import { replyOf, servFail, wrongQuery } from "../../../daemon/dns/reply.ts";
+import { parseReverseName } from "../../../daemon/dns/reverse-name.ts";
+import { lookUp, type Zone } from "../../../daemon/dns/zone.ts";
+import type { Random } from "../engine/random.ts";
+import { type LengthField, type Target, textOf, utf8 } from "../engine/target.ts";
+
+const zone: Zone = {
+  domain: "podnet",
+  network: "blue" as never,
+  pools: () => ["10.0.0.0/24", "fd00::/64"] as never,
+  addressesOf: (pod) => (pod === "web" ? (["10.0.0.2", "fd00::2"] as never) : undefined),
+  podAt: (ip) => (ip.endsWith("2") ? "web" : undefined),
+};
+
+const names = [
+  "web.podnet",
+  "WEB.blue.podnet",
+  "podnet",
+  "2.0.0.10.in-addr.arpa",
+  "0.0.10.in-addr.arpa",
+  `${[..."fd000000000000000000000000000002"].toReversed().join(".")}.ip6.arpa`,
+  "a.example",
+];
+const types = ["A", "AAAA", "PTR", "SOA", "ANY", "AXFR", "TXT"] as const;
+
+const edns = {
+  type: "OPT",
+  name: ".",
+  udpPayloadSize: 1232,
+  extendedRcode: 0,
+  ednsVersion: 0,
+  flags: 0,
+  flag_do: false,
+  options: [],
+} as const;
+
+const query = (name: string, type: (typeof types)[number], withEdns: boolean): Uint8Array =>
+  encode({
+    type: "query",
+    id: 0x1234,
+    flags: 0x0100,
+    questions: [{ name, type: type as "A" }],
+    additionals: withEdns ? [{ ...edns, options: [] }] : [],
+  });
+
+/** Labels of any bytes, lengths that lie now and then. */
+const generate = (random: Random): Uint8Array => {
+  const labels = Array.from({ length: random.below(8) }, () => random.bytes(random.below(64)));
+  const name = labels.flatMap((label) => [
+    random.once(8) ? random.below(256) : label.length,
+    ...label,
+  ]);
+  const header = Uint8Array.from([
+    ...random.bytes(2),
+    random.below(256),
+    0,
+    0,
+    1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    random.below(3),
+  ]);
+  return Uint8Array.from([
+    ...header,
+    ...name,
+    0,
+    0,
+    random.below(256),
+    0,
+    1,
+    ...random.bytes(random.below(40)),
+  ]);
+};
+
+const counts = (): LengthField[] =>
+  [4, 6, 8, 10].map((at) => ({ at, bytes: 2, littleEndian: false }));
+
+const queries: Target = {
+  name: "dns-query",
+  files: ["daemon/dns/query.ts", "daemon/dns/zone.ts", "daemon/dns/reply.ts"],
+  except: ["withId", "rcodeOf", "servFail"],
+  seeds: names.flatMap((name) => types.map((type, i) => query(name, type, i % 2 === 0))),
+  generate,
+  lengths: counts,
+  run: (bytes) => {
+    const read = readQuery(bytes);
+    if (read.kind === "nothing") return;
+    if (read.kind === "wrong") {
+      const reply = wrongQuery(bytes, read.rcode);
+      deepStrictEqual(reply.length, 12);
+      deepStrictEqual([...reply.subarray(0, 2)], [...bytes.subarray(0, 2)]);
+      return;
+    }
+    const asked = read.query;
+    ok(asked.udpBytes >= 512 && asked.questionEnd <= bytes.length);
+    const found = lookUp(asked, zone);
+    for (const reply of [
+      servFail(asked),
+      ...(found.kind === "elsewhere" ? [] : [replyOf(asked, found)]),
+    ]) {
+      ok(isAnswer(reply, asked, asked.id), "it answers what was asked");
+      ok(reply.length < 1200, `${reply.length} bytes`);
+      ok(isAnswer(truncated(reply, asked), asked, asked.id));
+      decode(Buffer.from(reply));
+    }
+  },
+};
+
+const reverseNames: Target = {
+  name: "reverse-name",
+  files: ["daemon/dns/reverse-name.ts"],
+  seeds: names.map((name) => utf8(name)),
+  words: ["in-addr.arpa", "ip6.arpa", ".", "0.", "255.", "f."],
+  run: (bytes) => {
+    const read = parseReverseName(textOf(bytes));
+    if (read === undefined) return;
+    const { network, ip } = read;
+    if (ip !== undefined) {
+      ok(contains(network, ip));
+      deepStrictEqual(lengthOf(network), familyOf(ip) === 4 ? 32 : 128);
+    } else ok(lengthOf(network) < 128);
+  },
+};
+
+export const dns: readonly Target[] = [queries, reverseNames];

@@ -1,0 +1,53 @@
+import { createSocket } from "node:dgram";
+import { createServer } from "node:net";
+import { type Answer, decode, encode, streamEncode } from "dns-packet";
+
+/**
+ * A small name server for the lab's internet, run as a program: `name-server.ts ADDRESS…`. It knows `big.example` (too long for
+ * a datagram), `who.example` (a TXT of who asks), `silent.example` (never answers), and calls everything else 203.0.113.99.
+ */
+function answersOf(name: string, type: string, from: string): Answer[] {
+  if (name === "big.example" && type === "TXT")
+    return Array.from({ length: 20 }, (_, i) => ({
+      type: "TXT",
+      name,
+      ttl: 1,
+      data: `${i} ${"x".repeat(200)}`,
+    }));
+  if (name === "who.example") return [{ type: "TXT", name, ttl: 1, data: from }];
+  return type === "A" ? [{ type: "A", name, ttl: 1, data: "203.0.113.99" }] : [];
+}
+
+interface Reply {
+  readonly packet: Parameters<typeof encode>[0];
+}
+
+function replyTo(bytes: Buffer, from: string): Reply | undefined {
+  const { id = 0, questions = [] } = decode(bytes);
+  const [asked] = questions;
+  const name = asked?.name.toLowerCase() ?? "";
+  process.stdout.write(`${from} asks ${name} ${asked?.type ?? ""}\n`);
+  if (name === "silent.example") return undefined;
+  const answers = answersOf(name, asked?.type ?? "", from);
+  return { packet: { type: "response", id, flags: 0x0180, questions, answers } };
+}
+
+for (const address of process.argv.slice(2)) {
+  const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
+  socket.on("message", (bytes, from) => {
+    const reply = replyTo(bytes, from.address);
+    if (reply === undefined) return;
+    const whole = encode(reply.packet);
+    const short =
+      whole.length <= 512 ? whole : encode({ ...reply.packet, flags: 0x0380, answers: [] });
+    socket.send(short, from.port, from.address);
+  });
+  socket.bind(53, address);
+  createServer((connection) => {
+    connection.on("error", () => {});
+    connection.once("data", (bytes) => {
+      const reply = replyTo(bytes.subarray(2), connection.remoteAddress ?? "");
+      if (reply !== undefined) connection.end(streamEncode(reply.packet));
+    });
+  }).listen(53, address);
+}

@@ -1,0 +1,294 @@
+import test from "ava";
+import { type DecodedPacket, decode, encode, type Packet } from "dns-packet";
+import { type Cidr, type Ip, parseIp } from "../../core/address.ts";
+import { Resolver, type ResolverCounts } from "../../daemon/dns/resolver.ts";
+import { Turns } from "../../daemon/dns/turns.ts";
+import type { Query } from "../../daemon/dns/query.ts";
+
+const pods: Readonly<Record<string, readonly string[]>> = {
+  web: ["10.30.0.2", "fd00:30::2"],
+  four: ["10.30.0.4"],
+  public: ["203.0.113.66"],
+};
+const pools = ["10.30.0.0/24", "fd00:30::/64", "10.31.0.0/16", "203.0.113.64/26"] as Cidr[];
+
+/** A resolver of network `blue`; what it hands on is answered as given. */
+function resolver(upstream: (query: Query) => Uint8Array | undefined = () => undefined) {
+  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+  const played = { now: 0, forwarded: [] as string[] };
+  const one = new Resolver({
+    zone: {
+      domain: "podnet",
+      network: "blue" as never,
+      pools: () => pools,
+      addressesOf: (pod) => pods[pod] as readonly Ip[] | undefined,
+      podAt: (ip) => Object.keys(pods).find((pod) => pods[pod]?.includes(ip)),
+    },
+    turns: new Turns({ now: () => 0, monotonic: () => played.now }),
+    forwarder: {
+      forward: async (query, way) => {
+        played.forwarded.push(`${way} ${query.name}`);
+        return upstream(query);
+      },
+    },
+    counts,
+    askerAt: (ip) => (ip === parseIp("10.30.0.2") ? "web" : undefined),
+    upstreams: () => [],
+  });
+  return { counts, played, one };
+}
+
+const question = (name: string, type = "A", more: Packet = {}): Buffer =>
+  encode({
+    type: "query",
+    id: 7,
+    flags: 0x0100,
+    questions: [{ name, type: type as "A" }],
+    ...more,
+  });
+
+async function ask(
+  name: string,
+  type = "A",
+  { one } = resolver(),
+): Promise<DecodedPacket & { readonly rcode?: string }> {
+  const answer = await one.answer(question(name, type), "10.30.0.2", "udp");
+  if (answer === undefined) throw new Error("No answer");
+  return decode(Buffer.from(answer)) as DecodedPacket & { rcode?: string };
+}
+
+/** What an answer says, in short. */
+async function said(name: string, type = "A"): Promise<string> {
+  const { rcode, answers = [], authorities = [], flag_aa: authoritative } = await ask(name, type);
+  const data = answers.map((each) => ("data" in each ? JSON.stringify(each.data) : each.type));
+  return [
+    rcode,
+    ...(authoritative ? [] : ["NOT AUTHORITATIVE"]),
+    ...data,
+    ...authorities.map((each) => each.type),
+  ].join(" ");
+}
+
+test("what is asked of pods is answered as it is, or is not", async (t) => {
+  const wanted: readonly (readonly [name: string, type: string, answer: string])[] = [
+    ["web.podnet", "A", 'NOERROR "10.30.0.2"'],
+    ["WEB.PodNet", "AAAA", 'NOERROR "fd00:30::2"'],
+    ["web.podnet", "ANY", 'NOERROR "10.30.0.2" "fd00:30::2"'],
+    ["web.blue.podnet", "A", 'NOERROR "10.30.0.2"'],
+    ["four.podnet", "AAAA", "NOERROR SOA"],
+    ["web.podnet", "TXT", "NOERROR SOA"],
+    ["podnet", "A", "NOERROR SOA"],
+    ["podnet", "NS", "NOERROR SOA"],
+    ["blue.podnet", "A", "NOERROR SOA"],
+    ["nobody.podnet", "A", "NXDOMAIN SOA"],
+    ["web.green.podnet", "A", "NXDOMAIN SOA"],
+    ["a.web.blue.podnet", "A", "NXDOMAIN SOA"],
+    ["2.0.30.10.in-addr.arpa", "PTR", 'NOERROR "web.podnet"'],
+    ["2.0.30.10.IN-ADDR.arpa", "A", "NOERROR SOA"],
+    ["9.0.30.10.in-addr.arpa", "PTR", "NXDOMAIN SOA"],
+    ["9.9.31.10.in-addr.arpa", "PTR", "NXDOMAIN SOA"],
+    ["0.30.10.in-addr.arpa", "PTR", "NOERROR SOA"],
+    ["66.113.0.203.in-addr.arpa", "PTR", 'NOERROR "public.podnet"'],
+  ];
+  for (const [name, type, answer] of wanted)
+    t.is(await said(name, type), answer, `${name} ${type}`);
+  const six = [..."fd000030000000000000000000000002"].toReversed().join(".");
+  t.is(await said(`${six}.ip6.arpa`, "PTR"), 'NOERROR "web.podnet"');
+  const nobody = [..."fd000030000000000000000000000009"].toReversed().join(".");
+  t.is(await said(`${nobody}.ip6.arpa`, "PTR"), "NXDOMAIN SOA");
+});
+
+test("a name is echoed as it was asked for, with the flags of an answer that is one's own", async (t) => {
+  const { id, questions, answers, flag_qr, flag_aa, flag_ra, flag_rd } = await ask("wEb.podnet");
+  t.is(id, 7);
+  t.is(questions?.[0]?.name, "wEb.podnet");
+  t.is(answers?.[0]?.name, "wEb.podnet");
+  t.deepEqual([flag_qr, flag_aa, flag_ra, flag_rd], [true, true, true, true]);
+});
+
+test("everything else is handed on as it came, but nothing of private addresses", async (t) => {
+  const seen: Uint8Array[] = [];
+  const other = resolver(({ bytes }) => {
+    seen.push(bytes);
+    const { id = 0, questions = [] } = decode(Buffer.from(bytes));
+    return encode({
+      type: "response",
+      id,
+      questions,
+      answers: [{ type: "A", name: "a.example", data: "192.0.2.1" }],
+    });
+  });
+  const names = [
+    "a.example",
+    "podnet.example",
+    "notpodnet",
+    "web",
+    "1.2.0.192.in-addr.arpa",
+    "30.10.in-addr.arpa",
+    // Of a pool, but not a private one, and nobody's here.
+    "67.113.0.203.in-addr.arpa",
+  ];
+  for (const name of names) t.is((await ask(name, "A", other)).answers?.length, 1, name);
+  t.deepEqual(
+    other.played.forwarded,
+    names.map((name) => `udp ${name}`),
+  );
+  t.deepEqual(Buffer.from(seen[0] ?? []), question("a.example"));
+  t.is(other.counts.forwarded, names.length);
+  for (const name of ["9.0.30.10.in-addr.arpa", "nobody.podnet", "web.podnet"])
+    await ask(name, "PTR", other);
+  t.is(other.counts.forwarded, names.length);
+});
+
+test("nobody answers: that is told, and counted", async (t) => {
+  const other = resolver();
+  t.is((await ask("a.example", "A", other)).rcode, "SERVFAIL");
+  t.is(other.counts.timeouts, 1);
+});
+
+test("who holds no address of the network is not answered, by datagram or by connection", async (t) => {
+  const { one, counts } = resolver();
+  for (const from of ["10.30.0.3", "192.0.2.20", "fe80::1%hyper0", "nonsense", undefined]) {
+    t.is(await one.answer(question("web.podnet"), from, "udp"), undefined, from);
+    t.is(one.connection(from), undefined, from);
+  }
+  t.is(counts.refused, 10);
+  t.truthy(await one.answer(question("web.podnet"), "10.30.0.2", "udp"));
+  t.truthy(one.connection("10.30.0.2"));
+});
+
+test("an answer that is longer than was asked for says so, and comes whole by TCP", async (t) => {
+  const long = ({ bytes }: Query): Uint8Array => {
+    const { id = 0, questions = [] } = decode(Buffer.from(bytes));
+    const data = "x".repeat(200);
+    const answers = Array.from(
+      { length: 40 },
+      () => ({ type: "TXT", name: "a.example", data }) as const,
+    );
+    return encode({ type: "response", id, questions, answers });
+  };
+  const { one } = resolver(long);
+  const opt = (udpPayloadSize: number): Packet => ({
+    additionals: [
+      {
+        type: "OPT",
+        name: ".",
+        udpPayloadSize,
+        extendedRcode: 0,
+        ednsVersion: 0,
+        flags: 0,
+        flag_do: false,
+        options: [],
+      },
+    ],
+  });
+  for (const more of [{}, opt(1232), opt(65_535)]) {
+    const asked = question("a.example", "TXT", more);
+    const short = await one.answer(asked, "10.30.0.2", "udp");
+    const { flag_tc, answers, questions } = decode(Buffer.from(short ?? []));
+    t.true(flag_tc);
+    t.is(answers?.length, 0);
+    t.is(questions?.[0]?.name, "a.example");
+    const whole = await one.answer(asked, "10.30.0.2", "tcp");
+    t.is(decode(Buffer.from(whole ?? [])).answers?.length, 40);
+  }
+});
+
+test("a guest that speaks EDNS is answered in kind", async (t) => {
+  const { one } = resolver();
+  const asked = question("web.podnet", "A", {
+    additionals: [
+      {
+        type: "OPT",
+        name: ".",
+        udpPayloadSize: 4096,
+        extendedRcode: 0,
+        ednsVersion: 0,
+        flags: 0,
+        flag_do: false,
+        options: [],
+      },
+    ],
+  });
+  const answer = decode(Buffer.from((await one.answer(asked, "10.30.0.2", "udp")) ?? []));
+  t.is(answer.additionals?.[0]?.type, "OPT");
+  t.is((await ask("web.podnet")).additionals?.length, 0);
+});
+
+test("what is no query is not answered, and what makes no sense is told so", async (t) => {
+  const { one, counts } = resolver();
+  const reply = async (bytes: Uint8Array): Promise<number | undefined> => {
+    const answer = await one.answer(bytes, "10.30.0.2", "udp");
+    if (answer === undefined) return undefined;
+    t.deepEqual([...answer.slice(0, 2)], [...bytes.slice(0, 2)], "its id");
+    t.true(((answer[2] ?? 0) & 0x80) !== 0, "an answer");
+    return (answer[3] ?? 0) & 0xf;
+  };
+  const changed = (at: number, ...values: readonly number[]): Uint8Array => {
+    const bytes = Uint8Array.from(question("web.podnet"));
+    bytes.set(values, at);
+    return bytes;
+  };
+  t.is(await reply(new Uint8Array(11)), undefined);
+  t.is(await reply(changed(2, 0x81)), undefined, "an answer is not answered");
+  t.is(await reply(changed(2, 0x29)), 4, "NOTIFY and UPDATE are not for here");
+  t.is(await reply(changed(4, 0, 2)), 1, "two questions");
+  t.is(await reply(changed(4, 0xff, 0xff)), 1, "more questions than there is room for");
+  t.is(await reply(changed(10, 0xff, 0xff)), 1);
+  t.is(await reply(changed(12, 0xc0, 0x0c)), 1, "a name that is itself");
+  t.is(await reply(question("web.podnet").subarray(0, 20)), 1, "a name without an end");
+  t.is(await reply(new Uint8Array([...question("web.podnet"), ...new Uint8Array(4096)])), 1);
+  t.is(counts.queries, 0);
+  for (const type of ["AXFR", "IXFR"]) t.is(await reply(question("podnet", type)), 5);
+  t.is(await reply(changed(question("web.podnet").length - 1, 3)), 5, "of CHAOS");
+  t.is(await reply(question("web.podnet")), 0);
+});
+
+test("one pod asks only so much: in a second, at once, and by connections", async (t) => {
+  let answer = (): void => {};
+  const waiting = new Promise<void>((resolve) => {
+    answer = resolve;
+  });
+  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+  const clock = { ms: 0 };
+  const one = new Resolver({
+    zone: {
+      domain: "podnet",
+      network: "blue" as never,
+      pools: () => [],
+      addressesOf: () => undefined,
+      podAt: () => undefined,
+    },
+    turns: new Turns({ now: () => 0, monotonic: () => clock.ms }),
+    forwarder: { forward: () => waiting.then(() => undefined) },
+    counts,
+    askerAt: (ip) => ip,
+    upstreams: () => [],
+  });
+  const send = (from: string) => one.answer(question("a.example"), from, "udp");
+  const first = Array.from({ length: 64 }, () => send("10.0.0.2"));
+  const beyond = await send("10.0.0.2");
+  t.is((beyond?.[3] ?? 0) & 0xf, 2, "one more than 64 is told to try again");
+  t.is(counts.refused, 1);
+  const others = Array.from({ length: 64 }, () => send("10.0.0.3"));
+  t.is(counts.refused, 1, "another pod has its own");
+  answer();
+  await Promise.all([...first, ...others]);
+  t.is(counts.forwarded, 128);
+
+  const places = Array.from({ length: 9 }, () => one.connection("10.0.0.2"));
+  t.deepEqual(
+    places.map((place) => place !== undefined),
+    [...Array.from({ length: 8 }, () => true), false],
+  );
+  places[0]?.[Symbol.dispose]();
+  places[0]?.[Symbol.dispose]();
+  t.truthy(one.connection("10.0.0.2"));
+  t.is(one.connection("10.0.0.2"), undefined);
+
+  const answered = await Promise.all(Array.from({ length: 1100 }, () => send("10.0.0.4")));
+  t.is(answered.filter((each) => each !== undefined).length, 1000);
+  clock.ms = 1000;
+  const later = await Promise.all(Array.from({ length: 1100 }, () => send("10.0.0.4")));
+  t.is(later.filter((each) => each !== undefined).length, 500);
+});
