@@ -1,6 +1,6 @@
 import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
-import type { AttachPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
+import type { AttachPlan, DiskPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import { holdSection, publishedText } from "./published-text.ts";
 import {
   hasAgent,
@@ -50,6 +50,7 @@ export function describePlan(
       lines: withNic(plan.interfaces).map(tapLine),
     },
     { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
+    ...disksSection(plan.vm.disks),
     machine(plan, describe),
     ...(hasAgent(plan) ? [toldSection(plan)] : []),
     {
@@ -77,6 +78,17 @@ export const toldLines = (
   agent === "hyperstart"
     ? describeForHyperstart(guest, fresh)
     : [`configure ${JSON.stringify(guest)}`];
+
+function disksSection(disks: readonly DiskPlan[]): PlanSection[] {
+  if (disks.length === 0) return [];
+  const title = "Disks; what is written over an image goes into a file of the pod's own";
+  return [{ step: "disk.make", title, lines: disks.map(diskLine) }];
+}
+
+function diskLine({ path, format, readOnly, overlay }: DiskPlan): string {
+  if (overlay !== undefined) return `${format} ${path} below ${overlay.path}`;
+  return `${format} ${path}, ${readOnly ? "read only" : "written through"}`;
+}
 
 function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
   if (vm.attached !== undefined) return attachedMachine(vm.attached, vm);

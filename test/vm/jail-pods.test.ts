@@ -196,7 +196,8 @@ test.serial("an image its user may not read is refused before anything is made",
 test.serial("a guest writes to a disk that its QEMU could not open", async (t) => {
   const path = join(rig.directory, "disk.img");
   writeFileSync(path, new Uint8Array(1 << 20), { mode: 0o600 });
-  await rig.client.pods.create({ spec: { name: "disk", boot: { disks: [{ path }] } } });
+  const boot = { disks: [{ path, writeThrough: true }] };
+  await rig.client.pods.create({ spec: { name: "disk", boot } });
   const { code, output } = await execIn(
     rig.client,
     "disk",

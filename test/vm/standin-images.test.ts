@@ -195,7 +195,9 @@ test.serial(
 );
 
 test.serial("an administrator names any file", async (t) => {
-  const spec = { name: "any", boot: { disks: [{ path: secret, readOnly: true }] } };
+  const path = join(`${images}-beside`, "near.img");
+  await refused(t, withDisk(path), "boot.disks[0].path");
+  const spec = { name: "any", boot: { disks: [{ path, readOnly: true }] } };
   const { pod } = await rig.client.pods.create({ spec });
   t.is(pod?.name, "any");
   await rig.client.pods.delete({ idOrName: "any" });

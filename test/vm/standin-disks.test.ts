@@ -1,0 +1,160 @@
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import test from "ava";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { qcow2Of } from "../fixtures/disk-image.ts";
+import { type Rig, reached } from "./daemon-rig.ts";
+import { openStandInRig } from "./standin-rig.ts";
+
+let rig: Rig;
+let raw: string;
+let qcow2: string;
+
+test.serial.before(async () => {
+  rig = await openStandInRig();
+  raw = join(rig.directory, "a.raw");
+  qcow2 = join(rig.directory, "b.qcow2");
+  const content = Buffer.alloc(1 << 20, "0123456789abcdef");
+  // podnetd alone can open them.
+  writeFileSync(raw, content, { mode: 0o600 });
+  writeFileSync(qcow2, qcow2Of(content, 1 << 26), { mode: 0o600 });
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+const create = (name: string, disks: readonly object[]) =>
+  rig.client.pods.create({ spec: { name, boot: { disks: [...disks] } } });
+const remove = (name: string) => rig.client.pods.delete({ idOrName: name });
+const overlays = (): string[] => readdirSync(join(rig.daemon.stateDir, "disks"));
+
+/** What there is more; the directory of all pods' own files is there from the first on. */
+const madeSince = async (before: string): Promise<string[]> =>
+  (await rig.changes(before)).filter((line) => !line.endsWith("/state/disks"));
+
+test.serial("a create that fails leaves nothing of its disks", async (t) => {
+  const before = await rig.inventory();
+  const spec = {
+    name: "silent",
+    boot: { cmdline: "standin.agent=silent", disks: [{ path: raw }] },
+  };
+  const creating = t.throwsAsync(rig.client.pods.create({ spec, timeoutMs: 3000 }));
+  await reached(rig.client, "vm.start");
+  t.is(overlays().length, 1);
+  const error = await creating;
+  t.like(error, { code: "DEADLINE_EXCEEDED" });
+  t.deepEqual(await madeSince(before), []);
+  t.deepEqual(overlays(), []);
+});
+
+test.serial("an image that is written through is one pod's alone", async (t) => {
+  const through = { path: qcow2, format: "qcow2", writeThrough: true };
+  const inUse = { code: "IMAGE_IN_USE", field: "boot.disks[0].path" };
+  await create("reader", [{ path: qcow2, format: "qcow2" }]);
+  const refused = await t.throwsAsync(create("writer", [through]));
+  t.like(refused, { ...inUse, details: { holder: "reader" } });
+  await remove("reader");
+
+  await create("writer", [through]);
+  const before = await rig.inventory();
+  for (const disk of [
+    through,
+    { ...through, writeThrough: false },
+    { ...through, writeThrough: false, readOnly: true },
+  ]) {
+    const spec = { name: "next", boot: { disks: [disk] } };
+    for (const planOnly of [true, false])
+      t.like(await t.throwsAsync(rig.client.pods.create({ spec, planOnly })), {
+        ...inUse,
+        details: { holder: "writer" },
+      });
+  }
+  // Also while it does not run: it is to find again what it wrote.
+  await rig.client.pods.stop({ idOrName: "writer" });
+  t.like(await t.throwsAsync(create("next", [through])), inUse);
+  t.deepEqual(
+    await rig.changes(before).then((all) => all.filter((line) => line.startsWith("+"))),
+    [],
+  );
+  await remove("writer");
+  await create("next", [{ path: qcow2, format: "qcow2" }]);
+  await remove("next");
+});
+
+test.serial(
+  "a pod does not start over another image than before, nor without what it wrote",
+  async (t) => {
+    await create("kept", [{ path: raw }]);
+    await rig.client.pods.stop({ idOrName: "kept" });
+    renameSync(raw, `${raw}-before`);
+    writeFileSync(raw, Buffer.alloc(1 << 20));
+    const changed = await t.throwsAsync(rig.client.pods.start({ idOrName: "kept" }));
+    t.like(changed, { code: "IMAGE_UNREADABLE", field: "boot.disks[0].path" });
+    t.regex(changed.message, /changed since/);
+    renameSync(`${raw}-before`, raw);
+    const [id] = overlays();
+    const directory = join(rig.daemon.stateDir, "disks", id ?? "");
+    renameSync(directory, `${directory}-away`);
+    t.like(await t.throwsAsync(rig.client.pods.start({ idOrName: "kept" })), {
+      code: "IMAGE_MISSING",
+    });
+    t.false(existsSync(directory));
+    renameSync(`${directory}-away`, directory);
+    const { pod } = await rig.client.pods.start({ idOrName: "kept" });
+    t.is(pod?.state, PodState.RUNNING);
+    await remove("kept");
+  },
+);
+
+test.serial("wrong images are told before anything is made", async (t) => {
+  const at = (name: string, content: Buffer): string => {
+    const path = join(rig.directory, name);
+    writeFileSync(path, content);
+    return path;
+  };
+  const image = readFileSync(qcow2);
+  const backed = Buffer.from(image);
+  backed.writeBigUInt64BE(512n, 8);
+  const cases = [
+    [{ path: join(rig.directory, "nowhere") }, "IMAGE_MISSING", /There is no disk/],
+    [{ path: at("empty", Buffer.alloc(0)) }, "IMAGE_UNREADABLE", /empty/],
+    [{ path: at("odd", Buffer.alloc(700)) }, "IMAGE_UNREADABLE", /whole sectors/],
+    [{ path: raw, format: "qcow2" }, "IMAGE_UNREADABLE", /not a qcow2/],
+    [
+      { path: at("cut", image.subarray(0, image.length - 65_536)), format: "qcow2" },
+      "IMAGE_UNREADABLE",
+      /cut short/,
+    ],
+    [{ path: at("backed", backed), format: "qcow2" }, "IMAGE_UNREADABLE", /backing file/],
+    [{ path: rig.directory }, "IMAGE_UNREADABLE", /no regular file/],
+  ] as const;
+  const before = await rig.inventory();
+  for (const [disk, code, message] of cases)
+    for (const planOnly of [true, false]) {
+      const spec = { name: "wrong", boot: { disks: [disk] } };
+      const error = await t.throwsAsync(rig.client.pods.create({ spec, planOnly }));
+      // Without a step: nothing had begun.
+      t.like(error, { code, field: "boot.disks[0].path", step: undefined });
+      t.regex(error.message, message);
+    }
+  t.deepEqual(await rig.changes(before), []);
+  // The same image, whole, boots.
+  const whole = at("whole", image);
+  await create("whole", [{ path: whole, format: "qcow2" }]);
+  await remove("whole");
+  rmSync(whole);
+});
+
+test.serial("the plan shows disks and what is made for them", async (t) => {
+  const plan = await rig.daemon.podnet(
+    "create",
+    "--plan",
+    "--disk",
+    raw,
+    "--disk",
+    `${qcow2},format=qcow2,ro`,
+  );
+  t.regex(plan, /raw \S+\/a\.raw below \S+\/state\/disks\/[a-z2-7]{12}\/0\.qcow2\n/);
+  t.regex(plan, /qcow2 \S+\/b\.qcow2, read only\n/);
+  t.notRegex(plan, /1\.qcow2/);
+});
