@@ -79,8 +79,9 @@ export function readQuery(bytes: Uint8Array): ReadQuery {
 
 /** Where the first question ends; undefined when it does not, or its name refers elsewhere, as a first name cannot. */
 function endOfQuestion(bytes: Uint8Array): number | undefined {
+  const view = viewOf(bytes);
   for (let at = headerBytes; at < bytes.length; ) {
-    const length = bytes[at] ?? 0;
+    const length = view.getUint8(at);
     if (length > 63) return undefined;
     at += 1 + length;
     if (length === 0) return at + 4 <= bytes.length ? at + 4 : undefined;
@@ -102,7 +103,7 @@ export function isAnswer(
   if (view.getUint16(0) !== id || (view.getUint16(2) & 0x8000) === 0) return false;
   if (view.getUint16(4) !== 1) return false;
   for (let at = headerBytes; at < questionEnd; at++) {
-    const [is = 0, was = 0] = [bytes[at], asked[at]];
+    const [is, was] = [view.getUint8(at), viewOf(asked).getUint8(at)];
     const inName = at < questionEnd - 4;
     if (is !== was && !(inName && lower(is) === lower(was))) return false;
   }
