@@ -9,6 +9,8 @@ import {
   ioctlPointer,
   lastErrno,
   recvmsg,
+  send,
+  setsockopt,
   socket,
 } from "./ffi/libc.ts";
 import { type Frame, parseControl, withTag } from "./packet-control.ts";
@@ -22,6 +24,7 @@ const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_SOCKET = 1;
+const SO_ATTACH_FILTER = 26;
 const SO_TIMESTAMPNS = 35;
 const SOL_PACKET = 263;
 const PACKET_STATISTICS = 6;
@@ -29,8 +32,8 @@ const PACKET_AUXDATA = 8;
 const ETH_P_ALL = 3;
 const SIOCGIFINDEX = 0x8933;
 const MSG_TRUNC = 0x20;
+const MSG_DONTWAIT = 0x40;
 
-/** Bytes the kernel may queue, of its own reckoning: some 2,000 frames of 1,500 bytes. */
 const receiveBuffer = 4 << 20;
 const controlSize = 256;
 
@@ -40,6 +43,10 @@ export interface PacketSocketOptions {
   readonly link: IfName;
   /** Bytes kept of each frame. */
   readonly snapBytes: number;
+  /** Of `assembleFilter`: which frames are taken; every one unless given. */
+  readonly filter?: Uint8Array;
+  /** Bytes the kernel may queue, of its own reckoning; some 2,000 frames of 1,500 bytes unless given. */
+  readonly queueBytes?: number;
 }
 
 /**
@@ -57,7 +64,8 @@ export class PacketSocket implements Disposable {
   #closed = false;
 
   /** Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no such link, `EPERM` without CAP_NET_RAW. */
-  constructor({ link, snapBytes }: PacketSocketOptions) {
+  constructor(options: PacketSocketOptions) {
+    const { link, snapBytes } = options;
     const what = `Cannot capture on "${link}"`;
     this.#link = link;
     // Without a protocol nothing is taken before it is bound: not a frame of another link.
@@ -69,7 +77,7 @@ export class PacketSocket implements Disposable {
       throw syscallError("socket", errno, what, errnoName(errno) === "EPERM" ? { hint } : {});
     });
     try {
-      this.#index = cross("socket", "bind packet socket", () => this.#attach(link, what));
+      this.#index = cross("socket", "bind packet socket", () => this.#attach(options, what));
     } catch (error) {
       closeSync(this.fd);
       throw error;
@@ -86,9 +94,10 @@ export class PacketSocket implements Disposable {
     msghdr.setBigUint64(32, addressOf(this.#control), true);
   }
 
-  #attach(link: IfName, what: string): number {
+  #attach({ link, filter, queueBytes = receiveBuffer }: PacketSocketOptions, what: string): number {
     const index = checked(this.#indexOf(link), "SIOCGIFINDEX", what);
-    setReceiveBuffer(this.fd, receiveBuffer, what);
+    setReceiveBuffer(this.fd, queueBytes, what);
+    if (filter !== undefined) this.#filter(filter, what);
     checked(setIntOption(this.fd, SOL_SOCKET, SO_TIMESTAMPNS, 1), "setsockopt", what);
     checked(setIntOption(this.fd, SOL_PACKET, PACKET_AUXDATA, 1), "setsockopt", what);
     // struct sockaddr_ll { u16 family; be16 protocol; int ifindex; u16 hatype; u8 pkttype; u8 halen; u8 addr[8]; }
@@ -99,6 +108,16 @@ export class PacketSocket implements Disposable {
     sockaddr.setInt32(4, index, true);
     checked(bind(this.fd, address, address.length), "bind", what);
     return index;
+  }
+
+  /** Before it is bound: nothing that is not wanted is ever queued. */
+  #filter(filter: Uint8Array, what: string): void {
+    // struct sock_fprog { u16 len; struct sock_filter *filter; }
+    const program = new Uint8Array(16);
+    const view = new DataView(program.buffer);
+    view.setUint16(0, filter.length / 8, true);
+    view.setBigUint64(8, addressOf(filter), true);
+    checked(setsockopt(this.fd, SOL_SOCKET, SO_ATTACH_FILTER, program, 16), "setsockopt", what);
   }
 
   /** The index of the link that has a name now; negative when there is none. */
@@ -138,6 +157,15 @@ export class PacketSocket implements Disposable {
           throw syscallError("recvmsg", errno, "Cannot receive what passes a link");
       }
     }
+  }
+
+  /** Sends a frame by the link, past every bridge and rule. Answers whether it went: a link may be down, or its queue full. */
+  send(frame: Uint8Array): boolean {
+    return cross(
+      "socket",
+      "send frame",
+      () => send(this.fd, frame, frame.length, MSG_DONTWAIT) >= 0,
+    );
   }
 
   /** Frames dropped since it was last asked: nobody read what was queued. Throws `SYSCALL_FAILED`. */

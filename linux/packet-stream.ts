@@ -74,6 +74,11 @@ export class PacketStream implements Disposable {
     return frames;
   }
 
+  /** Sends a frame by the link; see `PacketSocket.send`. */
+  send(frame: Uint8Array): boolean {
+    return this.#socket.send(frame);
+  }
+
   [Symbol.dispose](): void {
     this.#opened.dispose();
   }

@@ -1,11 +1,12 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }] = await Promise.all([
+  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }] = await Promise.all([
     import("./targets/rtnetlink.ts"),
     import("./targets/conntrack.ts"),
     import("./targets/packets.ts"),
     import("./targets/qmp.ts"),
+    import("./targets/dhcp.ts"),
   ]);
-  return [...rtnetlink, ...conntrack, ...packets, ...qmp];
+  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp];
 });

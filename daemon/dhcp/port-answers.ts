@@ -1,0 +1,127 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { IpPrefix } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import { assembleFilter } from "../../linux/packet-filter.ts";
+import { PacketStream } from "../../linux/packet-stream.ts";
+import { advertiseEveryS } from "./advertisement.ts";
+import { advertise, answer, type Router } from "./answers.ts";
+import { asksFilter } from "./asks-filter.ts";
+import type { PortLease } from "./lease.ts";
+import { parseAsk } from "./packets.ts";
+
+export interface PortAnswersOptions {
+  /** The host's end of the guest's card: what comes in by it comes from this guest, what goes out goes to it alone. */
+  readonly link: IfName;
+  readonly lease: PortLease;
+  /** Who the host is on the network now; undefined leaves the guest without an answer, and it asks again. */
+  router(): Promise<Router | undefined>;
+  /** The guest has these addresses. Told of again whenever it shows them. */
+  taken(addresses: readonly IpPrefix[]): void;
+  /** Something was not answered; `why` comes from a small set. */
+  ignored(why: string): void;
+  /** For people. */
+  note(text: string): void;
+  failed(error: unknown): void;
+}
+
+/** Bytes of a question that are read: the largest a client makes fits into the smallest MTU of IPv6. */
+const snapBytes = 2048;
+/** What the kernel keeps of what is not read yet. */
+const queueBytes = 128 << 10;
+/** Questions looked at in a second. A client asks a handful of times in all. */
+const mostPerS = 100;
+/** How long what is known of the host's end is taken for true, milliseconds. */
+const routerMs = 5000;
+
+/** Answers the guest at one port, from when it is made until it is disposed of or the port is gone. Throws `SYSCALL_FAILED`. */
+export class PortAnswers implements Disposable {
+  readonly #options: PortAnswersOptions;
+  readonly #packets: PacketStream;
+  readonly #over = new AbortController();
+  readonly #timer: NodeJS.Timeout | undefined;
+  #router: { readonly until: number; readonly found: Promise<Router | undefined> } | undefined;
+  #lost = 0;
+
+  constructor(options: PortAnswersOptions) {
+    this.#options = options;
+    const { link } = options;
+    this.#packets = new PacketStream({
+      link,
+      snapBytes,
+      queueBytes,
+      filter: assembleFilter(asksFilter),
+    });
+    if (options.lease.v6 !== undefined) {
+      this.#timer = setInterval(
+        () => this.#guarded(() => this.#advertise()),
+        advertiseEveryS * 1000,
+      );
+      this.#timer.unref();
+      this.#guarded(() => this.#advertise());
+    }
+    this.#guarded(() => this.#serve());
+  }
+
+  #guarded(work: () => Promise<void>): void {
+    work().catch((error: unknown) => {
+      if (!this.#over.signal.aborted) this.#options.failed(error);
+    });
+  }
+
+  async #serve(): Promise<void> {
+    const { signal } = this.#over;
+    for (;;) {
+      const frames = await this.#packets.next(mostPerS, signal);
+      // The port is gone, with its machine.
+      if (frames === undefined) return this[Symbol.dispose]();
+      for (const { bytes } of frames) await this.#take(bytes);
+      if (this.#packets.lost > this.#lost) this.#options.ignored("dhcp_flood");
+      this.#lost = this.#packets.lost;
+      // However much a guest says, so much is listened to: what is not read is dropped by the kernel.
+      await delay((frames.length * 1000) / mostPerS, undefined, { signal, ref: false });
+    }
+  }
+
+  async #take(frame: Uint8Array): Promise<void> {
+    const { lease, taken, ignored, note } = this.#options;
+    const ask = parseAsk(frame);
+    if (ask === undefined) return;
+    // What speaks by the guest, a container say, is none of ours, until it asks us.
+    if (ask.kind === "shows" && ask.from !== lease.mac) return;
+    const router = await this.#whoIs();
+    if (router === undefined || this.#over.signal.aborted) return;
+    const said = answer(ask, lease, router);
+    if (said.ignored !== undefined) ignored(said.ignored);
+    if (said.note !== undefined) note(said.note);
+    // A guest that has not heard it asks again.
+    if (said.frame !== undefined) this.#packets.send(said.frame);
+    if (said.taken !== undefined && said.taken.length > 0) taken(said.taken);
+  }
+
+  async #advertise(): Promise<void> {
+    const router = await this.#whoIs();
+    if (router === undefined || this.#over.signal.aborted) return;
+    const { frame } = advertise(this.#options.lease, router);
+    if (frame !== undefined) this.#packets.send(frame);
+  }
+
+  #whoIs(): Promise<Router | undefined> {
+    const now = performance.now();
+    if (this.#router === undefined || this.#router.until < now) {
+      const found = this.#options.router().then((router) => {
+        // A bridge gets its link-local address a moment after its first port.
+        if (router?.linkLocal === undefined) this.#router = undefined;
+        return router;
+      });
+      this.#router = { until: now + routerMs, found };
+    }
+    return this.#router.found;
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#over.signal.aborted) return;
+    this.#over.abort();
+    clearInterval(this.#timer);
+    this.#packets[Symbol.dispose]();
+  }
+}
