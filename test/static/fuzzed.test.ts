@@ -11,6 +11,7 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 /** Readers that no fuzz target feeds by name, each with why. */
 const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
+  "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",
   "guest-init/agent/files.ts: readText": "reads a file whole; looks at none of it",
   "guest-init/agent/guest-files.ts: readGuestFile": "`parseReadFile` reads the request",
