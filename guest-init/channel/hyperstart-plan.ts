@@ -78,21 +78,34 @@ export function interfaceStep(
 }
 
 /**
- * A route that is not to be any more, or stands where another is wanted, cannot be taken away by hyperstart, but any
- * SETUPINTERFACE flushes those of its interface: one that changes nothing else, if there is such a route.
+ * Routes that have to go: those that are not to be any more, and those that stand where another is wanted. hyperstart has no
+ * command for it; the guest's own `ip`, with which it is read back, has.
  */
-export function flushStep(
-  wanted: readonly GuestRoute[],
+export const routesInTheWay = (
+  { routes: wanted, interfaces }: GuestConfig,
   told: readonly GuestRoute[],
   found: readonly GuestRoute[],
-  { name }: ObservedInterface,
-): InterfaceSetup | undefined {
-  const inTheWay = missingRoutes(wanted, found).some(({ destination }) =>
-    found.some((other) => other.destination === destination && other.interface === name),
+): GuestRoute[] => {
+  const missing = missingRoutes(wanted, found);
+  const surplus = surplusRoutes(wanted, told, found);
+  return found.filter(
+    (route) =>
+      interfaces.some(({ name }) => name === route.interface) &&
+      (surplus.some((other) => sameRoute(route, other)) ||
+        missing.some(({ destination }) => destination === route.destination)),
   );
-  const over = surplusRoutes(wanted, told, found).some((route) => route.interface === name);
-  return inTheWay || over ? { device: name, addresses: [] } : undefined;
-}
+};
+
+/** The command that takes a route away. */
+export const routeRemoval = ({ destination, gateway, interface: name }: GuestRoute): string[] => [
+  "ip",
+  "route",
+  "del",
+  destination === "0.0.0.0/0" ? "default" : destination,
+  ...(gateway === undefined ? [] : ["via", gateway]),
+  "dev",
+  name,
+];
 
 /** Routes that the guest was told to have, is not to have any more, and has. Those of its own programs are theirs. */
 export const surplusRoutes = (

@@ -18,11 +18,12 @@ import type { Dialect, DialectContext } from "./dialect.ts";
 import { runForText } from "./exec.ts";
 import {
   checkForHyperstart,
-  flushStep,
   interfaceStep,
   missingRoutes,
   podOf,
+  routeRemoval,
   routeSteps,
+  routesInTheWay,
   shortfalls,
 } from "./hyperstart-plan.ts";
 import { parseIpAddr, parseIpRoute } from "./iproute-text.ts";
@@ -62,10 +63,8 @@ export class HyperstartDialect implements Dialect {
     const before = this.#told;
     this.#told = [...before, ...missingRoutes(config.routes, before)];
     await this.#startPod(config, signal);
-    await this.#setUpInterfaces(config, before, signal);
-    const missing = missingRoutes(config.routes, await this.#routes(signal));
-    if (missing.length > 0)
-      await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(missing)), "routes", signal);
+    await this.#setUpInterfaces(config, signal);
+    await this.#setRoutes(config, before, signal);
     const { observed, loopbackUp } = await this.#observe(config.requestId, signal);
     const faults = shortfalls(config, before, { ...observed, loopbackUp });
     if (faults.length > 0)
@@ -88,21 +87,13 @@ export class HyperstartDialect implements Dialect {
     this.#pod = "started";
   }
 
-  async #setUpInterfaces(
-    config: GuestConfig,
-    before: readonly GuestRoute[],
-    signal: AbortSignal,
-  ): Promise<void> {
+  async #setUpInterfaces(config: GuestConfig, signal: AbortSignal): Promise<void> {
     // Twice at most: an address taken away takes with it others of its subnet, which were to stay.
     for (let pass = 0; pass < 2; pass++) {
       const found = await this.#awaitInterfaces(config, signal);
-      const routes = await this.#routes(signal);
       const steps = config.interfaces.flatMap((wanted) => {
         const there = found.find((other) => other.mac === wanted.mac);
-        if (there === undefined) return [];
-        return (
-          interfaceStep(wanted, there) ?? flushStep(config.routes, before, routes, there) ?? []
-        );
+        return (there === undefined ? undefined : interfaceStep(wanted, there)) ?? [];
       });
       if (steps.length === 0) return;
       for (const step of steps)
@@ -113,6 +104,23 @@ export class HyperstartDialect implements Dialect {
           signal,
         );
     }
+  }
+
+  async #setRoutes(
+    config: GuestConfig,
+    before: readonly GuestRoute[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const found = await this.#routes(signal);
+    const inTheWay = routesInTheWay(config, before, found);
+    // Whether it worked is read back with all else.
+    for (const route of inTheWay) await this.#textIfAny(routeRemoval(route), signal);
+    const missing = missingRoutes(
+      config.routes,
+      inTheWay.length === 0 ? found : await this.#routes(signal),
+    );
+    if (missing.length > 0)
+      await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(missing)), "routes", signal);
   }
 
   async #awaitInterfaces(config: GuestConfig, signal: AbortSignal): Promise<ObservedInterface[]> {

@@ -189,6 +189,11 @@ export class GuestNetwork {
     return true;
   }
 
+  /** By the guest's own `ip`: hyperstart has no command for it. */
+  deleteRoute(route: GuestRoute): void {
+    this.#routes = this.#routes.filter((other) => other !== route);
+  }
+
   /** Routes of the link go with it, and not only those by a gateway; those of its addresses come back with it. */
   #down(link: GuestLink): void {
     if (!link.up) return;

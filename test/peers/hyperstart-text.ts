@@ -15,7 +15,7 @@ export interface Output {
   readonly status: number;
 }
 
-/** `ip [-4|-6|-o] addr|link|route [show|list] [[dev] NAME]`. */
+/** `ip [-4|-6|-o] addr|link|route [show|list] [[dev] NAME]`, and `ip route del`. */
 export function ip(args: readonly string[], network: GuestNetwork, flavour: IpFlavour): Output {
   const options = args.filter((arg) => arg.startsWith("-")).map((arg) => arg.replace(/^--/, "-"));
   const [what = "", ...rest] = args.filter((arg) => !arg.startsWith("-"));
@@ -31,6 +31,8 @@ export function ip(args: readonly string[], network: GuestNetwork, flavour: IpFl
   const unknown = options.find((option) => !/^-(?:4|6|o|oneline|family)$/.test(option));
   if (unknown !== undefined)
     return usage(flavour, `Option "${unknown}" is unknown, try "ip -help".`);
+  if (/^r(?:o(?:ute?)?)?$/.test(what) && words[0] === "del")
+    return deleteRoute(network, words.slice(1), named);
   if (/^r(?:o(?:ute?)?)?$/.test(what)) return showRoutes(view, words, named);
   const isAddress = /^a(?:ddr(?:ess)?)?$/.test(what);
   if (!isAddress && !/^l(?:i(?:nk?)?)?$/.test(what))
@@ -54,6 +56,28 @@ export function ip(args: readonly string[], network: GuestNetwork, flavour: IpFl
     return view.oneLine ? [head.join("\\")] : [...head, ...blocks];
   });
   return { stdout: lines.map((line) => `${line}\n`).join(""), status: 0 };
+}
+
+/** `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel takes away the first that fits, or says ESRCH. */
+function deleteRoute(
+  network: GuestNetwork,
+  [dest = "", ...words]: readonly string[],
+  device: string | undefined,
+): Output {
+  const via = words.includes("via") ? words[words.indexOf("via") + 1] : undefined;
+  const found = network.routes.find((route) => {
+    const text =
+      route.length === 0 ? "default" : `${formatAddress(route.destination)}/${route.length}`;
+    const gateway = route.gateway === undefined ? undefined : formatAddress(route.gateway);
+    return (
+      text === dest &&
+      (via === undefined || via === gateway) &&
+      (device === undefined || network.linkOf(route).name === device)
+    );
+  });
+  if (found === undefined) return { stderr: "ip: RTNETLINK answers: No such process\n", status: 2 };
+  network.deleteRoute(found);
+  return { status: 0 };
 }
 
 interface View {
