@@ -12,42 +12,75 @@ import { CompileFlags, QuickJS } from "quickjs-wasi";
 import { PodnetError } from "../core/errors.ts";
 import { BuildCache, keyOf, place, sha256, sha256File } from "../guest-init/image/cache.ts";
 import { kib, step } from "../guest-init/image/report.ts";
-import { run } from "../linux/command.ts";
+import type { Architecture } from "../guest-init/image/debian.ts";
+import { findProgram, run } from "../linux/command.ts";
 
 /** The Z_ names in native/engine.c are those of these two versions. */
 const pinned = { "quickjs-wasi": "3.6.2", wasm2c: "1.0.32" } as const;
-/** Larger is a mistake: the agent is part of every guest. */
-const sizeLimit = 1536 * 1024;
+/** What the agent is compiled with, for each architecture that guests have. */
+interface Target {
+  /** Below build/. */
+  readonly directory: string;
+  readonly compiler: string;
+  readonly package: string;
+  readonly flags: readonly string[];
+  /** Bytes. Larger is a mistake: the agent is part of every guest. */
+  readonly sizeLimit: number;
+}
+
+const targets: Readonly<Record<Architecture, Target>> = {
+  amd64: {
+    directory: "agent",
+    compiler: "musl-gcc",
+    package: "musl-tools",
+    // musl's wrapper leaves out the kernel's headers.
+    flags: [
+      ["-idirafter", "/usr/include"],
+      ["-idirafter", "/usr/include/x86_64-linux-gnu"],
+    ].flat(),
+    sizeLimit: 1536 * 1024,
+  },
+  // Debian has no musl for another architecture than the machine's own; glibc makes it half a megabyte larger.
+  arm64: {
+    directory: "agent-arm64",
+    compiler: "aarch64-linux-gnu-gcc",
+    package: "gcc-aarch64-linux-gnu and libc6-dev-arm64-cross",
+    flags: [],
+    sizeLimit: 2048 * 1024,
+  },
+};
 
 const wasm2cRuntime = "/usr/share/wabt/wasm2c";
-// musl's wrapper leaves out the kernel's headers.
-const kernelHeaders = [
-  ["-idirafter", "/usr/include"],
-  ["-idirafter", "/usr/include/x86_64-linux-gnu"],
-].flat();
 const commonFlags = ["-static", "-ffunction-sections", "-fdata-sections", "-fno-ident"];
 /** The engine: size counts more than speed, the agent waits for the kernel most of its time. */
 const engineFlags = [...commonFlags, "-Os", "-fno-strict-aliasing", "-w"];
 const nativeFlags = [...commonFlags, "-Os", "-Wall", "-Wextra", "-std=gnu11"];
 
-/** Builds build/agent/podnet-guest, or leaves it when its inputs are unchanged. Answers its path. */
-export async function buildAgent(top: string): Promise<string> {
+/**
+ * Builds build/agent/podnet-guest (build/agent-arm64/podnet-guest), or leaves it when its inputs are unchanged. Answers its
+ * path.
+ */
+export async function buildAgent(
+  top: string,
+  architecture: Architecture = "amd64",
+): Promise<string> {
+  const target = targets[architecture];
   const cache = new BuildCache(path.join(top, "build/cache/agent"));
   const wasm = path.join(top, "node_modules/quickjs-wasi/quickjs.wasm");
   const native = path.join(top, "guest-init/agent/native");
-  const compiler = await checkTools(top);
+  const compiler = await checkTools(top, target);
 
   const script = await bundle(top);
   const script_key = keyOf(script, sha256File(wasm));
   const bytecode = await cache.file("bytecode.h", script_key, (to) => compile(wasm, script, to));
 
-  const engineKey = keyOf(sha256File(wasm), compiler, ...engineFlags);
+  const engineKey = keyOf(sha256File(wasm), compiler, ...engineFlags, ...target.flags);
   const engineC = await cache.file("quickjs", keyOf(sha256File(wasm), pinned.wasm2c), (to) =>
     translate(wasm, to),
   );
   const engine = await cache.file("quickjs.o", engineKey, (to) =>
     step("QuickJS-NG: compile C", () =>
-      cc([...engineFlags, "-c", path.join(engineC, "quickjs.c"), "-o", to], engineC),
+      cc(target, [...engineFlags, "-c", path.join(engineC, "quickjs.c"), "-o", to], engineC),
     ),
   );
 
@@ -60,14 +93,15 @@ export async function buildAgent(top: string): Promise<string> {
     ...sources.map((name) => sha256File(path.join(native, name))),
   );
   const program = await cache.file("podnet-guest", nativeKey, (to) =>
-    step("link", () => link({ native, sources, engine, engineC, bytecode, to })),
+    step("link", () => link({ target, native, sources, engine, engineC, bytecode, to })),
   );
-  mkdirSync(path.join(top, "build/agent"), { recursive: true });
-  return publish(program, path.join(top, "build/agent/podnet-guest"));
+  const directory = path.join(top, "build", target.directory);
+  mkdirSync(directory, { recursive: true });
+  return publish(program, path.join(directory, "podnet-guest"), target.sizeLimit);
 }
 
 /** Throws `COMMAND_FAILED` or `PREFLIGHT_FAILED` naming what is missing; answers the compiler's version. */
-async function checkTools(top: string): Promise<string> {
+async function checkTools(top: string, { compiler, package: packages }: Target): Promise<string> {
   const manifest = path.join(top, "node_modules/quickjs-wasi/package.json");
   const { version } = JSON.parse(readFileSync(manifest, "utf8")) as { version: string };
   const wasm2c = (await run(["wasm2c", "--version"])).stdout.trim();
@@ -84,7 +118,11 @@ async function checkTools(top: string): Promise<string> {
         },
       );
   }
-  return (await run(["musl-gcc", "--version"])).stdout.split("\n")[0] ?? "";
+  if (findProgram(compiler) === undefined)
+    throw new PodnetError("PREFLIGHT_FAILED", `The compiler ${compiler} is not installed`, {
+      hint: `Install ${packages}`,
+    });
+  return (await run([compiler, "--version"])).stdout.split("\n")[0] ?? "";
 }
 
 /** All of the agent as one script. Its engine is of 2025, so private fields and the like stay as they are. */
@@ -129,14 +167,15 @@ async function translate(wasm: string, to: string): Promise<void> {
 }
 
 /** Paths that get into the program (of `assert`) are shortened: the same inputs give the same bytes in any checkout. */
-async function cc(args: readonly string[], include: string): Promise<void> {
+async function cc(target: Target, args: readonly string[], include: string): Promise<void> {
   const shortened = `-ffile-prefix-map=${path.dirname(include)}=.`;
-  await run(["musl-gcc", shortened, "-I", include, ...kernelHeaders, ...args], {
+  await run([target.compiler, shortened, "-I", include, ...target.flags, ...args], {
     timeoutMs: 300_000,
   });
 }
 
 async function link(parts: {
+  target: Target;
   native: string;
   sources: readonly string[];
   engine: string;
@@ -144,7 +183,7 @@ async function link(parts: {
   bytecode: string;
   to: string;
 }): Promise<void> {
-  const { native, sources, engine, engineC, bytecode, to } = parts;
+  const { target, native, sources, engine, engineC, bytecode, to } = parts;
   const work = `${to}.d`;
   await run(["mkdir", "-p", work]);
   try {
@@ -154,13 +193,13 @@ async function link(parts: {
       .map((name) => path.join(native, name));
     const flags = [...nativeFlags, "-I", work, "-I", native, "-Wl,--gc-sections", "-s", "-x", "c"];
     const runtime = path.join(engineC, "wasm-rt-impl.c");
-    await cc([...flags, ...ours, runtime, "-x", "none", engine, "-lm", "-o", to], engineC);
+    await cc(target, [...flags, ...ours, runtime, "-x", "none", engine, "-lm", "-o", to], engineC);
   } finally {
     await run(["rm", "-rf", work]);
   }
 }
 
-function publish(program: string, to: string): string {
+function publish(program: string, to: string, sizeLimit: number): string {
   const size = statSync(program).size;
   if (size > sizeLimit)
     throw new PodnetError(

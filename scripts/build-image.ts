@@ -1,7 +1,9 @@
 /**
- * Builds the agent, then the image around it. `--debian`: a Debian disk image with the agent as a service in it, too.
+ * Builds the agent, then the image around it. `--debian`: a Debian disk image with the agent as a service, too.
+ * `--arch arm64`: both for machines of that architecture.
  */
 import path from "node:path";
+import { parseArgs } from "node:util";
 import { buildImage } from "../guest-init/image/build-image.ts";
 import { buildDebianDisk } from "../guest-init/image/disk/build-disk.ts";
 import { PodnetError } from "../core/errors.ts";
@@ -10,15 +12,21 @@ import { complainAndFail } from "./complain.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 try {
-  const words = process.argv.slice(2);
-  const unknown = words.find((word) => word !== "--debian");
-  if (unknown !== undefined)
-    throw new PodnetError("INVALID_ARGUMENT", `"${unknown}" is not an option of build-image`, {
-      hint: "Options: --debian",
+  const { values } = parseArgs({
+    options: { debian: { type: "boolean" }, arch: { type: "string", default: "amd64" } },
+  });
+  const architecture = values.arch;
+  if (architecture !== "amd64" && architecture !== "arm64")
+    throw new PodnetError("INVALID_ARGUMENT", `There is no image for "${architecture}"`, {
+      hint: "Use amd64 or arm64",
     });
-  const agent = await buildAgent(top);
-  await buildImage(top, agent);
-  if (words.includes("--debian")) await buildDebianDisk(top, agent);
+  if (architecture === "arm64" && values.debian)
+    throw new PodnetError("UNSUPPORTED", "A Debian disk can be built for amd64 alone", {
+      hint: "Build the small image: scripts/build-image --arch arm64",
+    });
+  const agent = await buildAgent(top, architecture);
+  await buildImage(top, agent, architecture);
+  if (values.debian) await buildDebianDisk(top, agent);
 } catch (thrown) {
   complainAndFail("build-image", thrown);
 }

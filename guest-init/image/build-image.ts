@@ -14,9 +14,13 @@ import { run } from "../../linux/command.ts";
 import { BuildCache, keyOf, place, sha256, sha256File } from "./cache.ts";
 import { cpioArchive } from "./cpio.ts";
 import {
+  type Architecture,
   type DebianPackage,
   download,
   findPackages,
+  foreignPackages,
+  ownPackages,
+  type PackageSource,
   packageRecord,
   readJson,
   unpack,
@@ -26,41 +30,67 @@ import { kib, step } from "./report.ts";
 import { type ModuleLists, rootEntries } from "./root-files.ts";
 import { extractVmlinux } from "./vmlinux.ts";
 
-const kernelMeta = "linux-image-cloud-amd64";
+/** What differs between the architectures of guests. */
+interface Target {
+  /** Below build/. */
+  readonly directory: string;
+  readonly outputs: readonly [kernel: string, initramfs: string];
+  /** Writes the kernel the way QEMU starts it. */
+  kernel(packaged: string, to: string): Promise<void> | void;
+}
+
+const targets: Readonly<Record<Architecture, Target>> = {
+  amd64: {
+    directory: "image",
+    outputs: ["vmlinux", "initramfs.gz"],
+    kernel: extractVmlinux,
+  },
+  arm64: { directory: "image-arm64", outputs: ["Image", "initramfs.gz"], kernel: copyFileSync },
+};
+
 /** Needed for READY, and needed by pods: NICs, disks, random numbers. Their dependencies are found by themselves. */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
   network: ["virtio_net", "virtio_blk", "virtio_rng"],
 } as const;
 
-const outputs = ["vmlinux", "initramfs.gz"] as const;
-
-/** Builds build/image/{vmlinux,initramfs.gz,manifest.json}; with unchanged inputs it only looks. */
-export async function buildImage(top: string, agent: string): Promise<void> {
+/**
+ * Builds build/image/{vmlinux,initramfs.gz,manifest.json}, or build/image-arm64/{Image,initramfs.gz,manifest.json}; with unchanged inputs it
+ * only looks.
+ */
+export async function buildImage(
+  top: string,
+  agent: string,
+  architecture: Architecture = "amd64",
+): Promise<void> {
   const build = path.join(top, "build");
-  const image = path.join(build, "image");
+  const target = targets[architecture];
+  const image = path.join(build, target.directory);
   mkdirSync(image, { recursive: true });
-  const [kernel, busybox] = (await findPackages(kernelMeta, ["busybox-static"])) as [
-    DebianPackage,
-    DebianPackage,
-  ];
+  const source =
+    architecture === "amd64"
+      ? ownPackages
+      : foreignPackages(architecture, path.join(build, "apt", architecture));
+  const { kernel, busybox } = await findParts(source);
   const key = keyOf(kernel.sha256, busybox.sha256, sha256File(agent), recipe());
-  if (isCurrent(image, key)) {
+  if (isCurrent(image, key, target.outputs)) {
     console.log(`  image is current: ${kernel.name}, agent ${sha256File(agent).slice(0, 12)}`);
     return;
   }
   const cache = new BuildCache(path.join(build, "cache/image"));
-  const trees = await fetch(cache, path.join(build, "debs"), kernel, busybox);
+  const debs = path.join(build, "debs");
+  const trees = await fetch(cache, source, debs, { kernel, busybox });
   const release = kernel.name.replace("linux-image-", "");
-  const vmlinux = await cache.file("vmlinux", keyOf(kernel.sha256), (to) =>
-    step("kernel: extract vmlinux", () =>
-      extractVmlinux(path.join(trees.kernel, `boot/vmlinuz-${release}`), to),
+  const [kernelName] = target.outputs;
+  const extracted = await cache.file(kernelName, keyOf(kernel.sha256), (to) =>
+    step(`kernel: extract ${kernelName}`, () =>
+      target.kernel(path.join(trees.kernel, `boot/vmlinuz-${release}`), to),
     ),
   );
-  place(path.join(image, "vmlinux"), (draft) => copyFileSync(vmlinux, draft));
+  place(path.join(image, kernelName), (draft) => copyFileSync(extracted, draft));
   const modules = findModules(path.join(trees.kernel, "lib/modules", release));
   await step("initramfs", () => writeInitramfs(image, agent, trees, release, modules));
-  writeManifest(image, key, { kernel, busybox }, agent, modules);
+  writeManifest(image, key, target.outputs, { kernel, busybox }, agent, modules);
 }
 
 /** The builder's own code is an input like the others. */
@@ -70,7 +100,7 @@ const recipe = (): string =>
     .map((file) => sha256File(path.join(import.meta.dirname, file)))
     .join();
 
-function isCurrent(image: string, key: string): boolean {
+function isCurrent(image: string, key: string, outputs: Target["outputs"]): boolean {
   const manifest = readJson(path.join(image, "manifest.json")) as Partial<Manifest> | undefined;
   return (
     manifest?.key === key &&
@@ -81,23 +111,42 @@ function isCurrent(image: string, key: string): boolean {
   );
 }
 
+/** The packages an image is made of. */
+interface Parts {
+  readonly kernel: DebianPackage;
+  readonly busybox: DebianPackage;
+}
+
+async function findParts(source: PackageSource): Promise<Parts> {
+  const meta = `linux-image-cloud-${source.architecture}`;
+  const [kernel, busybox] = await findPackages(source, meta, ["busybox-static"]);
+  return { kernel, busybox } as Parts;
+}
+
 interface Trees {
   readonly kernel: string;
   readonly busybox: string;
+  /** A busybox that runs here: it tells which names it wants. */
+  readonly runnable: string;
 }
 
 async function fetch(
   cache: BuildCache,
+  source: PackageSource,
   debs: string,
-  kernel: DebianPackage,
-  busybox: DebianPackage,
+  { kernel, busybox }: Parts,
 ): Promise<Trees> {
-  const tree = (wanted: DebianPackage): Promise<string> =>
+  const tree = (from: PackageSource, wanted: DebianPackage): Promise<string> =>
     cache.file(wanted.name, keyOf(wanted.sha256), async (to) => {
-      const deb = await step(`${wanted.name}: download`, () => download(wanted, debs));
+      const deb = await step(`${wanted.name}: download`, () => download(from, wanted, debs));
       await step(`${wanted.name}: unpack`, () => unpack(deb, to));
     });
-  return { kernel: await tree(kernel), busybox: await tree(busybox) };
+  const runnable = source === ownPackages ? busybox : (await findParts(ownPackages)).busybox;
+  return {
+    kernel: await tree(source, kernel),
+    busybox: await tree(source, busybox),
+    runnable: await tree(ownPackages, runnable),
+  };
 }
 
 function findModules(directory: string): ModuleLists {
@@ -121,7 +170,7 @@ async function writeInitramfs(
   modules: ModuleLists,
 ): Promise<void> {
   const busybox = path.join(trees.busybox, "bin/busybox");
-  const { stdout } = await run([busybox, "--list-full"]);
+  const { stdout } = await run([path.join(trees.runnable, "bin/busybox"), "--list-full"]);
   const archive = cpioArchive(
     rootEntries({
       agent,
@@ -152,7 +201,8 @@ const fileRecord = (file: string): { sha256: string; bytes: number } => ({
 function writeManifest(
   image: string,
   key: string,
-  packages: { kernel: DebianPackage; busybox: DebianPackage },
+  outputs: Target["outputs"],
+  packages: Parts,
   agent: string,
   modules: ModuleLists,
 ): void {

@@ -4,6 +4,36 @@ import { PodnetError } from "../../core/errors.ts";
 import { run } from "../../linux/command.ts";
 import { sha256File } from "./cache.ts";
 
+export type Architecture = "amd64" | "arm64";
+
+/**
+ * Where packages are looked up and downloaded from: the machine's own lists, or lists of another architecture below
+ * `directory`, so that the machine's own installation knows nothing of it.
+ */
+export interface PackageSource {
+  readonly architecture: Architecture;
+  /** Words for apt-get and apt-cache. */
+  readonly options: readonly string[];
+}
+
+export const ownPackages: PackageSource = { architecture: "amd64", options: [] };
+
+/** Lists of another architecture, from the machine's own mirrors. */
+export function foreignPackages(architecture: Architecture, directory: string): PackageSource {
+  const lists = path.join(directory, "lists");
+  const cache = path.join(directory, "cache");
+  for (const one of [lists, cache]) mkdirSync(path.join(one, "partial"), { recursive: true });
+  const settings = [
+    `APT::Architecture=${architecture}`,
+    `APT::Architectures=${architecture}`,
+    `Dir::State::lists=${lists}`,
+    `Dir::Cache=${cache}`,
+    "Dir::State::status=/dev/null",
+    "APT::Sandbox::User=root",
+  ];
+  return { architecture, options: settings.flatMap((setting) => ["-o", setting]) };
+}
+
 /** A Debian package as the package lists describe it. */
 export interface DebianPackage {
   readonly name: string;
@@ -15,8 +45,8 @@ export interface DebianPackage {
 const field = (record: string, name: string): string =>
   new RegExp(`^${name}: (.*)$`, "m").exec(record)?.[1] ?? "";
 
-async function show(name: string): Promise<DebianPackage> {
-  const { stdout } = await run(["apt-cache", "--no-all-versions", "show", name]);
+async function show(source: PackageSource, name: string): Promise<DebianPackage> {
+  const { stdout } = await run(["apt-cache", ...source.options, "--no-all-versions", "show", name]);
   const found = {
     name: field(stdout, "Package"),
     version: field(stdout, "Version"),
@@ -29,26 +59,27 @@ async function show(name: string): Promise<DebianPackage> {
 }
 
 /** Newest real kernel package of a meta package such as linux-image-cloud-amd64. */
-async function newestKernel(meta: string): Promise<DebianPackage> {
-  const { stdout } = await run(["apt-cache", "depends", meta]);
+async function newestKernel(source: PackageSource, meta: string): Promise<DebianPackage> {
+  const { stdout } = await run(["apt-cache", ...source.options, "depends", meta]);
   const name = /Depends: (linux-image-[0-9][^\s]*)/.exec(stdout)?.[1];
   if (name === undefined)
     throw new PodnetError("PREFLIGHT_FAILED", `Package "${meta}" names no kernel`);
-  return await show(name);
+  return await show(source, name);
 }
 
-/** Looks packages up; a machine whose lists were never fetched gets them once. */
+/** Looks packages up; where lists were never fetched they are, once. */
 export async function findPackages(
+  source: PackageSource,
   meta: string,
   names: readonly string[],
 ): Promise<DebianPackage[]> {
   const find = (): Promise<DebianPackage[]> =>
-    Promise.all([newestKernel(meta), ...names.map((name) => show(name))]);
+    Promise.all([newestKernel(source, meta), ...names.map((name) => show(source, name))]);
   try {
     return await find();
   } catch {
     try {
-      await run(["apt-get", "update", "-qq"], { timeoutMs: 300_000 });
+      await run(["apt-get", ...source.options, "update", "-qq"], { timeoutMs: 300_000 });
       return await find();
     } catch (cause) {
       throw new PodnetError(
@@ -64,17 +95,20 @@ export async function findPackages(
 }
 
 /** Path of the package's file in `directory`, downloaded unless it is there, its hash checked. Installs nothing. */
-export async function download(wanted: DebianPackage, directory: string): Promise<string> {
+export async function download(
+  { architecture, options }: PackageSource,
+  wanted: DebianPackage,
+  directory: string,
+): Promise<string> {
   mkdirSync(directory, { recursive: true });
   const epochless = wanted.version.replaceAll(":", "%3a");
-  const file = path.join(directory, `${wanted.name}_${epochless}_amd64.deb`);
+  const file = path.join(directory, `${wanted.name}_${epochless}_${architecture}.deb`);
   if (existsSync(file) && sha256File(file) === wanted.sha256) return file;
   rmSync(file, { force: true });
-  const command = 'cd "$1" && exec apt-get -qq -o APT::Sandbox::User=root download "$2=$3"';
+  const command = 'cd "$1" && shift && exec apt-get -qq -o APT::Sandbox::User=root "$@"';
+  const words = [...options, "download", `${wanted.name}=${wanted.version}`];
   try {
-    await run(["sh", "-c", command, "download", directory, wanted.name, wanted.version], {
-      timeoutMs: 600_000,
-    });
+    await run(["sh", "-c", command, "download", directory, ...words], { timeoutMs: 600_000 });
   } catch (cause) {
     throw new PodnetError("PREFLIGHT_FAILED", `Package "${wanted.name}" could not be downloaded`, {
       hint: "Check the network, the package sources (apt-get update) and the space left on the disk",

@@ -15,7 +15,7 @@ import path from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
 import { findProgram, run } from "../../../linux/command.ts";
 import { BuildCache, keyOf, place, sha256File } from "../cache.ts";
-import { findPackages, packageRecord, readJson } from "../debian.ts";
+import { findPackages, ownPackages, packageRecord, readJson } from "../debian.ts";
 import { step } from "../report.ts";
 import { extractVmlinux } from "../vmlinux.ts";
 import { bootSectors } from "./mbr.ts";
@@ -33,7 +33,7 @@ const outputs = ["disk.raw", "vmlinux", "initrd.img"] as const;
 export async function buildDebianDisk(top: string, agent: string): Promise<void> {
   const image = path.join(top, "build/image-debian");
   mkdirSync(image, { recursive: true });
-  const packages = await findPackages("linux-image-cloud-amd64", watched);
+  const packages = await findPackages(ownPackages, "linux-image-cloud-amd64", watched);
   const treeKey = keyOf(
     sha256File(path.join(import.meta.dirname, "make-tree")),
     ...packages.map(({ sha256 }) => sha256),
