@@ -1,4 +1,4 @@
-import { agentFeatures } from "../../guest-init/protocol/configure.ts";
+import { agentFeatures, type ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 
 /** Who answers in a guest, and what cannot be done with it, for people. */
@@ -19,8 +19,11 @@ const hyperstart: GuestKind = {
   ],
 };
 
-/** By who it said it is. */
-export function guestKind({ extension, features = [] }: GuestIdentity): GuestKind {
+/** By who it said it is, and what it said it has. */
+export function guestKind(
+  { extension, features = [] }: GuestIdentity,
+  observed?: ObservedGuest,
+): GuestKind {
   if (extension === undefined) return hyperstart;
   const lacking = (feature: string, what: string): string[] =>
     features.includes(feature) ? [] : [what];
@@ -32,6 +35,11 @@ export function guestKind({ extension, features = [] }: GuestIdentity): GuestKin
         agentFeatures.awake,
         "templates: the agent is not the guest's init, or of an earlier podnet",
       ),
+      ...(observed?.resolverKept === undefined
+        ? []
+        : [
+            `nameservers: /etc/resolv.conf cannot be written (${observed.resolverKept}), and is as the image has it`,
+          ]),
     ],
   };
 }

@@ -20,6 +20,7 @@ import {
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import { guestKind } from "../pod/guest-kind.ts";
 import type { LivePod } from "../pod/live-pod.ts";
@@ -83,15 +84,18 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
             extension: guest.extension ?? 0,
             hostname: row.observed?.hostname ?? "",
             agentRssKib: row.observed?.agentRssKib ?? 0,
-            ...guestView(guest),
+            ...guestView(guest, row.observed),
           },
         }),
     spans: row.spans.map(spanView),
   });
 }
 
-function guestView(guest: GuestIdentity): MessageInitShape<typeof wire.GuestSchema> {
-  const { kind, cannot } = guestKind(guest);
+function guestView(
+  guest: GuestIdentity,
+  observed: ObservedGuest | undefined,
+): MessageInitShape<typeof wire.GuestSchema> {
+  const { kind, cannot } = guestKind(guest, observed);
   return { kind, cannot: [...cannot] };
 }
 

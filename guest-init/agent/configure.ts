@@ -11,11 +11,12 @@ import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-mes
 import { announce } from "./announce.ts";
 import { hearMulticast, restrictIpv6 } from "./ipv6.ts";
 import type { Links } from "./links.ts";
-import { addRandomness, setHostname, setResolver } from "./machine.ts";
+import { addRandomness, setHostname } from "./machine.ts";
 import type { Change, Netlink } from "./netlink.ts";
 import { defaultMetric, isGlobal, loopbackAddresses, observe } from "./observe.ts";
 import { renameLink } from "./rename.ts";
 import type { Reply } from "./reply.ts";
+import { setResolver } from "./resolver-file.ts";
 import { sys } from "./sys.ts";
 
 /** Marks routes as podnet's, in the guest as on the host. */
@@ -44,7 +45,7 @@ export async function configure(
   if (config.entropy !== undefined) addRandomness(config.entropy);
   seeded();
   if (config.hostname !== undefined) setHostname(config.hostname);
-  if (config.dns !== undefined) setResolver(config.dns);
+  const resolverKept = config.dns === undefined ? undefined : setResolver(config.dns);
   const { netlink } = links;
   const macs = config.interfaces.map(({ mac }) => mac);
   const all = await links.withMacs(macs, config.waitMs);
@@ -61,7 +62,13 @@ export async function configure(
   ]);
   const now = await announceAll(found, links);
   const withLoopback = config.loopback !== undefined;
-  return { payload: encodeObservedGuest(observe(netlink, config.requestId, now, withLoopback)) };
+  const observed = observe(netlink, config.requestId, now, withLoopback);
+  return {
+    payload: encodeObservedGuest({
+      ...observed,
+      ...(resolverKept === undefined ? {} : { resolverKept }),
+    }),
+  };
 }
 
 function pair(config: GuestConfig, all: readonly Link[]): Found[] {

@@ -1,14 +1,13 @@
 import { PodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { type ResolverWords, renderResolver } from "../protocol/resolver.ts";
 import { makeDirectories, readText, replaceFile } from "./files.ts";
 import { openFlag, sys } from "./sys.ts";
 
 /** Where hyperstart keeps files of the pod for its containers. */
-const hyperDirectory = "/tmp/hyper";
+export const hyperDirectory = "/tmp/hyper";
 
 /** In an image of somebody's own, /tmp is everybody's: root writes to no name there that others may have made a link. */
-const forContainers = (): boolean => sys.pid() === 1;
+export const forContainers = (): boolean => sys.pid() === 1;
 
 /** Sets the kernel's hostname, and hyperstart's file with it; the name the image has written down stays. */
 export function setHostname(name: string): void {
@@ -21,20 +20,6 @@ export function setHostname(name: string): void {
 }
 
 export const hostname = (): string => (readText("/proc/sys/kernel/hostname") ?? "").trimEnd();
-
-/** Writes /etc/resolv.conf, and hyperstart's copy. */
-export function setResolver(dns: ResolverWords): void {
-  const words = [...dns.servers, ...dns.search, ...dns.options];
-  if (words.some((word) => !/^[\x21-\x7e]+$/.test(word)))
-    throw new PodnetError("INVALID_ARGUMENT", "A word for resolv.conf is not usable", {
-      field: "dns",
-    });
-  const content = encodeUtf8(renderResolver(dns));
-  for (const directory of [...(forContainers() ? [hyperDirectory] : []), "/etc"]) {
-    makeDirectories(directory);
-    replaceFile(`${directory}/resolv.conf`, content);
-  }
-}
 
 /** RNDADDENTROPY and RNDRESEEDCRNG: include/uapi/linux/random.h (Linux 6.1). */
 const addEntropy = 0x40085203;

@@ -1,8 +1,9 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type StartPod, parseStartPod } from "../protocol/pod-messages.ts";
 import type { Interfaces } from "./interfaces.ts";
-import { setHostname, setResolver } from "./machine.ts";
+import { setHostname } from "./machine.ts";
 import { type Reply, done } from "./reply.ts";
+import { setResolver } from "./resolver-file.ts";
 
 /**
  * STARTPOD. The share that carries containers' root file systems is not mounted: this agent runs no

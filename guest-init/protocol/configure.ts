@@ -99,6 +99,8 @@ export interface ObservedGuest {
   readonly requestId: string;
   readonly hostname: string;
   readonly dns: GuestDns;
+  /** Why resolv.conf is as the image has it: `EROFS` where nothing can be written. Absent when it is as it was to be. */
+  readonly resolverKept?: string;
   readonly interfaces: readonly ObservedInterface[];
   /** Absent unless the configuration names some. */
   readonly loopback?: readonly IpPrefix[];

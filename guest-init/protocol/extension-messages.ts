@@ -181,6 +181,7 @@ export const parseObservedGuest = (payload: Uint8Array): ObservedGuest =>
     requestId: fields.required("requestId", asWord),
     hostname: fields.required("hostname", asShortText),
     dns: fields.required("dns", asDns),
+    ...given("resolverKept", fields.optional("resolverKept", asWord)),
     interfaces: fields.list("interfaces", asObservedInterface),
     ...given("loopback", fields.optional("loopback", asAddresses)),
     routes: fields.list("routes", asGuestRoute),

@@ -184,4 +184,8 @@ test("who answers is told with what it cannot do", (t) => {
     cannot: [],
   });
   t.is(guestKind({ ...ours, features: ["loopback"] }).cannot.length, 1);
+  const kept = { resolverKept: "EROFS" } as never;
+  const [what = "", ...more] = guestKind({ ...ours, features: ["awake", "loopback"] }, kept).cannot;
+  t.regex(what, /nameservers.*EROFS/);
+  t.deepEqual(more, []);
 });

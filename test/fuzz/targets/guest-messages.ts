@@ -47,6 +47,7 @@ const observed = {
   routes: config.routes,
   clockMs: 1,
   agentRssKib: 900,
+  resolverKept: "EROFS",
 };
 const hello = { versions: [1], nonce: "n" };
 const helloReply = { version: 1, agent: "0.1.0", epoch: "e", nonce: "n" };
