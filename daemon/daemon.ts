@@ -44,6 +44,7 @@ export async function openDaemon(
   opened.use(lockState(config.stateDir));
   opened.use(await lockNetns(config.network.bridge));
   makeRunDirs(config);
+  makeDisksDir(config);
   const confinement = config.qemu.confine ? await confine(config) : undefined;
   const db = opened.use(Database.openIn(config.stateDir));
   // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
@@ -135,6 +136,19 @@ function makeRunDirs(config: Config): void {
     throw new PodnetError("PREFLIGHT_FAILED", `Run directory "${config.runDir}" cannot be made`, {
       field: "run_dir",
       hint: "Run podnetd as root, or choose another --run-dir",
+      cause,
+    });
+  }
+}
+
+function makeDisksDir({ disksDir }: Config): void {
+  try {
+    cross("file", "make disks directory", () =>
+      mkdirSync(disksDir, { recursive: true, mode: 0o700 }),
+    );
+  } catch (cause) {
+    throw new PodnetError("STATE_UNWRITABLE", `Directory "${disksDir}" cannot be made`, {
+      hint: "Make room on its filesystem, or choose another --state-dir",
       cause,
     });
   }

@@ -20,7 +20,7 @@ export async function makeOverlays(plan: Disks): Promise<void> {
       await crossAsync("file", "make overlay directory", () =>
         mkdir(directory, { recursive: true, mode: 0o700 }),
       );
-      cross("file", "make overlay", () => writeEmpty(path, bytes));
+      writeEmpty(path, bytes);
     } catch (error) {
       throw fileError(error, `Cannot make the pod's own file "${path}"`, roomHint(error));
     }
@@ -34,12 +34,16 @@ const roomHint = (error: unknown): { readonly hint?: string } =>
 
 function writeEmpty(path: string, bytes: number): void {
   const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-  const fd = openSync(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+  const { pieces, length } = emptyQcow2(bytes);
+  const fd = cross("file", "make overlay", () =>
+    openSync(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600),
+  );
   try {
-    const { pieces, length } = emptyQcow2(bytes);
-    for (const { at, data } of pieces) writeSync(fd, data, 0, data.length, at);
-    ftruncateSync(fd, length);
-    fsyncSync(fd);
+    cross("file", "write overlay", () => {
+      for (const { at, data } of pieces) writeSync(fd, data, 0, data.length, at);
+      ftruncateSync(fd, length);
+      fsyncSync(fd);
+    });
   } finally {
     closeSync(fd);
   }

@@ -1,6 +1,7 @@
 import type { Network } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Acts } from "./acts.ts";
+import { type DiskChange, diskChanges } from "./disks.ts";
 import type { Lane } from "./lane.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
@@ -18,7 +19,8 @@ export type Change =
   | "pause"
   | "resume"
   | "stop"
-  | MixedChange;
+  | MixedChange
+  | DiskChange;
 
 /** The network that is made, changed and unmade. */
 export const extra = "extra";
@@ -124,6 +126,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
     change: ({ client }) => client.pods.stop(pod),
   },
   ...mixedChanges,
+  ...diskChanges,
 };
 
 export const isChange = (operation: string): operation is Change => operation in changes;
@@ -163,6 +166,9 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   resume: [plainPod],
   stop: [plainPod],
   ...mixedWhole,
+  "disk-create": [plainPod],
+  "disk-start": [plainPod],
+  "disk-delete": [plainPod],
 };
 
 export function podText(change: Change, { interfaces, ports }: Pod): string {
