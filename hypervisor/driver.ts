@@ -10,6 +10,13 @@ export interface DiskPlan {
   readonly overlay?: OverlayPlan;
 }
 
+/** A disk by whose volume name a guest finds what is meant for it. */
+export interface SeedPlan {
+  readonly volume: string;
+  /** Text by name, in the disk's one directory. */
+  readonly files: Readonly<Record<string, string>>;
+}
+
 /** A file of the pod's own over an image that it leaves as it is: qcow2, begun empty. */
 export interface OverlayPlan {
   readonly path: string;
@@ -35,6 +42,10 @@ export interface VmPlan {
    * whoever asked for the pod may name any.
    */
   readonly imagesWithin?: readonly string[];
+  /** Files on one more disk, read-only, which is made for each start and held in memory. */
+  readonly seed?: SeedPlan;
+  /** It waits after its start until `resume`: its NICs are to be there before its guest looks for them. */
+  readonly held?: true;
   /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
   readonly factory?: "template";
   /** Somebody else runs it: podnetd gives it NICs and never ends it. Nothing else of the plan is made. */
@@ -222,10 +233,10 @@ export interface RunningVm {
   places?(signal: AbortSignal): Promise<readonly NicPlace[]>;
   /**
    * Lets go of an attached VM with its NICs taken back: `NIC_UNPLUG_PENDING` when the guest keeps one, from which nothing
-   * passes any more. Ends any other: waits `graceMs` for a guest that is powering off, then quit, TERM, KILL by pid and
-   * start time.
+   * passes any more. Ends any other: waits `graceMs` for a guest that is powering off — with `ask` it is pressed the power
+   * button of first —, then quit, TERM, KILL by pid and start time.
    */
-  stop(options: { readonly graceMs: number }): Promise<void>;
+  stop(options: { readonly graceMs: number; readonly ask?: boolean }): Promise<void>;
   /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */
   console(signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Console output so far, as the ring holds it. */

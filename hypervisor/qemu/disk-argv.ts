@@ -6,16 +6,26 @@ export const diskNode = (index: number): string => `disk${index}`;
 /** Addresses on pcie.0 from here to 0x1e hold disks; the chipset is at 0x1f. */
 const firstDiskSlot = 8;
 
-/** The files a QEMU inherits for these disks, in order: of each its image, then its overlay. `openDisks` opens them so. */
-export const diskFiles = (disks: readonly DiskPlan[]): string[] =>
-  disks.flatMap(({ path, overlay }) => (overlay === undefined ? [path] : [path, overlay.path]));
+/** Where the seed disk is: after the last disk. */
+const seedSlot = 0x18;
+const seedNode = "seed";
+
+/**
+ * The files a QEMU inherits for these disks, in order: of each its image, then its overlay, and the seed disk last.
+ * `openDisks` opens them so.
+ */
+export const diskFiles = ({ disks, seed }: Pick<VmPlan, "disks" | "seed">): string[] => [
+  ...disks.flatMap(({ path, overlay }) => (overlay === undefined ? [path] : [path, overlay.path])),
+  ...(seed === undefined ? [] : [seedNode]),
+];
 
 /**
  * What QEMU is told of the disks. They are opened by podnetd and inherited, from descriptor `firstFd` on: QEMU needs no
  * right to a path. A set of one descriptor stands for each file, with the path beside it for people to read.
  */
-export function diskWords({ disks, kernel }: VmPlan, firstFd: number): string[] {
-  const opened = diskFiles(disks).flatMap((path, set) => [
+export function diskWords(plan: VmPlan, firstFd: number): string[] {
+  const { disks, kernel } = plan;
+  const opened = diskFiles(plan).flatMap((path, set) => [
     "-add-fd",
     `fd=${firstFd + set},set=${set},opaque=${path.replaceAll(",", ",,")}`,
   ]);
@@ -33,7 +43,18 @@ export function diskWords({ disks, kernel }: VmPlan, firstFd: number): string[] 
       `virtio-blk-pci,id=${node},drive=${node},serial=${node},bus=pcie.0,addr=${slot}${boots}`,
     ];
   });
-  return [...opened, ...words];
+  return [...opened, ...words, ...(plan.seed === undefined ? [] : seedWords(set))];
+}
+
+function seedWords(set: number): string[] {
+  const file = { driver: "file", filename: `/dev/fdset/${set}`, "read-only": true };
+  const node = { "node-name": seedNode, driver: "raw", "read-only": true, file };
+  return [
+    "-blockdev",
+    JSON.stringify(node),
+    "-device",
+    `virtio-blk-pci,id=${seedNode},drive=${seedNode},serial=${seedNode},bus=pcie.0,addr=0x${seedSlot.toString(16)}`,
+  ];
 }
 
 /**

@@ -6,6 +6,7 @@ import { fileError } from "../../linux/syscall-error.ts";
 import type { OverlayPlan, VmPlan } from "../driver.ts";
 import { checkOpened } from "./allowed-files.ts";
 import { imageMark } from "./image-file.ts";
+import { openSeed } from "./seed.ts";
 
 /** Disks opened for a QEMU that will inherit them, in the order of `diskFiles`; disposing closes ours. */
 export interface OpenDisks extends Disposable {
@@ -18,8 +19,9 @@ export interface OpenDisks extends Disposable {
  */
 export function openDisks({
   disks,
+  seed,
   imagesWithin,
-}: Pick<VmPlan, "disks" | "imagesWithin">): OpenDisks {
+}: Pick<VmPlan, "disks" | "seed" | "imagesWithin">): OpenDisks {
   using opened = new DisposableStack();
   const open = (path: string, flags: number): number =>
     opened.adopt(openFile(path, flags), closeSync);
@@ -33,6 +35,7 @@ export function openDisks({
     checkUnchanged(fd, path, overlay, field);
     return [fd, openOverlay(overlay.path, open)];
   });
+  if (seed !== undefined) fds.push(opened.use(openSeed(seed)).fd);
   const kept = opened.move();
   return { fds, [Symbol.dispose]: () => kept.dispose() };
 }

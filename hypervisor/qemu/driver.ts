@@ -238,7 +238,7 @@ class OpenQemuDriver implements QemuDriver {
     return [
       ...jailArgv(plan, {
         launcher: findLauncher(),
-        reportFd: firstDiskFd(memory) + diskFiles(plan.disks).length,
+        reportFd: firstDiskFd(memory) + diskFiles(plan).length,
         accelerator,
         ...(accelerator === "kvm" ? { kvmGroup: kvmGroup() } : {}),
       }),

@@ -98,7 +98,8 @@ export class QemuVm implements RunningVm {
       }
       await vm.#nics.observe(signal);
       const { status } = await vm.#session().execute("query-status", {}, { signal });
-      if (status === "prelaunch") await vm.#session().execute("cont", {}, { signal });
+      if (status === "prelaunch" && options.plan.held !== true)
+        await vm.#session().execute("cont", {}, { signal });
       vm.#watch();
       return vm;
     } catch (error) {
@@ -154,8 +155,8 @@ export class QemuVm implements RunningVm {
     return this.#usage;
   }
 
-  stop(options: { readonly graceMs: number }): Promise<void> {
-    this.#stopping ??= this.#stop(options.graceMs).finally(() => {
+  stop(options: { readonly graceMs: number; readonly ask?: boolean }): Promise<void> {
+    this.#stopping ??= this.#stop(options).finally(() => {
       this.#stopping = undefined;
     });
     return this.#stopping;
@@ -343,7 +344,16 @@ export class QemuVm implements RunningVm {
     }
   }
 
-  async #stop(graceMs: number): Promise<void> {
+  async #stop({
+    graceMs,
+    ask,
+  }: {
+    readonly graceMs: number;
+    readonly ask?: boolean;
+  }): Promise<void> {
+    // A guest that knows no power button goes on as it does, and is ended when the time is up.
+    if (ask === true)
+      await this.#qmp?.execute("system_powerdown", {}, { deadlineMs: 1000 }).catch(() => {});
     if (this.#options.plan.attached !== undefined) return this.#giveBack();
     await within(this.#gone.promise, graceMs);
     const qmp = this.#over ? undefined : this.#qmp;

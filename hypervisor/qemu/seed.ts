@@ -1,0 +1,17 @@
+import { writeSync } from "node:fs";
+import { cross } from "../../core/crossing.ts";
+import { openMemfd } from "../../linux/memfd.ts";
+import type { SeedPlan } from "../driver.ts";
+import { iso9660 } from "./iso9660.ts";
+
+/** Makes a seed disk in memory, where nobody else finds what is on it; answers a descriptor to read it by. */
+export function openSeed({ volume, files }: SeedPlan): Disposable & { readonly fd: number } {
+  const image = iso9660(volume, files);
+  using file = openMemfd("seed", image.length);
+  cross("file", "write seed", () => {
+    for (let at = 0; at < image.length; )
+      at += writeSync(file.fd, image, at, image.length - at, at);
+  });
+  file.seal();
+  return file.openReader();
+}
