@@ -243,6 +243,7 @@ export class Pods implements RunningPorts {
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
+      disksDir: this.#parts.config.disksDir,
       sweeping: true,
       bootId,
       attached: (live) => this.#live.set(live.plan.podId, live),

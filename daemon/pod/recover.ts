@@ -5,6 +5,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
+import { overlayDirectories } from "../../hypervisor/qemu/overlays.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
@@ -14,6 +15,7 @@ const together = 16;
 
 export interface Recovery extends TakeOver {
   readonly podsDir: string;
+  readonly disksDir: string;
 }
 
 /** Of a pod whose recovery has failed so far. */
@@ -38,7 +40,19 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
     for (const row of waiting) await recoverOrRetry(row, recovery);
   };
   await Promise.all(Array.from({ length: together }, worker));
-  await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);
+  const known = new Set<string>(rows.map(({ id }) => id));
+  await removeStrangers(known, recovery);
+  tellOfDisks(known, recovery);
+}
+
+/** What pods wrote whose records were lost is worth more than a machine: it goes when an administrator says so. */
+function tellOfDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
+  for (const id of overlayDirectories(disksDir))
+    if (!known.has(id))
+      log.warn(
+        { pod_id: id },
+        "There is no record of the pod that wrote to disks; podnet down removes it",
+      );
 }
 
 async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
@@ -82,7 +96,7 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
 const strangerAgainMs = 1000;
 
 /** Machines of which there is no row: a crash before their row's commit cannot make any, a lost database can. */
-async function removeStrangers(known: ReadonlySet<PodId>, recovery: Recovery): Promise<void> {
+async function removeStrangers(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
   for (const podId of podDirectories(recovery.podsDir)) {
     if (known.has(podId)) continue;
     recovery.log.warn({ pod_id: podId }, "Removing a machine that has no record");

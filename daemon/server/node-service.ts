@@ -5,6 +5,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { ipOf } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
@@ -192,9 +193,14 @@ function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
   return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
 }
 
-function downPlan({ pods, networks, network }: ServiceParts): string[] {
+function downPlan({ config, pods, networks, network }: ServiceParts): string[] {
+  const rows = pods.list();
+  const left = overlayDirectories(config.disksDir).filter(
+    (id) => !rows.some((row) => row.id === id),
+  );
   return [
-    ...pods.list().map(({ name }) => `pod ${name}`),
+    ...rows.map(({ name }) => `pod ${name}`),
+    ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
   ];
 }
@@ -223,7 +229,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
   }
 }
 
-async function takeDown({ pods, network, networks, log }: ServiceParts): Promise<string[]> {
+async function takeDown({ config, pods, network, networks, log }: ServiceParts): Promise<string[]> {
   const rows = pods.list();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -237,6 +243,7 @@ async function takeDown({ pods, network, networks, log }: ServiceParts): Promise
   );
   const failed = ends.find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;
+  await removeLeftOverlays(config.disksDir);
   const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
   return [...rows.map(({ name }) => `pod ${name}`), ...changesText(changes)];
 }

@@ -1,6 +1,15 @@
-import { closeSync, constants, fsyncSync, ftruncateSync, openSync, writeSync } from "node:fs";
-import { mkdir, rmdir, unlink } from "node:fs/promises";
-import { dirname } from "node:path";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readdirSync,
+  writeSync,
+} from "node:fs";
+import { mkdir, rm, rmdir, unlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { cross, crossAsync } from "../../core/crossing.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { OverlayPlan, VmPlan } from "../driver.ts";
@@ -58,6 +67,20 @@ export async function removeOverlays(plan: Disks): Promise<void> {
     await crossAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
       unless(["ENOENT", "ENOTEMPTY"], directory),
     );
+}
+
+/** The directories of `directory`, in which each pod has its own, by the pod's id. */
+export const overlayDirectories = (directory: string): string[] =>
+  existsSync(directory) ? readdirSync(directory) : [];
+
+/** Removes what pods of which there is no record have written. */
+export async function removeLeftOverlays(directory: string): Promise<void> {
+  for (const name of overlayDirectories(directory)) {
+    const path = join(directory, name);
+    await crossAsync("file", "remove left overlays", () =>
+      rm(path, { recursive: true, force: true }),
+    ).catch(unless([], path));
+  }
 }
 
 function unless(codes: readonly string[], path: string): (error: unknown) => void {
