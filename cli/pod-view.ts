@@ -160,9 +160,11 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
         "Guest",
         guest === undefined
           ? ""
-          : guest.extension === 0
-            ? `hyperstart, API ${guest.api}`
-            : `agent ${harmless(guest.agent)}, extension ${guest.extension}, ${guest.agentRssKib} KiB`,
+          : guest.kind === "none"
+            ? "none: nobody there is spoken to"
+            : guest.extension === 0
+              ? `hyperstart, API ${guest.api}`
+              : `agent ${harmless(guest.agent)}, extension ${guest.extension}, ${guest.agentRssKib} KiB`,
       ],
       ...(guest?.cannot ?? []).map((what, i): [string, string] => [
         i === 0 ? "Cannot" : "",

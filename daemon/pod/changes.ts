@@ -58,7 +58,7 @@ export class Changes {
   async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
     const asked = askedBy(row, change);
     const links = await namedLinks({ interfaces: asked }, this.#parts.host);
-    const machine = await this.#machineOf(row);
+    const machine = await this.#machineOf(row, change);
     const { ports: _theirs, ...spec } = row.spec;
     // Nothing is awaited from here to the commit.
     const found = machine === undefined ? { links } : { links, machine };
@@ -67,13 +67,17 @@ export class Changes {
     return planChange(row, change, snapshot);
   }
 
-  /** A machine of somebody else with the places that it has now. */
-  async #machineOf({ id, plan: { vm } }: PodRow): Promise<World["machine"]> {
+  /** A machine of somebody else, with the places that it has now where one is needed. */
+  async #machineOf(
+    { id, plan: { vm } }: PodRow,
+    { kind }: InterfaceChange,
+  ): Promise<World["machine"]> {
     if (vm.attached === undefined) return undefined;
     const { type, accelerator } = vm.attached;
     const { vm: running, ended } = this.#parts.running(id);
-    const places = await running?.places?.(limited(placesMs, ended.signal));
-    return { type, accelerator, vcpu: vm.vcpu, memoryMib: vm.memoryMib, places: places ?? [] };
+    const free = kind === "add" ? running?.places?.(limited(placesMs, ended.signal)) : undefined;
+    const { vcpu, memoryMib } = vm;
+    return { type, accelerator, vcpu, memoryMib, places: (await free) ?? [] };
   }
 
   /** What publishing these would make of a running pod. Takes nothing. */

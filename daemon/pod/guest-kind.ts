@@ -3,7 +3,7 @@ import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 
 /** Who answers in a guest, and what cannot be done with it, for people. */
 export interface GuestKind {
-  readonly kind: "podnet" | "hyperstart";
+  readonly kind: "podnet" | "hyperstart" | "none";
   readonly cannot: readonly string[];
 }
 
@@ -43,3 +43,14 @@ export function guestKind(
     ],
   };
 }
+
+/** Nobody in the guest is spoken to. */
+export const nobody: GuestKind = {
+  kind: "none",
+  cannot: [
+    "exec, cp and logs: nobody in the guest would run it",
+    "read-back: what the guest made of its network is not known here",
+    "changes of an interface: the guest cannot be told; add and remove can",
+    "addresses of lo: nobody sets them",
+  ],
+};

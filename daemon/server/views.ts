@@ -22,10 +22,10 @@ import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
-import { guestKind } from "../pod/guest-kind.ts";
+import { guestKind, nobody } from "../pod/guest-kind.ts";
 import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
-import type { InterfacePlan } from "../pod/pod-plan.ts";
+import { hasAgent, type InterfacePlan } from "../pod/pod-plan.ts";
 import type { Span } from "../pod/span.ts";
 import type { PodRow, PodState } from "../store/pods.ts";
 import type { RunRow } from "../store/runs.ts";
@@ -76,7 +76,9 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
           },
         }),
     ...(guest === undefined || run === undefined
-      ? {}
+      ? run === undefined || hasAgent(plan)
+        ? {}
+        : { guest: { kind: nobody.kind, cannot: [...nobody.cannot] } }
       : {
           guest: {
             agent: guest.agent ?? "",
