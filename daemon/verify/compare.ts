@@ -1,57 +1,27 @@
 import { ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { mark } from "../../network/desired.ts";
+import { absent, type Check, checker } from "./check.ts";
 import type { ExpectedInterface } from "./expectation.ts";
 import type { HostTestimony, VmTestimony } from "./testimony.ts";
 
-/** One thing looked at. */
-export interface Check {
-  /** What it is, such as `link pn2abcdefghij0 master`. */
-  readonly subject: string;
-  readonly witness: "netlink" | "qemu-qmp";
-  readonly wanted: string;
-  readonly found: string;
-  readonly ok: boolean;
-}
-
-const absent = "absent";
 /** The kernel's main routing table. */
 const mainTable = 254;
 
-type Value = string | number | boolean | undefined;
-
-const shown = (value: Value): string =>
-  value === undefined || value === ""
-    ? absent
-    : value === true
-      ? "yes"
-      : value === false
-        ? "no"
-        : String(value);
-
-function checker(
-  witness: Check["witness"],
-): (subject: string, wanted: Value, found: Value) => Check {
-  return (subject, wanted, found) => ({
-    subject,
-    witness,
-    wanted: shown(wanted),
-    found: shown(found),
-    ok: shown(wanted) === shown(found),
-  });
-}
-
-/** A pod's record beside what the two witnesses saw. Pure; the order is fixed. */
+/**
+ * A pod's record beside what the two witnesses saw, or the one alone that can look: a machine of somebody else has no
+ * monitor for another. Pure; the order is fixed.
+ */
 export function comparePod(
   expected: readonly ExpectedInterface[],
   host: HostTestimony,
-  vm: VmTestimony,
+  vm: VmTestimony | undefined,
 ): Check[] {
   const bridges = new Set(expected.flatMap(({ bridge }) => bridge ?? []));
   return [
     ...[...bridges].flatMap((bridge) => compareBridge(bridge, host)),
     ...expected.flatMap((each) => [...comparePort(each, host), ...compareReach(each, host)]),
-    ...compareVm(expected, vm),
+    ...(vm === undefined ? [] : compareVm(expected, vm)),
   ];
 }
 
@@ -82,6 +52,13 @@ function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
     check(`link ${each.tap} alias`, each.alias, link.alias),
     check(`link ${each.tap} group`, mark.linkGroup, link.group),
     check(`link ${each.tap} isolated`, each.isolated, link.isolated),
+    // What was not asked for is the bridge's own business.
+    ...(each.learning === undefined
+      ? []
+      : [check(`link ${each.tap} learning`, each.learning, link.learning)]),
+    ...(each.vlan === undefined
+      ? []
+      : [check(`link ${each.tap} VLANs`, `${each.vlan} untagged`, link.vlans?.join(", "))]),
   ];
 }
 

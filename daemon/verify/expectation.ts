@@ -19,6 +19,10 @@ export interface ExpectedInterface {
   readonly bridge?: IfName;
   readonly alias: string;
   readonly isolated: boolean;
+  /** Whether the bridge learns from its port; absent as the bridge has it, as below. */
+  readonly learning?: boolean;
+  /** The one VLAN its port is in. */
+  readonly vlan?: number;
   readonly mtu: number;
   /** The guest's addresses: no link of the host has them. */
   readonly addresses: readonly IpPrefix[];
@@ -53,6 +57,8 @@ export function expectedInterfaces(
       ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,
+      ...(port?.learning === undefined ? {} : { learning: port.learning }),
+      ...(port?.vlan === undefined ? {} : { vlan: port.vlan }),
       mtu: port?.mtu ?? each.mtu,
       addresses: each.addresses,
       gateways,

@@ -17,6 +17,9 @@ const hostTestimony = z.strictObject({
       /** `bridge`, `tun`, `veth` …; absent for physical links. */
       kind: z.string().optional(),
       isolated: z.boolean().optional(),
+      learning: z.boolean().optional(),
+      /** Of a bridge port: `7 untagged`, `8 tagged` …, with `not by default` where another one takes frames without a tag. */
+      vlans: z.array(z.string()).optional(),
     }),
   ),
   addresses: z.array(
@@ -51,6 +54,49 @@ const vmTestimony = z.strictObject({
   pci: z.array(z.strictObject({ id: z.string(), bus: z.int(), slot: z.int() })),
 });
 
+const port = z.int().min(0).max(65_535);
+
+/** What `witness-rules.ts` prints. */
+const rulesTestimony = z.strictObject({
+  translations: z.array(
+    z.strictObject({
+      protocol: z.string(),
+      /** Absent: at every address. */
+      hostIp: z.string().optional(),
+      first: port,
+      last: port,
+      podIp: z.string(),
+      podPort: z.int(),
+    }),
+  ),
+  opened: z.array(
+    z.strictObject({ protocol: z.string(), podIp: z.string(), first: port, last: port }),
+  ),
+  hairpins: z.array(
+    z.strictObject({
+      subnet: z.string(),
+      bridge: z.string(),
+      /** Absent: for all pods there. */
+      podIp: z.string().optional(),
+    }),
+  ),
+});
+
+/** What `witness-sockets.ts` prints. */
+const socketsTestimony = z.strictObject({
+  sockets: z.array(
+    z.strictObject({
+      protocol: z.string(),
+      ip: z.string(),
+      port,
+      /** It is the asking process's. */
+      own: z.boolean(),
+    }),
+  ),
+});
+
+export type RulesTestimony = z.infer<typeof rulesTestimony>;
+export type SocketsTestimony = z.infer<typeof socketsTestimony>;
 export type HostTestimony = z.infer<typeof hostTestimony>;
 export type VmTestimony = z.infer<typeof vmTestimony>;
 
@@ -73,3 +119,7 @@ function parse<T>(schema: z.ZodType<T>, witness: string, text: string): T {
 export const parseHostTestimony = (text: string): HostTestimony =>
   parse(hostTestimony, "netlink", text);
 export const parseVmTestimony = (text: string): VmTestimony => parse(vmTestimony, "qemu-qmp", text);
+export const parseRulesTestimony = (text: string): RulesTestimony =>
+  parse(rulesTestimony, "of rules", text);
+export const parseSocketsTestimony = (text: string): SocketsTestimony =>
+  parse(socketsTestimony, "of sockets", text);

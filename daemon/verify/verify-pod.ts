@@ -1,11 +1,15 @@
-import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
-import { run } from "../../linux/command.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
+import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import type { PodPlan } from "../pod/pod-plan.ts";
-import { type Check, comparePod } from "./compare.ts";
+import type { Check } from "./check.ts";
+import { comparePod } from "./compare.ts";
 import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
+import { checkLoopback } from "./guest-loopback.ts";
+import { hear } from "./hear.ts";
+import { hearPorts } from "./hear-ports.ts";
 import {
   type HostTestimony,
   parseHostTestimony,
@@ -23,34 +27,43 @@ export interface Verification {
 export interface Verifiable {
   readonly plan: PodPlan;
   readonly vm: Pick<RunningVm, "socketPath"> | undefined;
+  readonly guest?: Guest | undefined;
 }
 
-const witnessTimeoutMs = 10_000;
+/** What is known of the host beside the pod. */
+export interface Surroundings {
+  /** Adds the bridges' own addresses to the comparison. */
+  readonly networks: readonly NetworkFragment[];
+  /** What the rules are written with; asked for where the pod has published something. */
+  readonly firewall: () => Promise<FirewallFacts>;
+}
 
 /**
- * Compares a running pod's record with what two programs that share no code with podnet find on the host and in the
- * VM. `networks` adds the bridges' own addresses to the comparison. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when
- * a witness cannot speak, `WRONG_STATE` when the pod has no VM.
+ * Compares a running pod's record with what programs that share no code with podnet find on the host, in the VM and in
+ * the guest. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when a witness cannot speak, `WRONG_STATE` when the pod has no VM.
  */
 export async function verifyPod(
   pod: Verifiable,
   signal: AbortSignal,
-  networks: readonly NetworkFragment[] = [],
+  { networks, firewall }: Surroundings,
 ): Promise<Verification> {
-  const { podId, name } = pod.plan;
+  const { podId, name, published = [] } = pod.plan;
   if (pod.vm === undefined) {
     throw new PodnetError("WRONG_STATE", `Pod "${name}" has no running machine`, {
       hint: `Start it: podnet start ${name}`,
     });
   }
-  const socket = pod.vm.socketPath("witness");
+  const { attached } = pod.plan.vm;
+  const socket = attached === undefined ? pod.vm.socketPath("witness") : undefined;
   const expected = expectedInterfaces(pod.plan, networks);
   const look = async (): Promise<Check[]> => {
-    const [host, vm] = await Promise.all([
+    const [host, vm, ports, loopback] = await Promise.all([
       hearHostWitness(linkNames(expected), signal),
-      hearVmWitness(socket, signal),
+      socket === undefined ? undefined : hearVmWitness(socket, signal),
+      published.length === 0 ? [] : hearPorts(pod.plan, await firewall(), signal),
+      checkLoopback(pod.plan, pod.guest, signal),
     ]);
-    return comparePod(expected, host, vm);
+    return [...comparePod(expected, host, vm), ...ports, ...loopback];
   };
   let checks = await look();
   // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is looked at once more.
@@ -73,18 +86,4 @@ export async function hearHostWitness(
 /** Status and network cards of the VM behind a monitor socket, as npm's `qemu-qmp` reads them. */
 export async function hearVmWitness(socket: string, signal?: AbortSignal): Promise<VmTestimony> {
   return parseVmTestimony(await hear("witness-vm.ts", [socket], signal));
-}
-
-async function hear(
-  program: string,
-  args: readonly string[],
-  signal: AbortSignal | undefined,
-): Promise<string> {
-  const file = path.join(import.meta.dirname, program);
-  // The packages warn of what they use of Node's; that is no finding.
-  const { stdout } = await run([process.execPath, "--no-warnings", file, ...args], {
-    timeoutMs: witnessTimeoutMs,
-    ...(signal === undefined ? {} : { signal }),
-  });
-  return stdout;
 }

@@ -7,7 +7,8 @@ import { parseCidr, parseIpPrefix, parseMac } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { parseIfName, parseNetworkName, parsePodId } from "../../core/names.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import { type Check, comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
+import type { Check } from "../../daemon/verify/check.ts";
+import { comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
 import { expectedInterfaces } from "../../daemon/verify/expectation.ts";
 import { hearHostWitness, hearVmWitness, verifyPod } from "../../daemon/verify/verify-pod.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
@@ -25,6 +26,7 @@ const address = parseIpPrefix("192.168.123.2/24");
 const plan = {
   podId,
   name: "web",
+  vm: {},
   interfaces: [
     {
       position: 0,
@@ -57,6 +59,7 @@ const network: NetworkFragment = {
   forward: true,
 };
 
+const around = { networks: [network], firewall: async () => "off" as const };
 const ip = (...args: string[]): Promise<unknown> => run(["ip", ...args]);
 const differing = (checks: readonly Check[]): string[] =>
   checks.filter(({ ok }) => !ok).map((c) => `${c.subject}: ${c.found} instead of ${c.wanted}`);
@@ -117,7 +120,7 @@ test.serial.after.always(async () => {
 });
 
 test.serial("a machine that does not run yet differs in just that", async (t) => {
-  const { checks, ok } = await verifyPod({ plan, vm }, AbortSignal.timeout(30_000), [network]);
+  const { checks, ok } = await verifyPod({ plan, vm }, AbortSignal.timeout(30_000), around);
   t.false(ok);
   t.deepEqual(differing(checks), ["vm status: prelaunch instead of running"]);
 });
@@ -128,7 +131,7 @@ test.serial("a pod that is as recorded is found so, by both witnesses", async (t
   // The daemon's monitor is taken meanwhile: the witness has one of its own.
   const holder = createConnection(vmSockets.qmp);
   process.chdir("/");
-  const result = await verifyPod({ plan, vm }, AbortSignal.timeout(30_000), [network]);
+  const result = await verifyPod({ plan, vm }, AbortSignal.timeout(30_000), around);
   holder.destroy();
   t.deepEqual(differing(result.checks), []);
   t.true(result.ok);
@@ -183,6 +186,41 @@ test.serial("whatever is changed behind podnet's back is seen and named", async 
   ]);
   t.true((await seen(...link, tap, "down")).includes(`link ${tap} up: no instead of yes`));
 });
+
+test.serial(
+  "what a bridge port is not asked to be is seen: it learns, or is not in its VLAN",
+  async (t) => {
+    const asked = {
+      ...plan,
+      ports: {
+        ...plan.ports,
+        ports: plan.ports.ports.map((port) => ({ ...port, learning: false, vlan: 7 })),
+      },
+    };
+    const expected = expectedInterfaces(asked, [network]);
+    const machine = await hearVmWitness(vm.socketPath("witness"));
+    const seen = async (...commands: string[]): Promise<string[]> => {
+      for (const command of commands) await run(command.split(" ") as [string, ...string[]]);
+      const host = await hearHostWitness([bridge, tap]);
+      return differing(comparePod(expected, host, machine)).filter((line) =>
+        /learning|VLAN/.test(line),
+      );
+    };
+    // A kernel without VLANs on bridges tells of none, which differs from what was asked for.
+    const noVlan = /^link \S+ VLANs: (?:absent|1 untagged) instead of 7 untagged$/;
+    const calm = await seen(
+      `ip link set dev ${tap} master ${bridge}`,
+      `bridge link set dev ${tap} learning off`,
+    );
+    t.is(calm.length, 1, calm.join("\n"));
+    t.regex(calm[0] ?? "", noVlan);
+    t.is(
+      (await seen(`bridge link set dev ${tap} learning on`))[0],
+      `link ${tap} learning: yes instead of no`,
+    );
+    await seen(`ip link set dev ${tap} nomaster`);
+  },
+);
 
 test.serial("a card that is gone, another MAC and a card too many are seen", async (t) => {
   const expected = expectedInterfaces(plan, [network]);

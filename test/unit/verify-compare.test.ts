@@ -4,6 +4,7 @@ import test from "ava";
 import { parseCidr, parseIpPrefix, parseMac } from "../../core/address.ts";
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
+import { loopbackAddresses } from "../../daemon/verify/loopback-addresses.ts";
 import { comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
 import type { ExpectedInterface } from "../../daemon/verify/expectation.ts";
 import {
@@ -129,6 +130,23 @@ test("a card on the bus without an id, and a slot QEMU does not tell", (t) => {
   t.false(checks.some(({ subject }) => subject.endsWith("slot")));
 });
 
+test("a port's one VLAN, and that it is not to learn, are compared where they were asked for", (t) => {
+  const asked = { ...expected, learning: false, vlan: 7 };
+  const found = (learning: boolean, ...vlans: string[]): string[] => {
+    const links = host.links.map((link) => ({ ...link, learning, vlans }));
+    return comparePod([asked], { ...host, links }, vm)
+      .filter(({ ok }) => !ok)
+      .map((check) => `${check.subject}: ${check.found} instead of ${check.wanted}`);
+  };
+  const { tap } = expected;
+  t.deepEqual(found(false, "7 untagged"), []);
+  t.deepEqual(found(true, "7 untagged"), [`link ${tap} learning: yes instead of no`]);
+  for (const vlans of [["8 untagged"], ["7 tagged not by default"], ["7 untagged", "9 tagged"]])
+    t.deepEqual(found(false, ...vlans), [
+      `link ${tap} VLANs: ${vlans.join(", ")} instead of 7 untagged`,
+    ]);
+});
+
 test("testimony that is not understood is an error, not a crash", (t) => {
   t.deepEqual(parseHostTestimony(JSON.stringify(host)), host);
   t.deepEqual(parseVmTestimony(JSON.stringify(vm)), vm);
@@ -152,4 +170,17 @@ test("the witnesses share no code with podnet", (t) => {
   };
   t.deepEqual(imports("witness-host.ts"), ["netlink"]);
   t.deepEqual(imports("witness-vm.ts"), ["node:path", "qemu-qmp"]);
+  t.deepEqual(imports("witness-rules.ts"), ["node:fs"]);
+  t.deepEqual(imports("witness-sockets.ts"), ["node:fs"]);
+});
+
+test("addresses of lo are read from what ip prints, but those that each lo has", (t) => {
+  const printed = [
+    "1: lo    inet 127.0.0.1/8 scope host lo\\       valid_lft forever preferred_lft forever",
+    "1: lo    inet 10.7.0.1/32 scope global lo\\       valid_lft forever preferred_lft forever",
+    "1: lo    inet6 fd07::1/128 scope global \\       valid_lft forever preferred_lft forever",
+    "1: lo    inet6 ::1/128 scope host \\       valid_lft forever preferred_lft forever",
+    "1: lo    inet 10.7.0.2 peer 10.7.0.9/32 scope global lo",
+  ].join("\n");
+  t.deepEqual(loopbackAddresses(printed), ["10.7.0.1/32", "fd07::1/128", "10.7.0.2/32"]);
 });

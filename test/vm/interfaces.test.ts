@@ -312,6 +312,19 @@ test.serial("addresses of lo answer, come and go, and there is no NIC for them",
   await host.ping("10.7.0.1");
   await host.ping("10.7.0.2");
   t.false(await host.reaches("10.7.0.3"));
+  const differing = async (): Promise<string[]> => {
+    const { checks } = await rig.client.pods.verify({ idOrName: "web" });
+    t.true(checks.some(({ witness }) => witness === "guest"));
+    return checks.filter(({ ok }) => !ok).map(({ subject, found }) => `${subject}: ${found}`);
+  };
+  t.deepEqual(await differing(), []);
+  await execIn(rig.client, "web", "ip", "address", "del", "10.7.0.2/32", "dev", "lo");
+  await execIn(rig.client, "web", "ip", "address", "add", "10.7.0.9/32", "dev", "lo");
+  t.deepEqual(await differing(), [
+    "address 10.7.0.2/32 on lo: no",
+    "addresses on lo beyond the record: 10.7.0.9/32",
+  ]);
+  await execIn(rig.client, "web", "ip", "address", "del", "10.7.0.9/32", "dev", "lo");
   await rig.client.pods.updateInterface({
     idOrName: "web",
     guestName: "lo",

@@ -1,7 +1,13 @@
 import { deepStrictEqual } from "node:assert";
 import { lastWords } from "../../../daemon/pod/last-words.ts";
 import { hasCapability } from "../../../daemon/preflight.ts";
-import { parseHostTestimony, parseVmTestimony } from "../../../daemon/verify/testimony.ts";
+import { loopbackAddresses } from "../../../daemon/verify/loopback-addresses.ts";
+import {
+  parseHostTestimony,
+  parseRulesTestimony,
+  parseSocketsTestimony,
+  parseVmTestimony,
+} from "../../../daemon/verify/testimony.ts";
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
 import { findId } from "../../../linux/accounts.ts";
@@ -304,15 +310,35 @@ const vmSaid = {
   pci: [{ id: "n", bus: 1, slot: 2 }],
 };
 
+const rulesSaid = {
+  translations: [
+    { protocol: "tcp", hostIp: "h", first: 1, last: 2, podIp: "p", podPort: 3 },
+    { protocol: "udp", first: 1, last: 1, podIp: "p", podPort: 3 },
+  ],
+  opened: [{ protocol: "tcp", podIp: "p", first: 1, last: 2 }],
+  hairpins: [{ subnet: "s", bridge: "b", podIp: "p" }],
+};
+const socketsSaid = { sockets: [{ protocol: "tcp", ip: "i", port: 1, own: true }] };
+
 /** What the witnesses of `podnet verify` print. */
 const testimony: Target = {
   name: "testimony",
-  files: ["daemon/verify/testimony.ts"],
-  seeds: [chosen(0, json(hostSaid)), chosen(1, json(vmSaid)), chosen(0, utf8("no"))],
+  files: ["daemon/verify/testimony.ts", "daemon/verify/loopback-addresses.ts"],
+  seeds: [
+    chosen(0, json(hostSaid)),
+    chosen(1, json(vmSaid)),
+    chosen(2, json(rulesSaid)),
+    chosen(3, json(socketsSaid)),
+    chosen(4, utf8("1: lo    inet 10.7.0.1/32 scope global lo\n1: lo    inet6 ::1/128")),
+    chosen(0, utf8("no")),
+  ],
   words: ["links", "addresses", "routes", "status", "nics", "pci", "index", "up"],
   run: choosing([
     (bytes) => valueOf(["COMMAND_FAILED"], () => parseHostTestimony(textOf(bytes))),
     (bytes) => valueOf(["COMMAND_FAILED"], () => parseVmTestimony(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseRulesTestimony(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseSocketsTestimony(textOf(bytes))),
+    (bytes) => valueOf([], () => loopbackAddresses(textOf(bytes))),
   ]),
 };
 

@@ -854,7 +854,7 @@ export type VerifyCheck = Message<"podnet.v1.VerifyCheck"> & {
   subject: string;
 
   /**
-   * Which witness saw it: `netlink` or `qemu-qmp`.
+   * Which witness saw it: `netlink`, `qemu-qmp`, `iptables-save` or `nft`, `proc`, `guest`.
    *
    * @generated from field: string witness = 2;
    */

@@ -1,0 +1,36 @@
+/** Who saw it; none of them shares code with podnet. */
+export type Witness = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest";
+
+/** One thing looked at. */
+export interface Check {
+  /** What it is, such as `link pn2abcdefghij0 master`. */
+  readonly subject: string;
+  readonly witness: Witness;
+  readonly wanted: string;
+  readonly found: string;
+  readonly ok: boolean;
+}
+
+export const absent = "absent";
+
+type Value = string | number | boolean | undefined;
+
+const shown = (value: Value): string =>
+  value === undefined || value === ""
+    ? absent
+    : value === true
+      ? "yes"
+      : value === false
+        ? "no"
+        : String(value);
+
+/** Makes what one witness saw a check. */
+export function checker(witness: Witness): (subject: string, wanted: Value, found: Value) => Check {
+  return (subject, wanted, found) => ({
+    subject,
+    witness,
+    wanted: shown(wanted),
+    found: shown(found),
+    ok: shown(wanted) === shown(found),
+  });
+}

@@ -1,0 +1,58 @@
+import { isPodnetError } from "../../core/errors.ts";
+import type { Guest } from "../../guest-init/channel/guest.ts";
+import { type PodPlan, staying } from "../pod/pod-plan.ts";
+import { type Check, checker } from "./check.ts";
+import { loopbackAddresses } from "./loopback-addresses.ts";
+
+/** Longest the guest's own program may take, milliseconds. */
+const programMs = 10_000;
+/** Of its output, bytes: addresses of lo take a line each. */
+const mostOutput = 65_536;
+
+/**
+ * The addresses that a pod has on lo, as a program in its guest finds them there: `ip`, which is not podnet's. A guest that
+ * has no such program is not asked, nor is one whose pod has none.
+ */
+export async function checkLoopback(
+  { interfaces }: Pick<PodPlan, "interfaces">,
+  guest: Guest | undefined,
+  signal: AbortSignal,
+): Promise<Check[]> {
+  const wanted = staying(interfaces)
+    .filter(({ nic }) => nic === undefined)
+    .flatMap(({ addresses }) => addresses);
+  if (wanted.length === 0 || guest === undefined) return [];
+  const check = checker("guest");
+  let said: string | undefined;
+  try {
+    said = await programIn(guest, ["ip", "-o", "address", "show", "dev", "lo"], signal);
+  } catch (error) {
+    if (!isPodnetError(error) || signal.aborted) throw error;
+    return [check("addresses on lo", wanted.join(", "), error.message)];
+  }
+  if (said === undefined) return [];
+  const held = loopbackAddresses(said);
+  const more = held.filter((each) => !(wanted as readonly string[]).includes(each));
+  return [
+    ...wanted.map((each) => check(`address ${each} on lo`, true, held.includes(each))),
+    check("addresses on lo beyond the record", undefined, more.join(", ")),
+  ];
+}
+
+/** What a program in the guest prints; undefined when it fails, or is not there. */
+async function programIn(
+  guest: Guest,
+  args: readonly string[],
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(programMs)]);
+  const session = await guest.exec({ args, env: {}, workdir: "/", terminal: false }, limit);
+  await session.closeInput();
+  let text = "";
+  for await (const event of session.events) {
+    if (event.kind === "stdout" && text.length < mostOutput)
+      text += Buffer.from(event.data).toString("latin1");
+    if (event.kind === "exit") return event.code === 0 ? text : undefined;
+  }
+  return undefined;
+}

@@ -1,0 +1,93 @@
+import { PodnetError } from "../../core/errors.ts";
+import { familyOf } from "../../core/address.ts";
+import { run } from "../../linux/command.ts";
+import type { FirewallFacts } from "../../network/firewall/driver.ts";
+import type { PodPlan } from "../pod/pod-plan.ts";
+import type { Check } from "./check.ts";
+import { compareRules, compareSockets, type RulesWitness } from "./compare-ports.ts";
+import { hear } from "./hear.ts";
+import { parseRulesTestimony, parseSocketsTestimony, type RulesTestimony } from "./testimony.ts";
+
+/** Longest a program may take to print all rules, milliseconds. */
+const listMs = 10_000;
+
+/** What a pod has published, as a reader of rules and one of sockets find it. Throws as `hear` does. */
+export async function hearPorts(
+  { published = [], ports }: Pick<PodPlan, "published" | "ports">,
+  firewall: FirewallFacts,
+  signal: AbortSignal,
+): Promise<Check[]> {
+  if (published.length === 0) return [];
+  const ruled = ports.published ?? [];
+  const [rules, sockets] = await Promise.all([
+    hearRules(ruled.length === 0 ? "off" : firewall, signal, {
+      four: ruled.some(({ podIp }) => familyOf(podIp) === 4),
+      six: ruled.some(({ podIp }) => familyOf(podIp) === 6),
+    }),
+    hear("witness-sockets.ts", [`${process.pid}`], signal),
+  ]);
+  return [
+    ...(rules === undefined ? [] : compareRules(ruled, rules.witness, rules.testimony)),
+    ...compareSockets(published, parseSocketsTestimony(sockets)),
+  ];
+}
+
+interface Heard {
+  readonly witness: RulesWitness;
+  readonly testimony: RulesTestimony;
+}
+
+/** What the rules that are in force say; undefined where podnet makes none. */
+export async function hearRules(
+  firewall: FirewallFacts,
+  signal: AbortSignal,
+  of: { readonly four: boolean; readonly six: boolean },
+): Promise<Heard | undefined> {
+  if (firewall === "off") return undefined;
+  if (firewall === "nftables") {
+    const testimony = await understood("nftables", await tableText(signal), signal);
+    return { witness: "nft", testimony };
+  }
+  const variants = firewall === "ambiguous" ? ["nft", "legacy"] : [firewall];
+  const programs = variants.flatMap((variant) => [
+    ...(of.four ? [`iptables-${variant}-save`] : []),
+    ...(of.six ? [`ip6tables-${variant}-save`] : []),
+  ]);
+  const heard = await Promise.all(
+    programs.map(async (program) => {
+      const { stdout } = await run([program], { timeoutMs: listMs, signal });
+      return understood("iptables", stdout, signal);
+    }),
+  );
+  return {
+    witness: "iptables-save",
+    testimony: {
+      translations: heard.flatMap(({ translations }) => translations),
+      opened: heard.flatMap(({ opened }) => opened),
+      hairpins: heard.flatMap(({ hairpins }) => hairpins),
+    },
+  };
+}
+
+const understood = async (
+  kind: "iptables" | "nftables",
+  text: string,
+  signal: AbortSignal,
+): Promise<RulesTestimony> =>
+  parseRulesTestimony(await hear("witness-rules.ts", [kind], signal, text));
+
+/** podnet's table as `nft` prints it; nothing where there is none. */
+async function tableText(signal: AbortSignal): Promise<string> {
+  const argv = ["nft", "-j", "list", "table", "inet", "podnet"] as const;
+  const { stdout, stderr, exitCode } = await run(argv, {
+    timeoutMs: listMs,
+    signal,
+    okCodes: [0, 1],
+  });
+  if (exitCode === 0) return stdout;
+  if (stderr.includes("No such file or directory")) return "";
+  throw new PodnetError("COMMAND_FAILED", "nft cannot list podnet's table", {
+    hint: "Run `nft list table inet podnet` as root to see why",
+    details: { argv: argv.join(" "), exitCode, stderr },
+  });
+}
