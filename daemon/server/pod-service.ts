@@ -90,11 +90,11 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
 
     async verify({ idOrName }, context) {
       const live = pods.running(validatePodRef(idOrName));
-      const { podId, ok, checks } = await verifyPod(
-        live,
-        context.signal,
-        parts.networks.fragments(),
-      );
+      const { signal } = context;
+      const { podId, ok, checks } = await verifyPod(live, signal, {
+        networks: parts.networks.fragments(),
+        firewall: async () => (await parts.network.observeFacts(signal)).firewall,
+      });
       return { podId, ok, checks: [...checks] };
     },
 
