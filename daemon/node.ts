@@ -7,6 +7,7 @@ import type { Config } from "./config/config.ts";
 import { knownNames } from "./dns/known-names.ts";
 import type { Listen } from "./dns/listen.ts";
 import { Resolvers } from "./dns/resolvers.ts";
+import { PortAnswers } from "./dhcp/port-answers.ts";
 import { Journal } from "./journal.ts";
 import { Metrics } from "./metrics.ts";
 import { Networks } from "./networks/networks.ts";
@@ -21,6 +22,7 @@ import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
 import { listNetworks } from "./store/networks.ts";
 import { listPods, type PodRow } from "./store/pods.ts";
+import { Tally } from "./tally.ts";
 
 /** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
 export interface NodeParts
@@ -35,6 +37,8 @@ export interface NodeParts
   readonly kernel?: HostKernel;
   /** Binds host ports; to real sockets unless given. */
   readonly hold?: Hold;
+  /** Answers guests without an agent; by real sockets unless given. */
+  readonly openAnswers?: Host["openAnswers"];
   /** Lets resolvers be asked; at real sockets unless given. */
   readonly listen?: Listen;
   logOf(component: string): Log;
@@ -93,8 +97,12 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   );
   const published = opened.use(new HeldPorts(parts.hold));
   const records = new PodRecords({ db, journal, addresses, clock, published });
-  const host = openHost(parts, network, records, published);
-  const metrics = new Metrics({
+  const log = logOf("pod");
+  const unanswered = new Tally(log, "Guests ask what is not answered", (what) =>
+    metrics.guestDropped(what),
+  );
+  const host = openHost(parts, { network, records, published, log, unanswered });
+  const metrics: Metrics = new Metrics({
     pods: () => records.list(),
     pools: () =>
       networks
@@ -105,7 +113,6 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   });
   metrics.followPorts(published);
   metrics.followNames(resolvers);
-  const log = logOf("pod");
   const pods: Pods = new Pods({
     db,
     config,
@@ -153,9 +160,19 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
 
 function openHost(
   parts: NodeParts,
-  network: HostNetwork,
-  records: PodRecords,
-  published: HeldPorts,
+  {
+    network,
+    records,
+    published,
+    log,
+    unanswered,
+  }: {
+    readonly network: HostNetwork;
+    readonly records: PodRecords;
+    readonly published: HeldPorts;
+    readonly log: Log;
+    readonly unanswered: Tally;
+  },
 ): Host {
   return {
     driver: parts.driver,
@@ -166,6 +183,18 @@ function openHost(
     openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),
     randomBytes: (count) => parts.randomBytes(count),
+    openAnswers: parts.openAnswers ?? ((options) => new PortAnswers(options)),
+    dropped: (what) => unanswered.count(what),
+    noteGuest: (live, text) => {
+      try {
+        records.shown(live, text);
+      } catch (thrown) {
+        log.warn(
+          { pod_id: live.plan.podId, err: thrown },
+          "Cannot write down what the guest shows",
+        );
+      }
+    },
     recordRun: (plan, record) => records.started(plan.podId, record),
     timeouts: parts.config.timeouts,
   };

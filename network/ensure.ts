@@ -32,9 +32,9 @@ import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
-import { observeLink, observeNamed, observePorts } from "./observe.ts";
+import { observeLink, observeNamed, observePorts, observeRouter } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
-import type { NamedLink } from "./observed.ts";
+import type { NamedLink, ObservedRouter } from "./observed.ts";
 import { SerialQueue } from "./queue.ts";
 import type { Known } from "./sweep.ts";
 
@@ -118,6 +118,8 @@ export interface HostNetwork extends AsyncDisposable {
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
   /** The links of these names, as far as they are there. */
   observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
+  /** The host's end of a bridge, from which guests there are answered; undefined when there is no such link. */
+  observeRouter(bridge: IfName): Promise<ObservedRouter | undefined>;
   /** Ports the bridge has now, for `checkPortRoom`; 0 when there is no such link. */
   observePortCount(bridge: IfName): Promise<number>;
   /** What matters about the host beside our own, for `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
@@ -248,6 +250,10 @@ class OpenHostNetwork implements HostNetwork {
 
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]> {
     return observeOverlaps(this.#view.netlink, fragment);
+  }
+
+  observeRouter(bridge: IfName): Promise<ObservedRouter | undefined> {
+    return observeRouter(this.#view.netlink, bridge);
   }
 
   async observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]> {

@@ -1,3 +1,4 @@
+import { ipOf } from "../core/address.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { PortVlan } from "../linux/rtnetlink/bridge-vlan.ts";
@@ -7,7 +8,13 @@ import { bridgeSettings, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts"
 import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
 import { parseOwner } from "./ownership.ts";
-import type { NamedLink, ObservedLink, ObservedNetwork, ObservedPod } from "./observed.ts";
+import type {
+  NamedLink,
+  ObservedLink,
+  ObservedNetwork,
+  ObservedPod,
+  ObservedRouter,
+} from "./observed.ts";
 
 const observedLink = (link: Link): ObservedLink => ({
   index: link.index,
@@ -57,6 +64,20 @@ export async function observeNamed(
     persistent: tun?.persistent,
     multiQueue: tun?.multiQueue,
   };
+}
+
+/** The host's end of a bridge; undefined when there is no such link. */
+export async function observeRouter(
+  netlink: HostNetlink,
+  bridge: IfName,
+): Promise<ObservedRouter | undefined> {
+  const link = await netlink.link(bridge);
+  if (link?.mac === undefined) return undefined;
+  const addresses = await netlink.addresses({ index: link.index, family: 6 });
+  const own = addresses.find(
+    ({ prefix, tentative, dadFailed }) => prefix.startsWith("fe80:") && !tentative && !dadFailed,
+  );
+  return { mac: link.mac, ...(own === undefined ? {} : { linkLocal: ipOf(own.prefix) }) };
 }
 
 /** How many ports a bridge has. */

@@ -1,4 +1,4 @@
-import type { IpPrefix, Mac } from "../core/address.ts";
+import type { Ip, IpPrefix, Mac } from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 
 /** A link as far as podnet cares. */
@@ -40,6 +40,13 @@ export interface NamedLink {
   readonly persistent?: boolean | undefined;
   /** Of a tap. */
   readonly multiQueue?: boolean | undefined;
+}
+
+/** The host's end of a bridge. */
+export interface ObservedRouter {
+  readonly mac: Mac;
+  /** Absent without IPv6, and until the kernel knows that nobody else has it. */
+  readonly linkLocal?: Ip;
 }
 
 export interface ObservedAddress {

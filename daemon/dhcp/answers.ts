@@ -1,17 +1,14 @@
 import { assertNever } from "../../core/brand.ts";
 import { type Ip, type IpPrefix, ipOf, ipToBytes, type Mac } from "../../core/address.ts";
+import type { ObservedRouter } from "../../network/observed.ts";
 import { writeAdvertisement } from "./advertisement.ts";
 import { dhcp4Types, type Dhcp4Message, parseDhcp4, writeDhcp4 } from "./dhcp4.ts";
 import { dhcp6Types, type Dhcp6Message, parseDhcp6, serverDuid, writeDhcp6 } from "./dhcp6.ts";
 import type { PortLease } from "./lease.ts";
 import { allNodes, type Ask, type End, frame4, frame6, frameIcmp6 } from "./packets.ts";
 
-/** The host's end of the network, from which guests are answered. */
-export interface Router {
-  readonly mac: Mac;
-  /** Without it no IPv6 is answered: a router advertises its link-local address. */
-  readonly linkLocal?: Ip;
-}
+/** The host's end of the network, from which guests are answered: no IPv6 without a link-local address to be a router by. */
+export type Router = ObservedRouter;
 
 /** What comes of a question. */
 export interface Answer {

@@ -4,6 +4,7 @@ import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/confi
 import type { OpenGuestOptions, Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import { makeOverlays, overlaysOf } from "../../hypervisor/qemu/overlays.ts";
+import { answerPort } from "./answer-guest.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { Host } from "./host.ts";
@@ -77,6 +78,14 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   "nic.plug": async ({ position }, live, _host, signal) => {
     const { nic } = await plugNic(interfaceAt(live, position), live, signal);
     return `${nic.mac} in slot ${nic.slot}`;
+  },
+
+  "guest.answer": async ({ position }, live, host) =>
+    answerPort(live, interfaceAt(live, position), host),
+
+  "vm.go": async (_step, live, _host, signal) => {
+    await started(live).resume(signal);
+    return "";
   },
 
   "guest.verify": async (_step, live) => {

@@ -6,7 +6,10 @@ import type { IfName } from "../../core/names.ts";
 import type { Fragment, FragmentKey, PodFragment, PortDesired } from "../../network/desired.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Tap } from "../../linux/tun.ts";
+import type { Router } from "../dhcp/answers.ts";
+import type { PortAnswersOptions } from "../dhcp/port-answers.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
+import type { LivePod } from "./live-pod.ts";
 import type { PodPlan } from "./pod-plan.ts";
 
 /** The one way to change the host's network, as far as pods need it. */
@@ -25,6 +28,8 @@ export interface PodNetwork {
   forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<unknown>;
   /** The links of these names, as far as they are there. */
   observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
+  /** The host's end of a bridge, from which guests there are answered; undefined when there is no such link. */
+  observeRouter(bridge: IfName): Promise<Router | undefined>;
   /** Absent is success. */
   remove(fragment: Fragment | FragmentKey, signal: AbortSignal): Promise<unknown>;
 }
@@ -41,6 +46,12 @@ export interface Host {
   /** Makes a tap, or opens one that somebody else made and keeps. */
   openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
   openGuest(options: OpenGuestOptions): Guest;
+  /** Answers a guest's questions by one of its ports, until disposed. Throws `SYSCALL_FAILED`. */
+  openAnswers(options: PortAnswersOptions): Disposable;
+  /** Something of a guest was not answered; `what` comes from a small set. */
+  dropped(what: string): void;
+  /** Writes down what a guest shows to have, and tells of it. Never throws. */
+  noteGuest(live: LivePod, text: string): void;
   randomBytes(count: number): Uint8Array;
   /** Makes a machine's record durable, before anything is built on it. */
   recordRun(plan: PodPlan, record: VmRecord): void;

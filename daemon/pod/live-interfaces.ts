@@ -11,7 +11,7 @@ import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
 import { emptied, leaving, withoutLeft } from "./plan-change.ts";
 import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { runFlow, type StepRun } from "./run-steps.ts";
-import type { Flow } from "./steps.ts";
+import { type Flow, plugSteps } from "./steps.ts";
 import type { Supervision } from "./supervision.ts";
 
 /** Longest a change may take in all, milliseconds; a NIC has 15 s to be found by its guest. */
@@ -103,10 +103,10 @@ async function add(
 }
 
 /** Plugged first: what the guest waits for in vain, it would still be waiting for when the add is undone. */
-const addFlow = ({ nic, position }: InterfacePlan, plan: PodPlan): Flow => ({
+const addFlow = (made: InterfacePlan, plan: PodPlan): Flow => ({
   kind: "sequence",
   flows: [
-    ...(nic === undefined ? [] : [{ kind: "nic.plug", position } as const]),
+    ...(made.nic === undefined ? [] : plugSteps(made, plan)),
     ...(hasAgent(plan) ? [configureFlow] : []),
   ],
 });

@@ -2,6 +2,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { Host } from "./host.ts";
 import { portOf } from "./every-port.ts";
+import { answerNoMore } from "./answer-guest.ts";
 import { configureNow } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -27,6 +28,7 @@ export async function takeBack(
   const signal = AbortSignal.timeout(takeBackMs);
   // What happens to it from here on is meant to happen.
   live.plugged.delete(position);
+  answerNoMore(live, position);
   if (each.bridge !== undefined)
     await host.network.detach({ pod: live.plan.podId, tap: nic.tap }, signal);
   const left = vm === undefined ? "unplugged" : await vm.unplug(nic, signal);

@@ -4,7 +4,7 @@ import { GuestTime } from "../../guest-init/channel/guest-time.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { RunningVm, VmRecord } from "../../hypervisor/driver.ts";
 import type { Tap } from "../../linux/tun.ts";
-import type { PodPlan } from "./pod-plan.ts";
+import { hasAgent, type PodPlan } from "./pod-plan.ts";
 
 /**
  * What this process holds of a pod: connections and descriptors. None of it is needed to end the pod —
@@ -25,6 +25,8 @@ export interface LivePod {
   readonly plugged: Set<number>;
   /** Positions whose NIC the guest has ejected: the machine runs on without. */
   readonly ejected: Set<number>;
+  /** What answers a guest without an agent, by interface position. */
+  readonly answers: Map<number, Disposable>;
   /** Stands while its machine is paused. */
   readonly time: GuestTime;
   /** It has stood since the guest was last configured: its clock is behind. */
@@ -60,8 +62,8 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
         );
       }
       // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
-      // How often one of somebody else does is its owner's matter.
-      const ours = live.plan.vm.attached === undefined;
+      // How often one of somebody else does is its owner's matter; of one without an agent nobody knows what it means.
+      const ours = live.plan.vm.attached === undefined && hasAgent(live.plan);
       if (event.kind === "guest-reset" && ours && live.identity === undefined) {
         live.ended.abort(
           new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {
@@ -78,6 +80,8 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
 export function unsubscribe(live: LivePod): void {
   for (const end of live.subscriptions) end();
   live.subscriptions.clear();
+  for (const answers of live.answers.values()) answers[Symbol.dispose]();
+  live.answers.clear();
 }
 
 export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
@@ -91,6 +95,7 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     taps: new Map(),
     plugged: new Set(),
     ejected: new Set(),
+    answers: new Map(),
     time: new GuestTime(),
     stood: false,
     unsettled: false,

@@ -11,13 +11,22 @@ import { PodnetError } from "../../core/errors.ts";
 import type { GuestRoute } from "../../guest-init/protocol/configure.ts";
 import type { PortDesired } from "../../network/desired.ts";
 import type { PodContents } from "../store/pods.ts";
+import { refuseInterface } from "./plan-agentless.ts";
+import { answered } from "./plan-answers.ts";
 import { portOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
 import { refuseChangeForHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
 import { planWishes } from "./plan-interfaces.ts";
 import { otherRoutes, ownRoutes } from "./plan-own-routes.ts";
 import { defaultRoutes } from "./plan-routes.ts";
-import { type GatewayPlan, type InterfacePlan, type PodPlan, staying } from "./pod-plan.ts";
+import { planSeed } from "./plan-seed.ts";
+import {
+  type GatewayPlan,
+  hasAgent,
+  type InterfacePlan,
+  type PodPlan,
+  staying,
+} from "./pod-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
@@ -89,7 +98,8 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
       hint: `A pod has ${maxInterfaces} at most: remove one first`,
     });
   const others = otherRoutes(plan);
-  const [made] = planWishes(
+  if (!hasAgent(plan) && plan.vm.attached === undefined) refuseInterface(change.spec, "interface");
+  const [decided] = planWishes(
     [{ wanted: change.spec, field: "interface" }],
     plan.interfaces,
     [...others, ...change.routes].map((route, i) => ({
@@ -98,7 +108,8 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
     })),
     snapshot,
   );
-  if (made === undefined) throw new RangeError("One wish gives one interface");
+  if (decided === undefined) throw new RangeError("One wish gives one interface");
+  const made = hasAgent(plan) ? decided : answered(decided, snapshot);
   const routes = [...others, ...ownRoutes(change.routes, made, others)];
   const ports = [...plan.ports.ports, ...portOf(made, change.spec.port, snapshot)];
   const asked: InterfaceSpec =
@@ -264,7 +275,12 @@ function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: P
       routes: [...staying(interfaces).flatMap(defaultRoutes), ...routes],
     },
   };
-  return { plan: emptied(next, plan), spec: { ...spec, routes } };
+  // Of no effect in a guest that has read it; a new one of the same pod reads it again.
+  const seed = planSeed(plan, spec, next.guest, staying(interfaces));
+  return {
+    plan: emptied({ ...next, vm: { ...next.vm, ...seed } }, plan),
+    spec: { ...spec, routes },
+  };
 }
 
 /** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */

@@ -1,6 +1,7 @@
 import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
 import type { AttachPlan, DiskPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
+import { leaseLines } from "./plan-answers.ts";
 import { holdSection, publishedText } from "./published-text.ts";
 import {
   hasAgent,
@@ -55,10 +56,21 @@ export function describePlan(
     ...(hasAgent(plan) ? [toldSection(plan)] : []),
     {
       step: "nic.plug",
-      title: "NICs plugged while the guest waits for them (QMP)",
+      title:
+        plan.vm.held === true
+          ? "NICs plugged before the machine runs (QMP)"
+          : "NICs plugged while the guest waits for them (QMP)",
       lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic)),
     },
+    ...answersSection(plan),
   ];
+}
+
+function answersSection(plan: PodPlan): PlanSection[] {
+  const lines = withNic(plan.interfaces).flatMap((each) => leaseLines(plan, each));
+  return lines.length === 0
+    ? []
+    : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
 }
 
 const toldSection = (plan: PodPlan): PlanSection => ({

@@ -6,6 +6,8 @@ import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { planAgent } from "./plan-agent.ts";
+import { refuseUntellable } from "./plan-agentless.ts";
+import { answered } from "./plan-answers.ts";
 import { agentOfAttached, planAttachedVm } from "./plan-attached.ts";
 import { planVm } from "./plan-boot.ts";
 import { portsOf } from "./plan-bridge-ports.ts";
@@ -14,6 +16,7 @@ import { toldToHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
 import { planInterfaces } from "./plan-interfaces.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
+import { planSeed } from "./plan-seed.ts";
 import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -51,14 +54,22 @@ export function planPod(
   }
   const { attached } = spec;
   const agent = attached === undefined ? planAgent(spec) : agentOfAttached(attached, spec);
-  const vm = attached === undefined ? planVm(spec, snapshot) : planAttachedVm(attached, snapshot);
+  const bare = attached === undefined ? planVm(spec, snapshot) : planAttachedVm(attached, snapshot);
   const plain = agent === "hyperstart";
   const world = plain
     ? worldOfHyperstart(snapshot, spec.interfaces, (i) => `interfaces[${i}]`)
     : snapshot;
-  const interfaces = planInterfaces(spec, world);
+  const chosen = planInterfaces(spec, world);
+  const interfaces = agent === "none" ? chosen.map((each) => answered(each, snapshot)) : chosen;
   const message = guestOf(spec, name, interfaces, snapshot);
   const guest = plain ? toldToHyperstart(message) : message;
+  if (agent === "none" && attached === undefined && spec.boot.cloudInit === undefined)
+    refuseUntellable(guest, interfaces);
+  const vm: VmPlan = {
+    ...bare,
+    ...planSeed({ podId: snapshot.podId, agent }, spec, guest, interfaces),
+    ...(agent === "none" && attached === undefined ? { held: true } : {}),
+  };
   const published = planPublished(
     spec.ports ?? [],
     { interfaces, routes: guest.routes },

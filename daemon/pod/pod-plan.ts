@@ -45,6 +45,8 @@ export interface InterfacePlan {
   readonly guestName: IfName;
   /** Absent on loopback: its addresses are on the guest's own `lo`. */
   readonly nic?: NicPlan;
+  /** Whose words answer a guest that asks for its addresses itself: the network's own addresses. Absent: podnet answers none. */
+  readonly answeredBy?: readonly Ip[];
   /** The tap is somebody else's: used where it is, and left there. */
   readonly tapKept?: true;
   /** It has been removed; the guest may not have let go of its NIC yet. */

@@ -18,6 +18,7 @@ import {
   type PodState,
   setPodContents,
   setPodGuest,
+  setPodObserved,
   setPodReason,
   setPodSpans,
   setPodState,
@@ -196,6 +197,7 @@ export class PodRecords {
     const { podId, name } = live.plan;
     this.#journal.transact("running", (emit) => {
       if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      else setPodObserved(this.#db, podId, live.observed);
       setPodSpans(this.#db, podId, spans);
       setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
       finishRequestsOf(this.#db, podId, undefined);
@@ -230,6 +232,18 @@ export class PodRecords {
     if (row?.reason === undefined) return;
     this.#journal.transact("well", (emit) => {
       setPodReason(this.#db, podId, row.failure?.message);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** What a guest shows to have that says nothing of itself. */
+  shown(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    const state = this.get(podId)?.state;
+    // Of one that is being created it is written down when it runs.
+    if (state !== "running" && state !== "paused") return;
+    this.#journal.transact("shown", (emit) => {
+      setPodObserved(this.#db, podId, live.observed);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }

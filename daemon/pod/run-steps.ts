@@ -41,6 +41,8 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "guest.ready":
     case "guest.configure":
     case "nic.plug":
+    case "guest.answer":
+    case "vm.go":
     case "guest.verify":
       return runStep(flow, run, signal);
     default:

@@ -1,6 +1,6 @@
 import { overlaysOf } from "../../hypervisor/qemu/overlays.ts";
 import { everyPort } from "./every-port.ts";
-import { hasAgent, type PodPlan, withNic } from "./pod-plan.ts";
+import { hasAgent, type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
@@ -15,6 +15,10 @@ export type Step =
   | { readonly kind: "guest.ready" }
   | { readonly kind: "guest.configure" }
   | { readonly kind: "nic.plug"; readonly position: number }
+  /** A guest without an agent asks for what one with an agent is told. */
+  | { readonly kind: "guest.answer"; readonly position: number }
+  /** The machine has waited for its NICs. */
+  | { readonly kind: "vm.go" }
   | { readonly kind: "guest.verify" };
 
 export type StepKind = Step["kind"];
@@ -49,11 +53,23 @@ export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean 
     nics.length === 0 ? machine : together(host, machine),
     together(
       ...(hasAgent(plan) ? [{ kind: "guest.configure" } as const] : []),
-      sequence(...nics.map(({ position }): Step => ({ kind: "nic.plug", position }))),
+      sequence(...nics.flatMap((each) => plugSteps(each, plan))),
     ),
+    ...(plan.vm.held === true ? [{ kind: "vm.go" } as const] : []),
     ...(hasAgent(plan) ? [{ kind: "guest.verify" } as const] : []),
   );
 }
+
+/** Plugging a NIC; who asks by it is answered. */
+export const plugSteps = (
+  { position, answeredBy }: Pick<NicInterface, "position" | "answeredBy">,
+  plan: Pick<PodPlan, "agent">,
+): readonly Step[] => [
+  { kind: "nic.plug", position },
+  ...(hasAgent(plan) || answeredBy === undefined
+    ? []
+    : [{ kind: "guest.answer", position } as const]),
+];
 
 /** One effect of taking a pod down, in the same words. */
 export type UndoStep =
@@ -100,6 +116,8 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "guest.ready": "Booting the guest",
   "guest.configure": "Configuring the guest",
   "nic.plug": "Plugging a NIC",
+  "guest.answer": "Answering the guest's questions",
+  "vm.go": "Letting the machine run",
   "guest.verify": "Comparing the guest with the plan",
   "port.detach": "Leaving the bridge",
   "guest.power-off": "Powering the guest off",

@@ -1,4 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
+import { answerAgain } from "./answer-guest.ts";
 import { followAgent } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { lastWords } from "./last-words.ts";
@@ -58,6 +59,7 @@ export function supervise(live: LivePod, watch: Supervision): void {
   }
   followRunState(live, watch);
   followAgent(live, watch);
+  answerAgain(live, watch);
 }
 
 /** The machine is gone: what it held is freed at once, the addresses stay the pod's. */

@@ -3,6 +3,7 @@ import { removeOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { everyPort } from "./every-port.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
+import { hasAgent } from "./pod-plan.ts";
 import { type UndoKind, type UndoOf, undoSteps } from "./steps.ts";
 
 export interface UndoOptions {
@@ -41,6 +42,10 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "guest.power-off": async (_step, live, host, { graceful }) => {
     const { guest, identity } = live;
     live.guest = undefined;
+    if (!hasAgent(live.plan) && graceful && live.vm !== undefined) {
+      await resumeForItsEnd(live);
+      live.poweringOff = true;
+    }
     if (guest === undefined) return;
     try {
       // An agent that never said who it is would not hear this either.
@@ -60,7 +65,8 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     const { vm } = live;
     live.vm = undefined;
     try {
-      await vm?.stop({ graceMs: live.poweringOff ? host.timeouts.stopMs : 0 });
+      const ask = !hasAgent(live.plan) && live.poweringOff;
+      await vm?.stop({ graceMs: live.poweringOff ? host.timeouts.stopMs : 0, ask });
     } finally {
       // Also what a live connection does not know of: files, and a process an earlier daemon started.
       await host.driver.reap(live.record, live.plan.vm);

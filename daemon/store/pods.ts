@@ -184,6 +184,15 @@ export function setPodGuest(
   );
 }
 
+/** Records what a guest has been seen to have that says nothing of itself. */
+export function setPodObserved(db: Database, id: PodId, observed: ObservedGuest | undefined): void {
+  db.run(
+    "UPDATE pods SET observed = ? WHERE id = ?",
+    observed === undefined ? null : JSON.stringify(observed),
+    id,
+  );
+}
+
 export function setPodSpans(db: Database, id: PodId, spans: readonly Span[]): void {
   db.run("UPDATE pods SET spans = ? WHERE id = ?", JSON.stringify(spans), id);
 }

@@ -1,0 +1,82 @@
+import { toPodnetError } from "../../core/errors.ts";
+import type { IpPrefix } from "../../core/address.ts";
+import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import { leaseOf } from "./plan-answers.ts";
+import { hasAgent, type NicInterface, withNic } from "./pod-plan.ts";
+import type { Supervision } from "./supervision.ts";
+
+/**
+ * Answers what a guest asks by one of its ports, from now on until the pod is let go of. What it has taken is noted as it
+ * shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
+ */
+export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
+  const lease = leaseOf(live.plan, each);
+  const { bridge, position } = each;
+  if (lease === undefined || bridge === undefined || live.answers.has(position)) return "";
+  live.answers.set(
+    position,
+    host.openAnswers({
+      link: each.nic.tap,
+      lease,
+      router: () => host.network.observeRouter(bridge),
+      taken: (addresses) => noteTaken(live, each, addresses, host),
+      ignored: (why) => host.dropped(why),
+      note: (text) => host.noteGuest(live, text),
+      failed: (error) =>
+        host.noteGuest(live, `not answered any more: ${toPodnetError(error).message}`),
+    }),
+  );
+  return each.addresses.join(" ");
+}
+
+/** After a start of podnetd: whoever was answered is. */
+export function answerAgain(live: LivePod, { host, records, log }: Supervision): void {
+  if (hasAgent(live.plan)) return;
+  for (const each of withNic(live.plan.interfaces)) {
+    if (!live.plugged.has(each.position) || each.leaving === true) continue;
+    try {
+      answerPort(live, each, host);
+    } catch (thrown) {
+      log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot answer the guest");
+      records.ailing(live.plan, `${each.guestName} is not answered`, thrown);
+    }
+  }
+}
+
+/** Ends the answers of an interface, or of all. */
+export function answerNoMore(live: LivePod, position?: number): void {
+  for (const [at, answers] of live.answers) {
+    if (position !== undefined && at !== position) continue;
+    answers[Symbol.dispose]();
+    live.answers.delete(at);
+  }
+}
+
+/** What a guest shows to have is told of once. */
+function noteTaken(
+  live: LivePod,
+  { nic: { mac }, guestName }: NicInterface,
+  addresses: readonly IpPrefix[],
+  host: Host,
+): void {
+  const had = live.observed?.interfaces.find((each) => each.mac === mac)?.addresses ?? [];
+  const more = addresses.filter((address) => !had.includes(address));
+  if (more.length === 0) return;
+  const others = live.observed?.interfaces.filter((each) => each.mac !== mac) ?? [];
+  const shown = { name: guestName, mac, index: 0, mtu: 0, up: true, addresses: [...had, ...more] };
+  live.observed = { ...nothing(live), interfaces: [...others, shown] };
+  host.noteGuest(live, `${guestName} has taken ${more.join(" ")}`);
+}
+
+/** Of a guest that says nothing of itself. */
+const nothing = ({ plan }: LivePod): ObservedGuest => ({
+  requestId: plan.podId,
+  hostname: "",
+  dns: { servers: [], search: [], options: [] },
+  interfaces: [],
+  routes: [],
+  clockMs: 0,
+  agentRssKib: 0,
+});
