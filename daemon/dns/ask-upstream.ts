@@ -54,12 +54,11 @@ const askByUdp: Ask = (asked, server, patienceMs, isIt) =>
     socket.on("message", (bytes) => {
       if (isIt(bytes)) end(bytes);
     });
-    // Once connected, the kernel lets nobody else's datagrams in.
-    cross("socket", "ask a name server", () =>
-      socket.connect(dnsPort, server, () => {
-        if (!over) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
-      }),
-    );
+    // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be called on failure as well.)
+    socket.once("connect", () => {
+      if (!over) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
+    });
+    cross("socket", "ask a name server", () => socket.connect(dnsPort, server));
   });
 
 const askByTcp: Ask = (asked, server, patienceMs, isIt) =>

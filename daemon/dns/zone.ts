@@ -46,7 +46,9 @@ export type Found =
 export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
   const wanted = name.toLowerCase().replace(/\.$/, "");
   const { domain } = zone;
-  const own = wanted === domain || wanted.endsWith(`.${domain}`);
+  // A name without a dot is a pod's or nobody's: there is no such host anywhere else, and nobody else is to be told of it.
+  const bare = /^[^.]+$/.test(wanted) && (type === types.a || type === types.aaaa);
+  const own = bare || wanted === domain || wanted.endsWith(`.${domain}`);
   const reverse = own ? undefined : parseReverseName(wanted);
   const found = own
     ? forward(wanted, name, type, zone)
@@ -62,11 +64,16 @@ export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
 
 const elsewhere: Found = { kind: "elsewhere" };
 
-/** `POD.DOMAIN` and `POD.NETWORK.DOMAIN`. */
+/** `POD.DOMAIN`, `POD.NETWORK.DOMAIN`, and `POD`. */
 function forward(wanted: string, name: string, type: number, zone: Zone): Found {
   const { domain, network } = zone;
   const soa = authority(domain);
-  const above = wanted === domain ? "" : wanted.slice(0, -domain.length - 1);
+  const above =
+    wanted === domain
+      ? ""
+      : wanted.endsWith(`.${domain}`)
+        ? wanted.slice(0, -domain.length - 1)
+        : wanted;
   if (above === "")
     return type === types.soa || type === types.any
       ? { kind: "records", records: [soa] }

@@ -107,13 +107,13 @@ function begin(
       end();
     });
   };
-  cross("socket", "begin a UDP session with a pod", () =>
-    pod.connect(lead.podPort, lead.podIp, () => {
-      const first = waiting ?? [];
-      waiting = undefined;
-      for (const datagram of first) if (!ended) send(datagram);
-    }),
-  );
+  // (Given to `connect`, it would be called as well where there is no way to the pod, and what it sends would throw.)
+  pod.once("connect", () => {
+    const first = waiting ?? [];
+    waiting = undefined;
+    for (const datagram of first) if (!ended) send(datagram);
+  });
+  cross("socket", "begin a UDP session with a pod", () => pod.connect(lead.podPort, lead.podIp));
   return {
     pass(datagram) {
       quiet.refresh();

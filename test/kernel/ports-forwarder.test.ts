@@ -222,6 +222,8 @@ async function udp(address: string, port = 0): Promise<UdpSocket> {
   return socket;
 }
 
+/** There is no route in this namespace but those of lo. */
+const nowhere = parseIp("203.0.113.7");
 const udpPlan = published(5353, 53, { protocol: "udp" });
 
 test.serial("each client of UDP has answers to its own datagrams alone", async (t) => {
@@ -274,6 +276,23 @@ test.serial(
     client.send("heard", 5353, "127.0.0.1");
     t.is(String((await once(server, "message"))[0]), "heard");
     server.close();
+    client.close();
+  },
+);
+
+test.serial(
+  "a pod to which no way leads just now ends the session, and nothing else",
+  async (t) => {
+    using held = await hold({
+      ...udpPlan,
+      at: udpPlan.at.map((at) => ({ ...at, podIp: nowhere })),
+    });
+    const client = await udp("127.0.0.1");
+    for (const refused of [1, 2]) {
+      client.send("lost", 5353, "127.0.0.1");
+      while (held.counts().refused < refused) await delay(10);
+      t.like(held.counts(), { begun: refused, active: 0 });
+    }
     client.close();
   },
 );

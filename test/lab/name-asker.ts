@@ -1,16 +1,10 @@
 import { createSocket } from "node:dgram";
 import { connect } from "node:net";
-import {
-  decode,
-  encode,
-  type Packet,
-  streamDecode,
-  streamEncode,
-} from "dns-packet";
+import { decode, encode, type Packet, streamDecode, streamEncode } from "dns-packet";
 
 /**
  * Asks a name server, as a program: `name-asker.ts udp|tcp SERVER NAME TYPE [FROM]`. Prints its answer as JSON, or `null` after
- * two seconds, and `"refused"` when the kernel says that nobody listens.
+ * a second, and `"refused"` when the kernel says that nobody listens.
  */
 const [way = "udp", server = "", name = "", type = "A", from] = process.argv.slice(2);
 const query: Packet = {
@@ -24,12 +18,13 @@ function say(answer: Packet | "refused" | null): void {
   process.stdout.write(`${JSON.stringify(answer)}\n`, () => process.exit(0));
 }
 
-setTimeout(() => say(null), 2000);
+setTimeout(() => say(null), 1000);
 if (way === "udp") {
   const socket = createSocket(server.includes(":") ? "udp6" : "udp4");
   socket.on("error", () => say("refused"));
   socket.on("message", (bytes) => say(decode(bytes)));
-  socket.bind(0, from, () => socket.connect(53, server, () => socket.send(encode(query))));
+  socket.once("connect", () => socket.send(encode(query)));
+  socket.bind(0, from, () => socket.connect(53, server));
 } else {
   const socket = connect({
     host: server,

@@ -25,7 +25,7 @@ const names = [
   "9.113.0.203.in-addr.arpa",
   "2.0.0.10.in-addr.arpa",
   "0.0.10.in-addr.arpa",
-  `${[..."fd000000000000000000000000000002"].toReversed().join(".")}.ip6.arpa`,
+  `${"fd000000000000000000000000000002".split("").toReversed().join(".")}.ip6.arpa`,
   "a.example",
 ];
 const types = ["A", "AAAA", "PTR", "SOA", "ANY", "AXFR", "TXT"] as const;
