@@ -14,6 +14,7 @@ import {
   validateSize,
 } from "../../api/validate-exec.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
+import { hasAgent } from "../pod/pod-plan.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** Runs a program in a guest: requests become its input, its output the answers. */
@@ -33,6 +34,11 @@ export async function* streamExec(
   const start = first.value.input.value;
   const wanted = validateExec(start);
   const live = parts.pods.running(validatePodRef(start.idOrName));
+  if (!hasAgent(live.plan)) {
+    throw new PodnetError("UNSUPPORTED", "Nobody in the pod's guest would run it", {
+      hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
+    });
+  }
   if (live.guest === undefined) {
     throw new PodnetError("AGENT_DISCONNECTED", "The pod's agent is not connected", {
       hint: `podnetd tries to reach it; see why: podnet get ${live.plan.name}`,

@@ -132,9 +132,7 @@ test.serial(
     await t.throwsAsync(attach("/nowhere/qmp"), { code: "INVALID_ARGUMENT" });
     await t.throwsAsync(attach(rig.daemon.configFile), { code: "INVALID_ARGUMENT" });
     await using without = await startOthers("no place", "none");
-    const { message = "" } =
-      (await t.throwsAsync(attach(without.qmp), { code: "UNSUPPORTED" })) ?? {};
-    t.regex(message, /no bus/);
+    await t.throwsAsync(attach(without.qmp), { code: "UNSUPPORTED", message: /no bus/ });
     await using held = await startOthers("pc", "none", ["-S"]);
     await t.throwsAsync(attach(held.qmp), { code: "WRONG_STATE" });
     await t.throwsAsync(

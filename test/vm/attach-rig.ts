@@ -61,25 +61,27 @@ export async function startOthers(
   const path = (name: string): string => join(directory, name);
   const socket = (name: string): string => `path=${path(name)},server=on,wait=off`;
   const { kernel, initrd } = debianGuest;
-  const channel = (port: 0 | 1): string[] => [
-    ...["-chardev", `socket,id=c${port},${socket(`channel${port}`)}`],
-    ...["-device", `virtserialport,chardev=c${port},name=sh.hyper.channel.${port}`],
-  ];
+  const channel = (port: 0 | 1): string[] =>
+    [
+      ["-chardev", `socket,id=c${port},${socket(`channel${port}`)}`],
+      ["-device", `virtserialport,chardev=c${port},name=sh.hyper.channel.${port}`],
+    ].flat();
+  const booted = [
+    ["-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1"],
+    ["-device", "virtio-serial-pci"],
+    channel(0),
+    channel(1),
+  ].flat();
   const child = spawn(
     "qemu-system-x86_64",
     [
-      ...["-nodefaults", "-display", "none", "-accel", "tcg,tb-size=64", "-m", "128"],
-      ...kinds[kind],
-      ...["-qmp", `unix:${path("qmp")},server=on,wait=off`],
-      ...["-qmp", `unix:${path("own")},server=on,wait=off`],
-      ...(guest === "agent"
-        ? [
-            ...["-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1"],
-            ...["-device", "virtio-serial-pci", ...channel(0), ...channel(1)],
-          ]
-        : []),
-      ...more,
-    ],
+      ["-nodefaults", "-display", "none", "-accel", "tcg,tb-size=64", "-m", "128"],
+      kinds[kind],
+      ["-qmp", `unix:${path("qmp")},server=on,wait=off`],
+      ["-qmp", `unix:${path("own")},server=on,wait=off`],
+      guest === "agent" ? booted : [],
+      more,
+    ].flat(),
     { stdio: "ignore" },
   );
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));

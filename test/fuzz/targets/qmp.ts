@@ -1,6 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import { parseBlockStats } from "../../../hypervisor/qmp/block-stats.ts";
 import { eventData, type QmpEventName } from "../../../hypervisor/qmp/commands.ts";
+import { parseBridges, parseMachine } from "../../../hypervisor/attach/machine.ts";
 import { LineSplitter } from "../../../hypervisor/qmp/lines.ts";
 import { parseMessage } from "../../../hypervisor/qmp/message.ts";
 import { digest, Random } from "../engine/random.ts";
@@ -130,4 +131,76 @@ const blockStats: Target = {
   },
 };
 
-export const qmp: readonly Target[] = [messages, splitting, blockStats];
+const others = {
+  type: "pc-q35-7.2-machine",
+  status: { running: true, status: "running" },
+  migration: {},
+  kvm: { enabled: false },
+  memory: { "base-memory": 134_217_728, "plugged-memory": 0 },
+  cpus: [{ "thread-id": 32 }],
+  nics: [{ name: "virtio-net-pci" }],
+  peripherals: [
+    { name: "port1", type: "child<pcie-root-port>" },
+    { name: "bridge1", type: "child<pcie-pci-bridge>" },
+    { name: "nic0", type: "child<virtio-net-pci>" },
+  ],
+  handler: "/machine/unattached/device[2]",
+  taken: [40, 250],
+};
+const othersMachine: Target = {
+  name: "qmp-others-machine",
+  files: ["hypervisor/attach/machine.ts"],
+  seeds: [
+    others,
+    { ...others, taken: [] },
+    { ...others, type: "pc-i440fx-7.2-machine" },
+    { ...others, type: "microvm-machine" },
+    { ...others, type: 1 },
+    { ...others, status: { running: false, status: "prelaunch" } },
+    { ...others, migration: { status: "active" } },
+    { ...others, nics: [] },
+    { ...others, memory: { "base-memory": -1 } },
+    { ...others, cpus: [{ "thread-id": 0 }] },
+    { ...others, handler: "" },
+    { ...others, peripherals: [{ name: "port 1", type: "child<pcie-root-port>" }, 5] },
+    { ...others, taken: ["x"] },
+    [],
+  ].map(json),
+  words: [
+    ...Object.keys(others),
+    "child<pcie-root-port>",
+    "child<pci-bridge>",
+    "child<__proto__>",
+    "thread-id",
+    "base-memory",
+    "running",
+    "1e999",
+  ],
+  longest: 4096,
+  run: (bytes) => {
+    let said: typeof others | undefined;
+    try {
+      said = JSON.parse(textOf(bytes)) as typeof others;
+    } catch {
+      return;
+    }
+    if (typeof said !== "object" || said === null) return;
+    const { handler, taken, peripherals, ...rest } = said;
+    const codes = ["QMP_PROTOCOL", "UNSUPPORTED", "WRONG_STATE", "NIC_SLOTS_FULL"] as const;
+    const bridges = valueOf(codes, () => parseBridges(peripherals)) ?? [];
+    for (const { path } of bridges)
+      if (!/^[\w./-]+$/.test(path)) throw new Error(`A path nobody should ask for: ${path}`);
+    const buses = bridges.map((bus) => ({
+      ...bus,
+      handler,
+      taken: Array.isArray(taken) ? taken : [],
+    }));
+    const found = valueOf(codes, () => parseMachine({ ...rest, buses }));
+    if (found === undefined) return;
+    if (found.places.length === 0) throw new Error("Neither a place nor a refusal");
+    for (const { slot } of found.places)
+      if (slot < 0 || slot > 31) throw new Error(`A slot that is none: ${slot}`);
+  },
+};
+
+export const qmp: readonly Target[] = [messages, splitting, blockStats, othersMachine];
