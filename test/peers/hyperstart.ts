@@ -40,6 +40,8 @@ export interface HyperstartOptions {
   readonly nineP?: boolean;
   /** False: the agent said READY to someone else, before a template was saved or a daemon restarted. */
   readonly ready?: boolean;
+  /** Codes of commands that it acknowledges and does nothing about. */
+  readonly ignores?: readonly number[];
   /** How long the agent takes to start; what the host sends meanwhile waits. */
   readonly bootMs?: number;
   /** How long each read of the control channel takes, for hosts that should wait for NEXT. */
@@ -97,6 +99,8 @@ export interface HyperstartPeer extends AsyncDisposable {
   readonly exited: Promise<string>;
   /** A network card is plugged in. */
   addLink(name: string, mac: string): void;
+  /** It is pulled out, with what was configured on it. */
+  removeLink(mac: string): void;
   close(): Promise<void>;
 }
 
@@ -161,6 +165,11 @@ class Hyperstart implements HyperstartPeer {
 
   addLink(name: string, mac: string): void {
     this.#network.addLink(name, mac);
+  }
+
+  removeLink(mac: string): void {
+    const link = this.#network.links.find((other) => other.mac === mac);
+    if (link !== undefined) this.#network.removeLink(link);
   }
 
   get arrivals(): readonly number[] {
@@ -281,7 +290,8 @@ class Hyperstart implements HyperstartPeer {
   async #answer(code: number, payload: Buffer): Promise<void> {
     let refused: Refused | undefined;
     try {
-      this.#send(codes.ACK, await this.#guest.handle(code, payload));
+      const ignored = this.#options.ignores?.includes(code) === true;
+      this.#send(codes.ACK, ignored ? Buffer.alloc(0) : await this.#guest.handle(code, payload));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       refused = error;

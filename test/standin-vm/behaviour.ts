@@ -65,6 +65,8 @@ const known = {
     "reset-after",
     "flood",
     "chatter",
+    "hyperstart",
+    "lies",
   ],
 } as const;
 

@@ -51,6 +51,12 @@ export class GuestNetwork {
     this.#links.delete(nic.id);
   }
 
+  /** A link answers for these addresses, whoever set them. */
+  answerFor(mac: string, addresses: readonly string[]): void {
+    const link = this.#withMac(mac as Mac);
+    link?.end?.answerFor(addresses.map((address) => ipOf(address as IpPrefix)));
+  }
+
   /** CONFIGURE; throws what the agent would. */
   async configure(config: GuestConfig): Promise<ObservedGuest> {
     const until = performance.now() + config.waitMs;

@@ -2,6 +2,8 @@ import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { Agent, illSpoken } from "./agent.ts";
 import type { Behaviour } from "./behaviour.ts";
+import { HyperstartInside } from "./hyperstart-inside.ts";
+import type { Nic } from "./machine.ts";
 import { GuestNetwork } from "./guest-network.ts";
 import { noise } from "./noise.ts";
 import { Wire } from "./wire.ts";
@@ -26,6 +28,8 @@ export class Guest {
   readonly wires: readonly [Wire, Wire];
   readonly #options: GuestOptions;
   readonly #agent: Agent;
+  /** Instead of podnet's agent. */
+  readonly #hyperstart: HyperstartInside | undefined;
   readonly #timers = new Set<NodeJS.Timeout>();
   #booted = false;
 
@@ -45,6 +49,23 @@ export class Guest {
       powerOff: () => this.#powerOff(),
       announced: () => this.#announced(),
     });
+    if (behaviour.has("hyperstart"))
+      this.#hyperstart = new HyperstartInside({
+        wires: this.wires,
+        network: this.network,
+        behaviour,
+        powerOff: () => this.#powerOff(),
+      });
+  }
+
+  plugged(nic: Nic, tapFd: number): void {
+    this.network.plugged(nic, tapFd);
+    this.#hyperstart?.plugged(nic);
+  }
+
+  unplugged(nic: Nic): void {
+    this.network.unplugged(nic);
+    this.#hyperstart?.unplugged(nic);
   }
 
   boot(): void {
@@ -70,7 +91,8 @@ export class Guest {
     this.#options.commandCame("ready");
     if (behaviour.has("garbage")) return this.#whenJoined(() => this.#forEver(() => noise(4096)));
     if (behaviour.has("huge")) return this.#whenJoined(() => this.#huge());
-    this.#agent.start();
+    if (this.#hyperstart === undefined) this.#agent.start();
+    else void this.#hyperstart.start();
   }
 
   /** READY has been said: from here on a guest's time counts. */

@@ -63,11 +63,11 @@ class StandIn {
       running: () => this.#guest.boot(),
       reset: () => this.#guest.reset(),
       powerButton: () => {},
-      plugged: (nic, fd) => this.#guest.network.plugged(nic, fd),
+      plugged: (nic, fd) => this.#guest.plugged(nic, fd),
       askedToLeave: (nic) => {
         if (!behaviour.has("keep-nics")) setImmediate(() => this.#machine.eject(nic));
       },
-      unplugged: (nic) => this.#guest.network.unplugged(nic),
+      unplugged: (nic) => this.#guest.unplugged(nic),
     });
     this.#console = this.#openConsole();
     this.#monitors = line.monitors.map(
