@@ -70,6 +70,8 @@ export const partSectors = "does not consist of whole sectors of 512 bytes";
 /** Reads from a file, at most as much as there is. */
 export type ReadAt = (at: number, bytes: number) => Buffer;
 
+const endMissing = "is cut short: some of what it uses lies beyond its end";
+
 /** Blocks of reference counts that are looked at from the end: what was freed there counts nothing. */
 const mostBlocks = 16;
 
@@ -88,11 +90,11 @@ export function qcow2End(
   for (let i = Math.floor(table.length / 8) - 1; i >= 0 && looks > 0; i--) {
     const at = Number(table.readBigUInt64BE(i * 8));
     if (at === 0) continue;
-    if (at >= fileBytes) return cutShort;
+    if (at >= fileBytes) return endMissing;
     const last = lastUsed(read(at, clusterBytes));
     if (last >= 0) {
       const cluster = i * perBlock + Math.floor((last * 8) / counts.bitsEach);
-      return cluster * clusterBytes >= fileBytes ? cutShort : undefined;
+      return cluster * clusterBytes >= fileBytes ? endMissing : undefined;
     }
     looks--;
   }

@@ -1,11 +1,12 @@
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { DiskPlan, RunningVm, VmPlan } from "../../hypervisor/driver.ts";
 import { lookAtDisk } from "../../hypervisor/qemu/image-file.ts";
-import { makeOverlays } from "../../hypervisor/qemu/overlays.ts";
+import { makeOverlays, removeOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { bootDisk, qcow2Of } from "../fixtures/disk-image.ts";
 import { never, type Rig, rig } from "./hypervisor-rig.ts";
@@ -31,7 +32,7 @@ function over(it: Rig, path: string, format: DiskPlan["format"]): DiskPlan {
   const found = lookAtDisk(path, format);
   if (found.kind !== "disk") throw new Error(found.kind);
   const overlay = {
-    path: join(it.directory, "overlays", "0.qcow2"),
+    path: join(it.directory, "overlays", "one", "0.qcow2"),
     bytes: found.bytes,
     over: found.mark,
   };
@@ -108,3 +109,22 @@ test.serial(
     t.is(use(), undefined);
   },
 );
+
+test.serial("no room for a pod's own file is told as such", async (t) => {
+  await using it = await rig("deaf");
+  const full = join(it.directory, "overlays");
+  mkdirSync(full);
+  // (The mount is the sandbox's own, and ends with it.)
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=8k", "tmpfs", full]);
+  try {
+    const path = join(it.directory, "disk");
+    writeFileSync(path, Buffer.alloc(1 << 20));
+    const plan = { disks: [over(it, path, "raw")] };
+    const error = await t.throwsAsync(makeOverlays(plan));
+    t.like(error, { code: "SYSCALL_FAILED", details: { errno: "ENOSPC" } });
+    t.regex((error as { hint?: string } | undefined)?.hint ?? "", /state_dir is full/);
+    await removeOverlays(plan);
+  } finally {
+    execFileSync("umount", [full]);
+  }
+});

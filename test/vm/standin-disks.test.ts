@@ -1,4 +1,12 @@
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
@@ -153,4 +161,20 @@ test.serial("the plan shows disks and what is made for them", async (t) => {
   t.regex(plan, /raw \S+\/a\.raw below \S+\/state\/disks\/[a-z2-7]{12}\/0\.qcow2\n/);
   t.regex(plan, /qcow2 \S+\/b\.qcow2, read only\n/);
   t.notRegex(plan, /1\.qcow2/);
+});
+
+test.serial("what a pod wrote whose record is lost stays until podnet goes down", async (t) => {
+  const directory = join(rig.daemon.stateDir, "disks", "aaaaaaaaaaaa");
+  mkdirSync(directory);
+  writeFileSync(join(directory, "0.qcow2"), "written");
+  await create("known", [{ path: raw }]);
+  await rig.restart("kill");
+  t.is(overlays().length, 2);
+  const { removed } = await rig.client.node.down({ planOnly: true });
+  t.deepEqual(
+    removed.filter((line) => line.includes("no record")),
+    ["what pod aaaaaaaaaaaa wrote, of which there is no record"],
+  );
+  await rig.client.node.down({});
+  t.deepEqual(overlays(), []);
 });
