@@ -2,6 +2,7 @@ import { sameAddress } from "../../api/validate-ports.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type BoundSocket, boundSockets, holderOf } from "../../linux/listeners.ts";
+import { tcpListeners } from "../../linux/tcp-listeners.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import type { PortAt } from "./held-port.ts";
 import { portsOf } from "./wanted-port.ts";
@@ -50,13 +51,24 @@ function programAt(port: PortAt): string | undefined {
 
 /** Throws `PORT_IN_USE` when a program has one of these: what `hold` would find. */
 export function refuseBusy(published: readonly PublishedPlan[]): void {
-  if (portsOf(published).length === 0) return;
-  const there = boundSockets(["tcp", "udp"]).filter(({ listens }) => listens);
+  const wanted = portsOf(published);
+  const there = [...listenersOf(wanted), ...(wanted.some(isUdp) ? receivers() : [])];
   for (const [i, entry] of published.entries())
     for (const port of portsOf([entry])) {
       const by = there.find((each) => isAt(each, port));
       if (by !== undefined) throw inUse(port, holderOf(by)).with({ field: fieldOf(i) });
     }
+}
+
+const isUdp = ({ protocol }: PortAt): boolean => protocol === "udp";
+const receivers = (): BoundSocket[] => boundSockets(["udp"]).filter(({ listens }) => listens);
+
+/** Programs that listen where one of these is to be. */
+function listenersOf(wanted: readonly PortAt[]): BoundSocket[] {
+  const ports = new Set(wanted.flatMap((each) => (isUdp(each) ? [] : each.hostPort)));
+  const [first] = ports;
+  if (first === undefined) return [];
+  return ports.size === 1 ? tcpListeners(first) : tcpListeners();
 }
 
 const isAt = (socket: BoundSocket, { protocol, hostIp, hostPort }: PortAt): boolean =>

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect, createServer, type Server } from "node:net";
+import { inspect } from "node:util";
 import test from "ava";
 import { parseIp } from "../../core/address.ts";
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
@@ -10,6 +11,7 @@ import { HeldPorts } from "../../daemon/ports/held-ports.ts";
 import { refuseBusy } from "../../daemon/ports/hold-error.ts";
 import { run } from "../../linux/command.ts";
 import { boundSockets, holderOf } from "../../linux/listeners.ts";
+import { tcpListeners } from "../../linux/tcp-listeners.ts";
 import { isLocalAddress } from "../../linux/local-address.ts";
 import { ownNetns } from "../lab/netns.ts";
 
@@ -177,6 +179,20 @@ test.serial(
     t.is(held.size, 1);
   },
 );
+
+test.serial("who listens is told the same by sock_diag and by /proc", async (t) => {
+  using held = new HeldPorts();
+  const text = (sockets: readonly object[]): string[] =>
+    sockets.map((each) => inspect(each, { sorted: true })).toSorted((a, b) => (a < b ? -1 : 1));
+  t.deepEqual(tcpListeners(7600), []);
+  await held.hold(pod, [plan(7600, "10.66.0.1"), plan(7600, "::1", { count: 3 })]);
+  const listening = boundSockets(["tcp"]).filter(({ listens }) => listens);
+  t.is(listening.length, 4);
+  t.deepEqual(text(tcpListeners()), text(listening));
+  t.deepEqual(text(tcpListeners(7600)), text(listening.filter(({ port }) => port === 7600)));
+  t.is(tcpListeners(7600).length, 2);
+  t.deepEqual(tcpListeners(7603), []);
+});
 
 test.serial("4096 ports are held, and let go of", async (t) => {
   using held = new HeldPorts();

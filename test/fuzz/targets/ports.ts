@@ -6,6 +6,7 @@ import { validatePorts } from "../../../api/validate-ports.ts";
 import { isIp } from "../../../core/address.ts";
 import { findName } from "../../../linux/accounts.ts";
 import { parseBoundSockets } from "../../../linux/listeners.ts";
+import { listenersAt, parseListener } from "../../../linux/sockdiag/listener.ts";
 import { parsePortRange } from "../../../linux/port-range.ts";
 import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -46,6 +47,16 @@ function name(bytes: Uint8Array): void {
   if (findName(textOf(bytes), 7) === "") throw new Error("A user without a name");
 }
 
+function listener(bytes: Uint8Array): void {
+  const read = valueOf(["NETLINK_FAILED"], () => parseListener(bytes));
+  if (read !== undefined && (!isIp(read.address) || read.port > 65_535))
+    throw new Error(`A listener at ${read.address} port ${read.port}`);
+}
+
+/** A request, as long as an answer: struct inet_diag_msg begins alike. */
+const answer = (family: 4 | 6): Uint8Array =>
+  Uint8Array.from([...listenersAt(family, 80), ...Array.from({ length: 20 }, () => 1)]);
+
 const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid";
 
 export const ports: Target = {
@@ -54,6 +65,7 @@ export const ports: Target = {
     "api/port-text.ts",
     "api/validate-ports.ts",
     "linux/listeners.ts",
+    "linux/sockdiag/listener.ts",
     "linux/port-range.ts",
     "linux/accounts.ts",
   ],
@@ -72,6 +84,7 @@ export const ports: Target = {
     "sameAddress",
     "bindAddresses",
     "parseBoundSockets",
+    "parseListener",
     "addressOf",
     "parsePortRange",
     "findName",
@@ -103,6 +116,8 @@ export const ports: Target = {
     chosen(2, utf8("32768\t60999\n")),
     chosen(2, utf8("30000-30999")),
     chosen(2, utf8("9-8")),
+    chosen(4, answer(4)),
+    chosen(4, answer(6)),
     chosen(3, utf8("root:x:0:0\n:x:7:7\nweb:x:7:7\n")),
   ],
   words: [
@@ -118,5 +133,5 @@ export const ports: Target = {
     "0100007F:",
     " 0A ",
   ],
-  run: choosing([portTexts, procNet, range, name]),
+  run: choosing([portTexts, procNet, range, name, listener]),
 };
