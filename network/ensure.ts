@@ -104,6 +104,8 @@ export interface HostNetwork extends AsyncDisposable {
   plan(fragment: Fragment, signal: AbortSignal): Promise<readonly string[]>;
   /** What the fragment is to look like, as text, without looking at the host. */
   describe(fragment: Fragment): readonly string[];
+  /** What rules of a pod go and come with a change of what it has published, as text, without looking at the host. */
+  describeRules(before: PodFragment, after: PodFragment): readonly string[];
   /**
    * After the firewall's driver was changed, before anything else: gives the new one's rules to what pods have
    * published, so that no network lets it in no more for a moment. What cannot be done is left to `ensure`, which says
@@ -223,6 +225,10 @@ class OpenHostNetwork implements HostNetwork {
   describe(fragment: Fragment): readonly string[] {
     const { hostSeed, firewall } = this.#view;
     return [...describeFragment(fragment, hostSeed), ...firewall.describe(fragment)];
+  }
+
+  describeRules(before: PodFragment, after: PodFragment): readonly string[] {
+    return this.#view.firewall.describeChange(before, after);
   }
 
   publishFirst(pods: readonly PodFragment[], signal: AbortSignal): Promise<void> {

@@ -13,6 +13,17 @@ export const holdSection = (published: readonly PublishedPlan[]) => ({
   lines: published.flatMap(holdLines),
 });
 
+/** The same once they are published no more. */
+export const releaseSection = (published: readonly PublishedPlan[]) => ({
+  step: "publish.hold",
+  title: "Host ports, let go of",
+  lines: published.flatMap(({ protocol, hostPort, count, at }) =>
+    protocol === "sctp"
+      ? []
+      : at.map(({ hostIp }) => `let go of ${protocol} ${socketText(hostIp, hostPort, count)}`),
+  ),
+});
+
 function holdLines({ protocol, hostPort, podPort, count, at }: PublishedPlan): string[] {
   return at.map(({ hostIp, podIp }) => {
     const host = socketText(hostIp, hostPort, count);

@@ -1,9 +1,10 @@
 import type { ServiceImpl } from "@connectrpc/connect";
+import type { Plan } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { validatePorts } from "../../api/validate-ports.ts";
 import { refuseBusy } from "../ports/hold-error.ts";
-import { holdSection, publishedText } from "../pod/published-text.ts";
+import { holdSection, publishedText, releaseSection } from "../pod/published-text.ts";
 import type { PodPlan } from "../pod/pod-plan.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
@@ -22,7 +23,7 @@ export function podPorts(parts: ServiceParts): Methods {
         const { before, after } = pods.changes.planPublish(id, asked);
         const added = after.published?.slice(before.published?.length ?? 0) ?? [];
         refuseBusy(added);
-        return { plan: planOf(after, added, "publish", parts), ports: added.map(portView) };
+        return { plan: planOf(before, after, added, parts), ports: added.map(portView) };
       }
       note(parts, context, `publish ${idOrName}`);
       const { row, ports: added } = await pods.changes.publish(id, asked);
@@ -37,8 +38,7 @@ export function podPorts(parts: ServiceParts): Methods {
       const id = validatePodRef(idOrName);
       if (planOnly) {
         const { before, after } = pods.changes.planUnpublish(id, asked);
-        const gone = before.published?.filter((each) => !after.published?.includes(each)) ?? [];
-        return { plan: planOf(after, gone, "unpublish", parts) };
+        return { plan: planOf(before, after, [], parts) };
       }
       note(parts, context, `unpublish ${idOrName}`);
       return { pod: viewPod(await pods.changes.unpublish(id, asked), parts) };
@@ -46,24 +46,26 @@ export function podPorts(parts: ServiceParts): Methods {
   };
 }
 
+/** What a change of published ports would do; nothing of what stays as it is. */
 function planOf(
+  before: PodPlan,
   after: PodPlan,
-  changed: readonly PublishedPlan[],
-  what: "publish" | "unpublish",
+  added: readonly PublishedPlan[],
   { network }: ServiceParts,
-) {
-  const rules = { ...after.ports, ports: [] };
+): Plan {
+  const gone = before.published?.filter((each) => !after.published?.includes(each)) ?? [];
+  const rules = network.describeRules(before.ports, after.ports);
   return planView(after.podId, [
     {
       step: "store.claim",
       title: "Written down, before anything happens",
-      lines: changed.map((each) => `${what} ${publishedText(each)}`),
+      lines: [
+        ...gone.map((each) => `unpublish ${publishedText(each)}`),
+        ...added.map((each) => `publish ${publishedText(each)}`),
+      ],
     },
-    ...(what === "publish" ? [holdSection(changed)] : []),
-    {
-      step: "port.attach",
-      title: "Rules for all that the pod publishes then",
-      lines: rules.published === undefined ? [] : [...network.describe(rules)],
-    },
+    ...(added.length === 0 ? [] : [holdSection(added)]),
+    { step: "port.attach", title: "Rules that go and come", lines: [...rules] },
+    ...(gone.length === 0 ? [] : [releaseSection(gone)]),
   ]);
 }

@@ -25,6 +25,8 @@ export interface FirewallDriver {
   facts(signal: AbortSignal): Promise<FirewallFacts>;
   /** The rules a fragment is to have, as text, a line each. Looks at nothing. */
   describe(fragment: Fragment): readonly string[];
+  /** What has to go of a pod's rules and what has to come, as text, a line each. Looks at nothing. */
+  describeChange(before: PodFragment, after: PodFragment): readonly string[];
 }
 
 /** What rules would be written with now. */

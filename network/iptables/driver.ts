@@ -110,6 +110,14 @@ export class IptablesDriver implements FirewallDriver {
     });
   }
 
+  describeChange(before: PodFragment, after: PodFragment): readonly string[] {
+    const [had, has] = [this.describe(before), this.describe(after)];
+    return [
+      ...had.filter((line) => !has.includes(line)).map((line) => line.replace(" -A ", " -D ")),
+      ...has.filter((line) => !had.includes(line)),
+    ];
+  }
+
   /** Looks at each family that has to do with it, and gives the changes in one list. */
   async #compare(
     configured: "auto" | Variant,

@@ -5,8 +5,8 @@ import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import { networkMark, type Owner, podRuleMark } from "../ownership.ts";
 import { diffElements, tableConflict } from "./diff.ts";
-import { elementText, isEmpty, type TableEdit } from "./edit.ts";
-import { type Element, networkElements, podElements } from "./element.ts";
+import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
+import { type Element, named, networkElements, podElements } from "./element.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -68,7 +68,17 @@ export class NftablesDriver implements FirewallDriver {
 
   describe(fragment: Fragment): readonly string[] {
     const elements = fragment.kind === "pod" ? podElements(fragment) : networkElements(fragment);
-    return elements.map((element) => `nftables ${element.set} ${elementText(element)}`);
+    return elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`);
+  }
+
+  describeChange(before: PodFragment, after: PodFragment): readonly string[] {
+    const [had, has] = [podElements(before), podElements(after)];
+    const without = (some: readonly Element[], others: readonly Element[]): Element[] => {
+      const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));
+      return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
+    };
+    const edit = { remove: without(had, has), add: without(has, had) };
+    return commands({ base: "keep", ...edit }).map((command) => `nft ${command}`);
   }
 
   #compare(owner: string, wanted: readonly Element[]): Change[] {

@@ -103,6 +103,17 @@ export function podElements(pod: PodFragment): Element[] {
 /** Numbers, for names would be looked up in /etc/protocols. */
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
+const numbers = Object.entries(protocols).map(([name, number]) => [`${number} . `, name] as const);
+
+/** For people: with protocols by their names, as nft itself tells of them. */
+export function named(element: Element): Element {
+  const begins = kindOf(element.set).type.startsWith("inet_proto");
+  const by = begins ? numbers.find(([number]) => element.key.startsWith(number)) : undefined;
+  if (by === undefined) return element;
+  const [number, name] = by;
+  return { ...element, key: `${name} . ${element.key.slice(number.length)}` };
+}
+
 /**
  * Ranges are one element a port: maps of intervals would have libnftables read the whole map before each change, and
  * cannot shift a range.

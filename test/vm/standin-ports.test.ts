@@ -219,6 +219,16 @@ test.serial(
       planOnly: true,
     });
     t.deepEqual(plan?.sections[0]?.lines, ["unpublish *:8096-8098:1-3"]);
+    const lines = plan?.sections.flatMap((section) => section.lines) ?? [];
+    t.true(
+      lines.some((line) => line.startsWith("iptables nat -D HYPER ")),
+      lines.join("\n"),
+    );
+    t.true(lines.some((line) => line.startsWith("let go of tcp 0.0.0.0:8096-8098")));
+    t.false(
+      lines.some((line) => /8095|\b81\b/.test(line)),
+      "what stays is not told of",
+    );
     t.true(await held(8097));
     const { pod } = await client.pods.unpublishPorts({
       idOrName,
