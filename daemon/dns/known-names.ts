@@ -3,7 +3,7 @@ import type { NetworkName, PodName } from "../../core/names.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import { staying } from "../pod/pod-plan.ts";
 import type { Database } from "../store/database.ts";
-import { getPod, type PodRow, podIdByName } from "../store/pods.ts";
+import { getPod, isNameServer, type PodRow, podIdByName } from "../store/pods.ts";
 import type { KnownNames } from "./resolvers.ts";
 
 /** What rows know of names. */
@@ -23,6 +23,7 @@ export function knownNames(db: Database, addresses: Addresses): KnownNames {
         : undefined;
     },
     holderAt,
+    isTold: (servers) => servers.some((server) => isNameServer(db, server)),
   };
 }
 

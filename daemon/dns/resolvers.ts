@@ -22,6 +22,8 @@ export interface KnownNames {
   nameAt(network: NetworkName, ip: Ip): PodName | undefined;
   /** Whose an address of a network is, whether it runs or not. */
   holderAt(network: NetworkName, ip: Ip): PodId | undefined;
+  /** Whether a guest was told to ask one of these. */
+  isTold(servers: readonly Ip[]): boolean;
 }
 
 export interface ResolversParts {
@@ -49,6 +51,9 @@ interface Entry {
 /** What failed is not tried again sooner than after so long, milliseconds: to tell who has a port takes a look at every process. */
 const pauseMs = 2000;
 
+const gatewaysOf = ({ subnets }: NetworkDefinition): Ip[] =>
+  subnets.map(({ gateway }) => ipOf(gateway));
+
 /** The resolvers of all networks that have one: each is asked by its own network's pods alone. */
 export class Resolvers implements Disposable {
   readonly #parts: ResolversParts;
@@ -56,8 +61,8 @@ export class Resolvers implements Disposable {
   readonly #lock = new KeyedLock<"resolvers">();
   readonly #turns: Turns;
   readonly #host = new HostServers();
-  /** Of every network, also those that have none of it. */
-  #networks: readonly NetworkDefinition[] = [];
+  /** Of every network, also those that have none of it; undefined before the first are known. */
+  #networks: readonly NetworkDefinition[] | undefined;
   readonly counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
 
   constructor(parts: ResolversParts) {
@@ -66,13 +71,18 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * Listens for these networks, where they are now, and for no other. What cannot be listened for is told of, and tried
-   * again by the next call. Never throws.
+   * Listens for these networks, where they are now, and for no other. One that is to have no resolver any more keeps it for
+   * the guests that were told to ask it. What cannot be listened for is told of, and tried again by a later call.
    */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
     return this.#lock.run("resolvers", async () => {
+      const isFirst = this.#networks === undefined;
       this.#networks = networks();
-      const wanted = this.#networks.filter((each) => this.isWanted(each));
+      const wanted = this.#networks.filter(
+        (each) =>
+          this.isWanted(each) ||
+          ((isFirst || this.#entries.has(each.name)) && this.#parts.names.isTold(gatewaysOf(each))),
+      );
       const names = new Set(wanted.map(({ name }) => name));
       for (const name of this.#entries.keys()) if (!names.has(name)) this.#close(name);
       for (const definition of wanted) await this.#follow(definition);
@@ -84,9 +94,10 @@ export class Resolvers implements Disposable {
     return resolver ?? this.#parts.config.resolver;
   }
 
-  /** Whether pods of a network can ask its gateways. */
+  /** Whether pods of a network are to ask its gateways, and can. */
   answers(network: NetworkName): boolean {
-    return this.#entries.get(network)?.listening !== undefined;
+    const entry = this.#entries.get(network);
+    return entry?.listening !== undefined && this.isWanted(entry.definition);
   }
 
   /** Why they cannot, where they should. */
@@ -108,8 +119,8 @@ export class Resolvers implements Disposable {
   }
 
   async #follow(definition: NetworkDefinition): Promise<void> {
-    const { name, bridge, subnets } = definition;
-    const addresses = subnets.map(({ gateway }) => ipOf(gateway));
+    const { name, bridge } = definition;
+    const addresses = gatewaysOf(definition);
     const at = `${bridge} ${addresses.join(" ")}`;
     const before = this.#entries.get(name);
     if (before?.at === at && before.listening?.isThere() === true) {
@@ -156,7 +167,8 @@ export class Resolvers implements Disposable {
       zone: {
         domain: config.domain,
         network,
-        pools: () => this.#networks.flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
+        pools: () =>
+          (this.#networks ?? []).flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
         addressesOf: (pod) => names.addressesOf(network, pod),
         podAt: (ip) => names.nameAt(network, ip),
       },
@@ -169,9 +181,7 @@ export class Resolvers implements Disposable {
           network: this.#entries.get(network)?.definition.dns ?? [],
           configured: config.upstreams,
           host: this.#host.now(),
-          gateways: this.#networks.flatMap(({ subnets }) =>
-            subnets.map(({ gateway }) => ipOf(gateway)),
-          ),
+          gateways: (this.#networks ?? []).flatMap(gatewaysOf),
         }),
     });
   }

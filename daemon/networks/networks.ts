@@ -1,4 +1,5 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
+import { ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
@@ -150,8 +151,10 @@ export class Networks implements KnownNetworks {
 
   /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */
   async planCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
-    const fragment = this.#fragment(await this.#planNew(spec, asked));
-    return changesText(await this.#parts.host.diff(fragment, AbortSignal.timeout(hostMs)));
+    const definition = await this.#planNew(spec, asked);
+    const fragment = this.#fragment(definition);
+    const changes = await this.#parts.host.diff(fragment, AbortSignal.timeout(hostMs));
+    return [...changesText(changes), ...this.#namesText(definition)];
   }
 
   /**
@@ -227,7 +230,13 @@ export class Networks implements KnownNetworks {
       AbortSignal.timeout(hostMs),
     );
     const ports = this.#parts.refitPlan(definition);
-    return [...changesText(changes), ...ports.flatMap((each) => [...host.describe(each)])];
+    const names = this.#namesText(definition);
+    const sameNames = this.#namesText(before).join() === names.join();
+    return [
+      ...changesText(changes),
+      ...(sameNames ? [] : names.length > 0 ? names : ["names no more"]),
+      ...ports.flatMap((each) => [...host.describe(each)]),
+    ];
   }
 
   /**
@@ -301,7 +310,19 @@ export class Networks implements KnownNetworks {
     const entry = this.#entries.get(name as NetworkName);
     if (entry === undefined) return [];
     this.#refuseDelete(entry.definition);
-    return this.#parts.host.describe(this.#fragment(entry.definition));
+    const { definition } = entry;
+    return [
+      ...this.#parts.host.describe(this.#fragment(definition)),
+      ...this.#namesText(definition),
+    ];
+  }
+
+  /** Where pods can ask for names, for people. */
+  #namesText(definition: NetworkDefinition): string[] {
+    if (!this.isResolving(definition)) return [];
+    const { subnets, bridge } = definition;
+    const gateways = subnets.map(({ gateway }) => ipOf(gateway)).join(" and ");
+    return [`names at ${gateways}, port 53, for pods on ${bridge} alone`];
   }
 
   /**

@@ -1,4 +1,5 @@
 import { type PodSpec, storedSpec } from "../../api/pod-spec.ts";
+import type { Ip } from "../../core/address.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
@@ -110,6 +111,13 @@ export function disksOfPods(
     writes: integer(row, "writes") === 1,
   }));
 }
+
+/** Whether a guest was told to ask this server for names. */
+export const isNameServer = (db: Database, server: Ip): boolean =>
+  db.get(
+    "SELECT 1 FROM pods, json_each(plan, '$.guest.dns.servers') WHERE json_each.value = ? LIMIT 1",
+    server,
+  ) !== undefined;
 
 /** The ids of all pods. */
 export function podIds(db: Database): Set<string> {

@@ -19,6 +19,8 @@ const six = {
 const dual = {
   name: "dual",
   subnets: [{ cidr: "10.20.0.0/24" }, { cidr: "fd00:20::/64" }],
+  // What they are where guests are to ask the gateway: test/vm/names.test.ts.
+  resolver: false,
   dns: ["192.0.2.53"],
   dnsSearch: ["dual.example"],
 };
@@ -123,8 +125,7 @@ test.serial(
 
 test.serial("the name servers and search domains of a network arrive in its guests", async (t) => {
   const { output } = await execIn(rig.client, "a", "cat", "/etc/resolv.conf");
-  t.regex(output, /^nameserver 192\.0\.2\.53$/m);
-  t.regex(output, /^search dual\.example$/m);
+  t.is(output, "nameserver 192.0.2.53\nsearch dual.example\n");
 });
 
 test.serial(
