@@ -59,13 +59,22 @@ export class PortAnswers implements Disposable {
       this.#timer.unref();
       this.#guarded(() => this.#advertise());
     }
-    this.#guarded(() => this.#serve());
+    // Closed by whoever reads it alone: a descriptor that is read must not become another file's meanwhile.
+    this.#guarded(
+      () => this.#serve(),
+      () => {
+        this[Symbol.dispose]();
+        this.#packets[Symbol.dispose]();
+      },
+    );
   }
 
-  #guarded(work: () => Promise<void>): void {
-    work().catch((error: unknown) => {
-      if (!this.#over.signal.aborted) this.#options.failed(error);
-    });
+  #guarded(work: () => Promise<void>, atEnd: () => void = () => {}): void {
+    work()
+      .catch((error: unknown) => {
+        if (!this.#over.signal.aborted) this.#options.failed(error);
+      })
+      .finally(atEnd);
   }
 
   async #serve(): Promise<void> {
@@ -122,6 +131,5 @@ export class PortAnswers implements Disposable {
     if (this.#over.signal.aborted) return;
     this.#over.abort();
     clearInterval(this.#timer);
-    this.#packets[Symbol.dispose]();
   }
 }
