@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { addAttach } from "./commands/attach.ts";
 import { addConsole } from "./commands/console.ts";
+import { addCopy } from "./commands/cp.ts";
 import { addCreate } from "./commands/create.ts";
 import { addDelete } from "./commands/delete.ts";
 import { addDetach } from "./commands/detach.ts";
@@ -11,6 +12,7 @@ import { addGet } from "./commands/get.ts";
 import { addInfo } from "./commands/info.ts";
 import { addInterface } from "./commands/interface.ts";
 import { addList } from "./commands/list.ts";
+import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
 import { addStart } from "./commands/start.ts";
 import { addPorts } from "./commands/ports.ts";
@@ -84,6 +86,8 @@ export function buildProgram(context: Context): Command {
     addWatch,
     addExec,
     addConsole,
+    addLogs,
+    addCopy,
     addStats,
     addCapture,
     addInterface,
@@ -129,7 +133,7 @@ function formatOf(args: readonly string[]): Format {
   return wanted.at(-1) === "json" ? "json" : "table";
 }
 
-const endless: ReadonlySet<string> = new Set(["watch", "console", "stats"]);
+const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats"]);
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export async function run(args: readonly string[], io: Io): Promise<number> {

@@ -37,7 +37,7 @@ const rules: readonly Rule[] = [
   {
     room: "cli/",
     rooms: ["core/", "api/"],
-    packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "yaml"],
+    packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],
   },
   // The witnesses of `podnet verify` share nothing with podnet: that is their worth.
   { room: "daemon/verify/witness-host.ts", rooms: [], packages: ["node:", "netlink"] },

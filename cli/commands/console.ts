@@ -1,76 +1,142 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Command } from "commander";
+import type { Podnet } from "../../api/client.ts";
+import type {
+  ConsoleResponse,
+  OpenConsoleRequestSchema,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
-import { exitCodes } from "../exit-codes.ts";
+import { DetachWatch, keysOf } from "../detach-keys.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
-import { isPodnetError } from "../../core/errors.ts";
+import { Queue } from "../queue.ts";
+import { screen } from "../screen.ts";
 import { rawMode, tamed, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {
   readonly follow: boolean;
+  readonly stdin: boolean;
+  readonly detachKeys: string;
   readonly tail?: string;
   readonly raw: boolean;
 }
 
+type Message = MessageInitShape<typeof OpenConsoleRequestSchema>;
+interface Request {
+  readonly idOrName: string;
+  readonly noFollow: boolean;
+  readonly tailBytes: number;
+}
+
 const more = `
-The console is output alone; for a shell use: podnet exec -it POD sh
-To a terminal control characters other than line ends and tabs are shown, \\u001b and the like, unless --raw is given.
-On a terminal ctrl-] (or ctrl-c) detaches; the pod runs on.`;
+On a terminal you type on the console until you press the detach keys; the pod runs on. One at a time types: with --no-stdin,
+or when standard input is no terminal, you read along, and ctrl-c ends it. For a shell of your own use: podnet exec -it POD sh
+To a terminal, what would steer more than its screen is shown, \\u001b and the like, unless --raw is given.
+
+Examples:
+  podnet console web
+  podnet console --detach-keys ctrl-a,d web
+  podnet console --no-follow --tail 4096 web`;
 
 export function addConsole(program: Command, context: Context): void {
   program
     .command("console")
-    .description("show a pod's serial console: what is kept of it, then what follows")
+    .description("a pod's serial console: what is kept of it, then what follows, and what you type")
     .argument("<pod>", "name or id")
+    .option("--no-stdin", "do not type, only read")
     .option("--no-follow", "end after what is kept")
     .option("--tail <bytes>", "at most this much of what is kept")
+    .option("--detach-keys <keys>", "keys that leave it; none if empty", "ctrl-p,ctrl-q")
     .option("--raw", "hand a terminal all the guest prints, and with it to the guest", false)
     .addHelpText("after", more)
     .action(async (idOrName: string, options: Options) => {
       const { io } = context;
+      const keys = keysOf(options.detachKeys);
       const request = {
         idOrName,
         noFollow: !options.follow,
         tailBytes: options.tail === undefined ? 0 : parseCount("--tail", options.tail),
       };
+      const types = options.stdin && options.follow && io.stdin.isTTY === true;
       await withPodnet(context, options, async (podnet, signal) => {
-        using keys = options.follow ? detachKeys(io) : undefined;
-        const ended = keys === undefined ? signal : AbortSignal.any([signal, keys.signal]);
+        if (types) return converse(io, podnet, request, { keys, options, signal });
         const fit = io.stdout.isTTY === true && !options.raw ? tamed() : undefined;
-        try {
-          for await (const { data } of podnet.pods.console(request, { signal: ended })) {
-            await write(io.stdout, fit?.(data) ?? data);
-          }
-          if (fit !== undefined) await write(io.stdout, fit());
-        } catch (thrown) {
-          if (keys?.signal.aborted !== true || !isPodnetError(thrown, "CANCELLED")) throw thrown;
-          io.stderr.write(`\r\nDetached from ${idOrName}; it runs on\r\n`);
-          context.exitCode = exitCodes.ok;
-        }
+        await show(io, podnet.pods.console(request, { signal }), fit);
       });
     });
 }
 
-/** ctrl-] as telnet and virsh have it, and ctrl-c, which raw mode makes a key like any other. */
-const detach = new Set([0x1d, 0x03]);
+async function show(
+  io: Io,
+  console: AsyncIterable<ConsoleResponse>,
+  fit: ((data?: Uint8Array) => Uint8Array) | undefined,
+): Promise<void> {
+  for await (const { data } of console) await write(io.stdout, fit?.(data) ?? data);
+  if (fit !== undefined) await write(io.stdout, fit());
+}
 
-/** Aborts its signal when a detach key is pressed; undefined when no terminal is there to press it on. */
-function detachKeys(io: Io): ({ readonly signal: AbortSignal } & Disposable) | undefined {
+/** The terminal is the console's until it ends, is left, or a signal comes; then it is as it was before. */
+async function converse(
+  io: Io,
+  podnet: Podnet,
+  request: Request,
+  how: {
+    readonly keys: readonly number[];
+    readonly options: Options;
+    readonly signal: AbortSignal;
+  },
+): Promise<void> {
+  const { keys, options, signal } = how;
+  const input = new Queue<Message>();
+  input.push({ input: { case: "open", value: request } });
+  const left = new AbortController();
+  const ended = AbortSignal.any([signal, left.signal]);
+  const fit = options.raw ? undefined : screen();
+  try {
+    using stack = new DisposableStack();
+    stack.use(io.onSignal("SIGHUP", () => left.abort()));
+    stack.use(rawMode(io.stdin));
+    stack.use(passKeys(io, input, new DetachWatch(keys), left));
+    stack.defer(() => input.end());
+    if (keys.length > 0) io.stderr.write(`${options.detachKeys} detaches\r\n`);
+    await show(io, podnet.pods.openConsole(input, { signal: ended }), fit);
+  } catch (thrown) {
+    if (!left.signal.aborted || !isPodnetError(thrown, "CANCELLED")) throw thrown;
+    io.stderr.write(`\nDetached from ${request.idOrName}; it runs on\n`);
+    return;
+  }
+  io.stderr.write(`\nThe console of ${request.idOrName} has ended\n`);
+}
+
+/** What may wait for a console that does not take it. More is dropped: keys have to be read, or nobody could detach. */
+const mostTyped = 1 << 20;
+
+function passKeys(
+  io: Io,
+  input: Queue<Message>,
+  watch: DetachWatch,
+  left: AbortController,
+): Disposable {
   const { stdin } = io;
-  if (stdin.isTTY !== true) return undefined;
-  const controller = new AbortController();
-  const raw = rawMode(stdin);
-  const onData = (data: Uint8Array | string): void => {
-    if (Buffer.from(data as Uint8Array).some((byte) => detach.has(byte))) controller.abort();
+  let waiting = 0;
+  input.onDrain = () => {
+    waiting = 0;
   };
-  stdin.on("data", onData);
-  io.stderr.write("Console output follows; ctrl-] detaches\r\n");
+  const onData = (data: Uint8Array | string): void => {
+    const { pass, detached } = watch.feed(Buffer.from(data as Uint8Array));
+    waiting += pass.length;
+    if (waiting > mostTyped) io.stderr.write("\u0007");
+    else if (pass.length > 0) input.push({ input: { case: "data", value: pass } });
+    if (detached) left.abort();
+  };
+  const onEnd = (): void => left.abort();
+  stdin.on("data", onData).on("end", onEnd);
   return {
-    signal: controller.signal,
     [Symbol.dispose]() {
-      stdin.off("data", onData);
+      input.onDrain = undefined;
+      stdin.off("data", onData).off("end", onEnd);
       stdin.pause();
-      raw[Symbol.dispose]();
     },
   };
 }

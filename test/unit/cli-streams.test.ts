@@ -105,15 +105,68 @@ test("exec -it: raw keys, size, signals; the terminal is put back", async (t) =>
   t.deepEqual([piped.code, /no terminal/.test(piped.err)], [2, true]);
 });
 
-test("console ends by itself, or by its detach key", async (t) => {
+test("console without a terminal reads, and types nothing", async (t) => {
   const kept = await podnet(["console", "--no-follow", "web"], here);
   t.deepEqual([kept.code, kept.out], [0, "booting\r\n"]);
+  const reading = start(["console", "--no-stdin", "web"], onTerminal);
+  await once(reading.stdout, "data");
+  reading.stdin.write("only read");
+  reading.signal("SIGINT");
+  t.is(await reading.done, 130);
+  t.deepEqual([reading.stdin.raw, daemon.calls.typed.includes("only read")], [[], false]);
+});
+
+/** What the terminal shows, as soon as it does. */
+async function shows(session: ReturnType<typeof start>, text: string): Promise<void> {
+  while (!session.stdout.text.includes(text)) await once(session.stdout, "data");
+}
+
+test("console on a terminal: keys go to the guest, the detach keys leave it, and the terminal is put back", async (t) => {
   const session = start(["console", "web"], onTerminal);
-  await once(session.stdout, "data");
-  session.stdin.write("\u001d");
+  await shows(session, "login: ");
+  session.stdin.write("root\u0003\u0010x");
+  await shows(session, "x");
+  session.stdin.write("\u0010");
+  session.stdin.write("\u0011not typed");
   t.is(await session.done, 0);
-  t.regex(session.stderr.text, /Detached from web/);
+  t.regex(session.stderr.text, /ctrl-p,ctrl-q detaches[^]*Detached from web/);
+  t.true(daemon.calls.typed.includes("root\u0003\u0010x"));
+  t.false(daemon.calls.typed.includes("not typed"));
   t.deepEqual(session.stdin.raw, [true, false]);
+
+  const other = start(["console", "--detach-keys", "ctrl-a,d", "web"], onTerminal);
+  await shows(other, "login: ");
+  other.stdin.write("\u0010\u0011\u0001d");
+  t.is(await other.done, 0);
+  t.is((await podnet(["console", "--detach-keys", "ctrl-ab", "web"], onTerminal)).code, 2);
+});
+
+test("console: every other ending puts the terminal back, too", async (t) => {
+  const ends = start(["console", "web"], onTerminal);
+  await shows(ends, "login: ");
+  ends.stdin.write("\u0004");
+  t.is(await ends.done, 0);
+  t.regex(ends.stderr.text, /The console of web has ended/);
+  const refused = start(["console", "db"], onTerminal);
+  t.is(await refused.done, 5);
+  t.regex(plain(refused.stderr.text), /Somebody types.*\(WRONG_STATE\)/);
+  for (const [name, code] of [
+    ["SIGTERM", 143],
+    ["SIGHUP", 0],
+  ] as const) {
+    const session = start(["console", "--detach-keys", "", "web"], onTerminal);
+    await shows(session, "login: ");
+    session.signal(name);
+    t.is(await session.done, code);
+    t.deepEqual(session.stdin.raw, [true, false], name);
+  }
+  for (const { stdin } of [ends, refused]) t.deepEqual(stdin.raw, [true, false]);
+});
+
+test("logs prints what is kept, the last lines of it, and harmless to a terminal", async (t) => {
+  t.deepEqual((await podnet(["logs", "-n", "1", "web"], here)).out, "booting\r\n");
+  t.is((await podnet(["logs", "db"], onTerminal)).out, shownPrint);
+  t.is((await podnet(["logs", "absent"], here)).code, 4);
 });
 
 /** The same, on a terminal as hostilePrint may reach it. */

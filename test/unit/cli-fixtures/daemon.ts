@@ -76,6 +76,8 @@ export interface Calls {
   readonly deletes: string[];
   readonly execs: ExecStart[];
   readonly inputs: string[];
+  /** On consoles. */
+  typed: string;
   downs: number;
 }
 
@@ -230,6 +232,7 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
       }
     },
     async *console({ idOrName, noFollow }, context) {
+      find(idOrName);
       if (idOrName === "db") {
         // Cut within a character.
         yield { data: hostilePrint.subarray(0, 3) };
@@ -241,6 +244,23 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
       await new Promise((resolve) => {
         context.signal.addEventListener("abort", resolve, { once: true });
       });
+    },
+    async *openConsole(requests) {
+      for await (const { input } of requests) {
+        if (input.case === "open") {
+          if (input.value.idOrName === "db") {
+            throw new PodnetError("WRONG_STATE", "Somebody types on this console: uid 7", {
+              hint: "Read along",
+            });
+          }
+          yield { data: Buffer.from("login: ") };
+        } else if (input.case === "data") {
+          calls.typed += Buffer.from(input.value).toString();
+          // As a terminal in the guest echoes; ctrl-d ends its machine.
+          yield { data: input.value };
+          if (input.value.includes(4)) return;
+        }
+      }
     },
     verify: ({ idOrName }) => ({
       podId: find(idOrName).id ?? "",
@@ -280,7 +300,7 @@ const network: MessageInitShape<typeof NetworkSchema> = {
  * prints can be told in advance. The daemon's own tests run the real one.
  */
 export function playDaemon(): { calls: Calls; routes: (router: ConnectRouter) => void } {
-  const calls: Calls = { creates: [], deletes: [], execs: [], inputs: [], downs: 0 };
+  const calls: Calls = { creates: [], deletes: [], execs: [], inputs: [], typed: "", downs: 0 };
   const routes = (router: ConnectRouter): void => {
     addService(router, PodService, podService(calls));
     addService(router, NetworkService, {

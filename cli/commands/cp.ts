@@ -1,0 +1,70 @@
+import type { Command } from "commander";
+import { copyFromPod } from "../copy/from-pod.ts";
+import { copyToPod } from "../copy/to-pod.ts";
+import { endpointOf } from "../copy/endpoint.ts";
+import { type CommonOptions, type Context, withPodnet } from "../context.ts";
+import { usage } from "../report.ts";
+import { harmless } from "../text.ts";
+
+interface Options extends CommonOptions {
+  readonly followLink?: boolean;
+}
+
+const more = `
+A directory that is there gets the source into it; otherwise the destination is the new name, whose directory has to be there.
+DIRECTORY/. stands for what is in it. Paths in a pod begin at its root. A path here that looks like POD:PATH is written ./POD:PATH.
+- is a tar archive on standard input, unpacked into a directory of the pod, or on standard output.
+Modes, times and links are kept; owners are root in the pod and you here, where set-user-id bits are left out.
+The guest needs sh and, but for a single file, tar; busybox has both.
+
+Examples:
+  podnet cp site web:/srv
+  podnet cp web:/var/log/app.log .
+  podnet cp web:/etc/. etc-of-web
+  tar -c site | podnet cp - web:/srv`;
+
+export function addCopy(program: Command, context: Context): void {
+  program
+    .command("cp")
+    .description("copy files into a pod or out of it")
+    .argument("<source>", "PATH, POD:PATH or -")
+    .argument("<destination>", "POD:PATH, PATH or -")
+    .option("-L, --follow-link", "copy what links lead to instead of links")
+    .addHelpText("after", more)
+    .action(async (from: string, to: string, options: Options) => {
+      const { io } = context;
+      const source = endpointOf(from, "source");
+      const target = endpointOf(to, "destination");
+      const followLinks = options.followLink === true;
+      await withPodnet(context, options, async (podnet, signal) => {
+        if (source.kind === "pod" && target.kind !== "pod") {
+          const guest = { podnet, idOrName: source.idOrName, signal };
+          if (target.kind === "stream" && io.stdout.isTTY === true) {
+            throw usage(
+              "An archive would go to your terminal",
+              "Pipe it: podnet cp POD:PATH - | tar -t",
+            );
+          }
+          await copyFromPod(guest, {
+            source: source.path,
+            target: target.kind === "stream" ? io.stdout : target.path,
+            followLinks,
+            leftOut: (what) => void io.stderr.write(`left out, being no file: ${harmless(what)}\n`),
+          });
+        } else if (target.kind === "pod" && source.kind !== "pod") {
+          const guest = { podnet, idOrName: target.idOrName, signal };
+          const bytes = io.stdin as AsyncIterable<Uint8Array>;
+          await copyToPod(guest, {
+            source: source.kind === "stream" ? bytes : source.path,
+            target: target.path,
+            followLinks,
+          });
+        } else if (source.kind === "pod") {
+          throw usage(
+            "Both are in pods",
+            "Pipe one into the other: podnet cp A:PATH - | podnet cp - B:DIRECTORY",
+          );
+        } else throw usage("Neither is in a pod", "Write one of them as POD:PATH");
+      });
+    });
+}

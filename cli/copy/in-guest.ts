@@ -1,0 +1,126 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Podnet } from "../../api/client.ts";
+import type { ExecRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { usage } from "../report.ts";
+import type { Found } from "./endpoint.ts";
+
+type Message = MessageInitShape<typeof ExecRequestSchema>;
+
+/** A pod, and how long its caller waits. */
+export interface Guest {
+  readonly podnet: Podnet;
+  readonly idOrName: string;
+  readonly signal: AbortSignal;
+}
+
+export interface GuestProgram {
+  readonly args: readonly string[];
+  /** Its standard input; none if absent. */
+  readonly input?: AsyncIterable<Uint8Array>;
+  /** Takes what it writes, as fast as it can. */
+  readonly output?: (data: Uint8Array) => Promise<void>;
+}
+
+/** Most of a program's complaints that is kept. */
+const mostSaid = 4096;
+
+/** Runs a program to its end. What fails here ends it there. */
+export async function runInGuest(
+  { podnet, idOrName, signal }: Guest,
+  { args, input, output }: GuestProgram,
+): Promise<{ readonly code: number; readonly said: string }> {
+  const stop = new AbortController();
+  async function* requests(): AsyncGenerator<Message> {
+    yield { input: { case: "start", value: { idOrName, args: [...args] } } };
+    try {
+      for await (const value of input ?? []) yield { input: { case: "stdin", value } };
+    } catch (thrown) {
+      stop.abort(thrown);
+      throw thrown;
+    }
+  }
+  let said = "";
+  const both = AbortSignal.any([signal, stop.signal]);
+  try {
+    for await (const answer of podnet.pods.exec(requests(), { signal: both })) {
+      const event = answer.output;
+      if (event.case === "stdout") await output?.(event.value);
+      else if (event.case === "stderr" && said.length < mostSaid) {
+        said += Buffer.from(event.value).toString();
+      } else if (event.case === "exit") return { code: event.value.code, said: said.trim() };
+    }
+  } catch (thrown) {
+    throw stop.signal.aborted ? stop.signal.reason : thrown;
+  }
+  throw new PodnetError("AGENT_DISCONNECTED", "The program's end was not reported", {
+    hint: "See whether the pod still runs: podnet get",
+  });
+}
+
+/** Runs a program that has to succeed. Throws `COMMAND_FAILED` with what it said. */
+export async function mustRun(guest: Guest, program: GuestProgram): Promise<void> {
+  const { code, said } = await runInGuest(guest, program);
+  if (code === 0) return;
+  const [name = ""] = program.args;
+  throw new PodnetError("COMMAND_FAILED", `"${name}" in the guest ended with ${code}: ${said}`, {
+    hint: "See what the guest says about it: podnet exec",
+    details: { args: program.args.join(" "), exitCode: code, stderr: said },
+  });
+}
+
+const words = { d: "directory", f: "file", a: "absent", o: "other", l: "link" } as const;
+// One letter each for the path itself, what it leads to, and its parent; then whether there is a tar to be run: busybox's
+// shell has one of its own, which nobody else has.
+const look = `k() {
+if [ -d "$1" ]; then echo d; elif [ -f "$1" ]; then echo f; elif [ -e "$1" ]; then echo o; elif [ -L "$1" ]; then echo l; else echo a; fi
+}
+if [ -L "$1" ]; then echo l; else k "$1"; fi
+k "$1"
+k "$2"
+t=n
+IFS=:
+for d in $PATH; do [ -x "$d/tar" ] && t=t; done
+echo $t`;
+
+/** What a path in a guest is, by the guest's own word. */
+export interface GuestPath {
+  readonly itself: Found;
+  readonly leadsTo: Found;
+  readonly parent: Found;
+  readonly hasTar: boolean;
+}
+
+/** Looks at a path in the guest. Throws `UNSUPPORTED` for a guest without a shell. */
+export async function lookInGuest(guest: Guest, path: string, parent: string): Promise<GuestPath> {
+  let text = "";
+  const { code, said } = await runInGuest(guest, {
+    args: ["sh", "-c", look, "sh", path, parent],
+    output: (data) => {
+      if (text.length < 16) text += Buffer.from(data).toString("latin1");
+      return Promise.resolve();
+    },
+  });
+  const [, itself, leadsTo, above, tar] =
+    /^([adflo])\n([adflo])\n([adflo])\n([tn])\n$/.exec(text) ?? [];
+  if (code !== 0 || itself === undefined) {
+    throw new PodnetError("UNSUPPORTED", `The guest has no shell that looks at files: ${said}`, {
+      hint: "Copying needs sh in the guest, and tar for more than a single file",
+    });
+  }
+  const word = (letter: string | undefined): Found => words[letter as keyof typeof words];
+  return {
+    itself: word(itself),
+    leadsTo: word(leadsTo),
+    parent: word(above),
+    hasTar: tar === "t",
+  };
+}
+
+export const withoutTar = (what: string): PodnetError =>
+  new PodnetError("UNSUPPORTED", `The guest has no tar, and ${what} needs it`, {
+    hint: "Put tar into the image (busybox has one), or copy single files",
+  });
+
+export const nothingThere = (path: string): PodnetError =>
+  usage(`"${path}" is not there`, "Name a file or a directory", "source");

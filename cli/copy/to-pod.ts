@@ -1,0 +1,118 @@
+import {
+  createReadStream,
+  lstatSync,
+  readdirSync,
+  realpathSync,
+  statSync,
+  type Stats,
+} from "node:fs";
+import path from "node:path";
+import { create, type WriteEntry } from "tar";
+import { usage } from "../report.ts";
+import { landingOf } from "./endpoint.ts";
+import { type Guest, lookInGuest, mustRun, nothingThere, withoutTar } from "./in-guest.ts";
+
+export interface ToPod {
+  /** A path here, or an archive's bytes. */
+  readonly source: string | AsyncIterable<Uint8Array>;
+  readonly target: string;
+  /** What a link leads to instead of the link. */
+  readonly followLinks: boolean;
+}
+
+/** Copies files into a guest. Owners become root, unless the caller brought an archive of their own. */
+export async function copyToPod(
+  guest: Guest,
+  { source, target, followLinks }: ToPod,
+): Promise<void> {
+  const whole = target.replace(/\/+\.?$/, "") || "/";
+  const there = await lookInGuest(guest, target, path.posix.dirname(whole));
+  if (typeof source !== "string") {
+    if (there.leadsTo !== "directory") {
+      throw usage(`"${target}" is no directory`, "An archive goes into a directory", "destination");
+    }
+    if (!there.hasTar) throw withoutTar("an archive");
+    return unpackThere(guest, target, source);
+  }
+  const stats = statOf(source, followLinks);
+  const landing = landingOf(
+    { path: source, isDirectory: stats.isDirectory() },
+    { path: target, found: there.leadsTo, parent: there.parent },
+  );
+  if (there.hasTar)
+    return unpackThere(guest, landing.directory, pack(source, landing.name, followLinks));
+  if (!stats.isFile() || landing.name === undefined) throw withoutTar("anything but a file");
+  const mode = (stats.mode & 0o7777).toString(8);
+  await mustRun(guest, {
+    args: [
+      "sh",
+      "-c",
+      'cat > "$1" && chmod "$2" "$1"',
+      "sh",
+      path.posix.join(landing.directory, landing.name),
+      mode,
+    ],
+    input: createReadStream(source),
+  });
+}
+
+const unpackThere = (guest: Guest, directory: string, input: AsyncIterable<Uint8Array>) =>
+  mustRun(guest, { args: ["tar", "-xpf", "-", "-C", directory], input });
+
+function statOf(source: string, followLinks: boolean): Stats {
+  try {
+    return followLinks ? statSync(source) : lstatSync(source);
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === "ENOENT") throw nothingThere(source);
+    throw thrown;
+  }
+}
+
+/** A source as an archive: one entry of that name and all below it, or, without a name, all that is in it. */
+export function pack(
+  source: string,
+  name: string | undefined,
+  follow: boolean,
+): AsyncIterable<Uint8Array> {
+  const whole = path.resolve(source);
+  const cwd = name === undefined ? whole : path.dirname(whole);
+  const base = path.basename(whole);
+  const tops = name === undefined ? readdirSync(whole) : [base];
+  const renamed = (text: string): string => {
+    const bare = text.replace(/^\.\//, "");
+    return name === undefined ? bare : `${name}${bare.slice(base.length)}`;
+  };
+  const onWriteEntry = (entry: WriteEntry): void => {
+    entry.path = renamed(entry.path);
+    if (entry.type === "Link" && entry.linkpath !== undefined) {
+      entry.linkpath = renamed(entry.linkpath);
+    }
+    if (entry.stat !== undefined) Object.assign(entry.stat, { uid: 0, gid: 0 });
+  };
+  const all = tops.flatMap((file) => [...below(cwd, file, follow, [])]);
+  // What is put into a directory changes its time, which not every tar remembers to put back: once more, the innermost first.
+  const again = all.filter(({ isDirectory }) => isDirectory).toReversed();
+  // A name that begins with @ would be taken for an archive to be put in.
+  return create(
+    { cwd, follow, onWriteEntry, noDirRecurse: true, maxReadSize: 256 * 1024 },
+    [...all, ...again].map(({ file }) => `./${file}`),
+  );
+}
+
+/** A file and all that is in it, if it is a directory. A link that leads back to where it is in ends there. */
+function* below(
+  cwd: string,
+  file: string,
+  follow: boolean,
+  above: readonly string[],
+): Generator<{ readonly file: string; readonly isDirectory: boolean }> {
+  const whole = path.join(cwd, file);
+  const isDirectory = statOf(whole, follow).isDirectory();
+  const real = isDirectory && follow ? realpathSync(whole) : whole;
+  if (above.includes(real)) return;
+  yield { file, isDirectory };
+  if (!isDirectory) return;
+  for (const name of readdirSync(whole)) {
+    yield* below(cwd, path.join(file, name), follow, [...above, real]);
+  }
+}
