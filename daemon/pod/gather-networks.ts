@@ -94,7 +94,7 @@ export function dnsSnapshot(spec: PodSpec, networks: KnownNetworks): Snapshot["d
     return { servers, search: [...domains, ...named].slice(0, mostSearched), options: [], domains };
   const host = readHostDns();
   const search = named.length > 0 ? named : host.search;
-  if (servers.length === 0) return { ...host, search, domains };
+  if (servers.length === 0) return { ...host, search, domains: [] };
   return { servers, search: [...domains, ...search].slice(0, mostSearched), options: [], domains };
 }
 

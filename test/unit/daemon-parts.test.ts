@@ -35,6 +35,17 @@ test("behind a stub on loopback the real servers are found", (t) => {
     "127.0.0.53",
   ] as never);
   t.deepEqual(readHostDns(() => undefined).servers, []);
+  const behind = (...paths: readonly string[]) =>
+    readHostDns((path) =>
+      path.startsWith("/etc")
+        ? "nameserver 127.0.0.1\n"
+        : paths.includes(path)
+          ? `nameserver 192.0.2.${paths.indexOf(path) + 1}\nnameserver 127.0.0.1\n`
+          : "nameserver 127.0.0.1\n",
+    ).servers[0];
+  for (const path of ["/run/NetworkManager/no-stub-resolv.conf", "/run/dnsmasq/resolv.conf"])
+    t.is(behind(path), "192.0.2.1" as never, path);
+  t.is(behind(), "127.0.0.1" as never, "what names the stub again tells nothing");
 });
 
 test("one key is worked on by one at a time and in order, different keys side by side", async (t) => {

@@ -207,6 +207,25 @@ test("dns that names no server takes the host's, with the search list it gives",
   ] as never);
 });
 
+test("a pod that names servers or domains has these alone; with options alone it finds pods still", (t) => {
+  const dns = {
+    servers: ["10.30.0.1" as Ip],
+    search: ["podnet", "host"],
+    options: [],
+    domains: ["podnet"],
+  };
+  const told = (more?: object) => plan(more === undefined ? {} : { dns: more }, { dns }).guest.dns;
+  const gateway = { servers: ["10.30.0.1"], search: ["podnet"], options: [] };
+  t.deepEqual(told(), { ...gateway, search: ["podnet", "host"] } as never);
+  t.deepEqual(told({ options: ["ndots:2"] }), { ...gateway, options: ["ndots:2"] } as never);
+  t.deepEqual(told({ search: ["a.example"] }), { ...gateway, search: ["a.example"] } as never);
+  t.deepEqual(told({ servers: ["192.0.2.9"] }), {
+    servers: ["192.0.2.9"],
+    search: [],
+    options: [],
+  } as never);
+});
+
 const asked = (status: SubnetSnapshot["asked"]): Partial<Snapshot> => ({
   networks: [{ ...network, subnets: [{ ...subnet, asked: status }] }],
 });
