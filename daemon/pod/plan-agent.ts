@@ -1,12 +1,10 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { refuseUntold } from "./plan-agentless.ts";
-import { refuseForHyperstart } from "./plan-hyperstart.ts";
 import type { PodPlan } from "./pod-plan.ts";
 
 /** Decides who configures the guest. Throws `UNSUPPORTED`. */
 export function planAgent(spec: PodSpec): PodPlan["agent"] {
   const { agent } = spec.boot;
   if (agent === "none") refuseUntold(spec);
-  if (agent === "hyperstart") refuseForHyperstart(spec);
   return agent;
 }

@@ -12,7 +12,7 @@ import { agentOfAttached, planAttachedVm } from "./plan-attached.ts";
 import { planVm } from "./plan-boot.ts";
 import { portsOf } from "./plan-bridge-ports.ts";
 import { guestInterfaces } from "./plan-guest.ts";
-import { toldToHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
+import { refuseForHyperstart, toldToHyperstart, worldOfHyperstart } from "./plan-hyperstart.ts";
 import { planInterfaces } from "./plan-interfaces.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
@@ -56,6 +56,7 @@ export function planPod(
   const agent = attached === undefined ? planAgent(spec) : agentOfAttached(attached, spec);
   const bare = attached === undefined ? planVm(spec, snapshot) : planAttachedVm(attached, snapshot);
   const plain = agent === "hyperstart";
+  if (plain) refuseForHyperstart(spec);
   const world = plain
     ? worldOfHyperstart(snapshot, spec.interfaces, (i) => `interfaces[${i}]`)
     : snapshot;

@@ -143,6 +143,17 @@ export const channelFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "repair",
+    name: "a hyperstart's ACK is believed",
+    file: "guest-init/channel/hyperstart.ts",
+    find: "if (faults.length > 0)",
+    put: "if (faults.length < 0)",
+    noticedBy: {
+      file: "test/unit/channel-lies.test.ts",
+      title: "an ACK for an address that is not there is found out",
+    },
+  },
+  {
     kind: "release",
     name: "sessions of a guest that is lost go on waiting",
     file: "guest-init/channel/session.ts",
