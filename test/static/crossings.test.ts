@@ -55,6 +55,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/netns.ts: unshare": [1, "changes the process alone"],
   "linux/local-address.ts: bind": [1, "`canBind`, which is called in one"],
   "linux/packet-socket.ts: bind": [1, "`#attach`, which is called in one"],
+  "linux/packet-socket.ts: send": [1, "the method's head; what it calls crosses"],
   "linux/packet-socket.ts: ioctlPointer": [1, "asks which link has a name; changes nothing"],
   "linux/tun.ts: openSync": [1, "makes nothing; what is asked of the device crosses"],
   "linux/unix-socket.ts: connect": [1, "`tryConnect`, which is called in one"],
