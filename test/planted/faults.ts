@@ -1,5 +1,6 @@
 import type { Fault } from "./fault.ts";
 import { agentsFaults } from "./faults/agents.ts";
+import { attachedFaults } from "./faults/attached.ts";
 import { callersFaults } from "./faults/callers.ts";
 import { channelFaults } from "./faults/channel.ts";
 import { crashFaults } from "./faults/crash.ts";
@@ -39,6 +40,7 @@ export const faults: readonly Fault[] = [
   ...templatesFaults,
   ...channelFaults,
   ...agentsFaults,
+  ...attachedFaults,
   ...limitsFaults,
   ...lifecycleFaults,
   ...callersFaults,
