@@ -10,6 +10,7 @@ import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
 import type { Config } from "./config/config.ts";
+import { obstacleHint, obstacleText } from "../network/obstacle.ts";
 import { lockNetns, lockState } from "./lock.ts";
 import { DriftWatch } from "./drift/drift.ts";
 import type { Log } from "../linux/log.ts";
@@ -23,6 +24,9 @@ import { Tally } from "./tally.ts";
 import { tapCounters } from "./traffic/counters.ts";
 import { TrafficTotals } from "./traffic/totals.ts";
 import { Database } from "./store/database.ts";
+
+/** Longest a look at others' rules may take at a start, milliseconds. */
+const obstaclesMs = 10_000;
 
 export interface Daemon {
   /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
@@ -64,6 +68,7 @@ export async function openDaemon(
     }),
   );
   node.metrics.includeProcess();
+  await warnOfObstacles(node, logOf("network"));
 
   const { driftMs: everyMs } = config;
   const drift =
@@ -121,6 +126,20 @@ export async function openDaemon(
       await api.close(1000);
     },
   };
+}
+
+/** Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is no reason not to start. */
+async function warnOfObstacles(
+  { network, networks }: Pick<ServiceParts, "network" | "networks">,
+  log: Log,
+): Promise<void> {
+  try {
+    const limit = AbortSignal.timeout(obstaclesMs);
+    for (const each of await network.observeObstacles(networks.fragments(), limit))
+      log.warn({ hint: obstacleHint(each) }, obstacleText(each));
+  } catch (err) {
+    log.warn({ err }, "Cannot look for what others drop of what is forwarded");
+  }
 }
 
 const confine = (config: Config): Promise<Confinement> =>

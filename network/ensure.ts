@@ -33,6 +33,8 @@ import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
 import { Memory, type Remembered } from "./memory.ts";
 import { observeLink, observeNamed, observePorts, observeRouter } from "./observe.ts";
+import type { Obstacle } from "./obstacle.ts";
+import { observeObstacles } from "./obstacles.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 import type { NamedLink, ObservedRouter } from "./observed.ts";
 import { SerialQueue } from "./queue.ts";
@@ -126,6 +128,11 @@ export interface HostNetwork extends AsyncDisposable {
   observePortCount(bridge: IfName): Promise<number>;
   /** What matters about the host beside our own, for `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
   observeFacts(signal: AbortSignal): Promise<HostFacts>;
+  /** Chains of others that drop what is forwarded to these networks; none are looked for but by nftables' driver. */
+  observeObstacles(
+    networks: readonly NetworkFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly Obstacle[]>;
   /** What has to be remembered to undo our changes; the same that `remember` was last given. */
   readonly remembered: Remembered;
 }
@@ -137,10 +144,12 @@ export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
 
 class OpenHostNetwork implements HostNetwork {
   readonly #view: View;
+  readonly #kernel: HostKernel;
   readonly #queue = new SerialQueue();
 
   constructor(options: HostNetworkOptions) {
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
+    this.#kernel = kernel;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
     const { firewall = "iptables" } = options;
     const opened = openFirewall({ kernel, memory, firewall, iptables, chain });
@@ -276,6 +285,14 @@ class OpenHostNetwork implements HostNetwork {
 
   observeFacts(signal: AbortSignal): Promise<HostFacts> {
     return observeFacts(this.#view, signal);
+  }
+
+  async observeObstacles(
+    networks: readonly NetworkFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly Obstacle[]> {
+    if ((await this.#view.firewall.facts(signal)) !== "nftables") return [];
+    return observeObstacles(this.#kernel, networks, signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

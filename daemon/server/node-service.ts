@@ -7,6 +7,7 @@ import { ipOf } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
+import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
 import { version } from "../version.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
@@ -108,6 +109,7 @@ async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<w
   return [
     storeCheck(parts),
     ...(await networkChecks(parts, signal)),
+    ...(await forwardingChecks(parts, signal)),
     ...namesChecks(parts),
     ...imageChecks(parts),
     podsCheck(parts),
@@ -147,6 +149,22 @@ async function networkChecks(
       }
     }),
   );
+}
+
+/** What of others keeps pods from being reached, if anything does. */
+async function forwardingChecks(
+  { networks, network }: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.HealthCheck[]> {
+  try {
+    const obstacles = await network.observeObstacles(networks.fragments(), signal);
+    return obstacles.map((each) =>
+      check("forwarding", WARNING, obstacleText(each), obstacleHint(each)),
+    );
+  } catch (thrown) {
+    const { message, hint } = toPodnetError(thrown);
+    return [check("forwarding", WARNING, message, hint)];
+  }
 }
 
 /** Of each network whose pods are to ask podnet for names. */

@@ -160,7 +160,8 @@ const objectOf = (value: unknown): Json | undefined =>
     ? (value as Json)
     : undefined;
 
-function entriesOf(text: string): Json[] {
+/** The entries of what libnftables prints in JSON. Throws `FIREWALL_FAILED` for what is no such text. */
+export function entriesOf(text: string): Json[] {
   let entries: unknown;
   try {
     entries = objectOf(JSON.parse(text))?.["nftables"];
