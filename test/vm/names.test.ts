@@ -152,6 +152,21 @@ test.serial("a network without a resolver has its own servers, as ever", async (
   t.deepEqual(await found("bare", "web", "10.32.0.1"), [], "nobody answers there");
 });
 
+test.serial(
+  "guests that were told of a resolver keep it, and new ones are not told of it",
+  async (t) => {
+    await rig.client.networks.update({ spec: { ...alone, resolver: false } });
+    t.deepEqual(await found("cell", "cell2"), await addressesOf("cell2"));
+    const told = async (): Promise<string> => {
+      const words = ["create", "--network", "alone", "--plan"];
+      return /"dns":\{"servers":\[[^\]]*\]/.exec(await rig.daemon.podnet(...words))?.[0] ?? "";
+    };
+    t.notRegex(await told(), /10\.31\.0\.1/);
+    await rig.client.networks.update({ spec: alone });
+    t.is(await told(), '"dns":{"servers":["10.31.0.1"]');
+  },
+);
+
 test.serial("nobody is answered but the pods of the network", async (t) => {
   const { host, lan, internet } = rig.lab;
   const web = await addressesOf("web");
