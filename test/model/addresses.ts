@@ -30,16 +30,21 @@ export function heldTwice(holdings: readonly Holding[]): readonly string[] {
  * call, in words. Whoever rests makes room, so nothing but pods counts: from their create's beginning, when it may have
  * taken one, to the end of their delete, when it may still have had it.
  */
-export function exhaustedTooSoon(calls: readonly Call[], capacity: number): readonly string[] {
+export function exhaustedTooSoon(
+  calls: readonly Call[],
+  capacity: number,
+  more: readonly { readonly from: number; readonly until: number }[] = [],
+): readonly string[] {
   const gone = new Map<string, number>();
   for (const { outcome, returned } of calls)
     if (outcome.kind === "deleted")
       gone.set(outcome.id, Math.min(returned, gone.get(outcome.id) ?? Infinity));
-  const held = calls.flatMap(({ outcome, invoked, returned }) => {
+  const pods = calls.flatMap(({ outcome, invoked, returned }) => {
     if (outcome.kind === "cut") return [{ from: invoked, until: returned }];
     if (outcome.kind !== "created") return [];
     return [{ from: invoked, until: gone.get(outcome.id) ?? Infinity }];
   });
+  const held = [...pods, ...more];
   return calls
     .filter(({ outcome }) => outcome.kind === "exhausted")
     .flatMap((call) => {

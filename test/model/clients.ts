@@ -2,7 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import type { Call, Outcome, Phase } from "./history.ts";
+import { type Deed, randomDeed, tryDeed } from "./deed.ts";
+import { type Call, lifecycle, type Outcome, type Phase } from "./history.ts";
 import type { Asked } from "./requests.ts";
 
 /** A list, which looks at every name at once. */
@@ -22,6 +23,8 @@ export interface Heard {
   readonly listings: Listing[];
   /** Address of each pod, by id, from every answer. */
   readonly addresses: Map<string, string>;
+  /** What was done with ports and further interfaces of pods. */
+  readonly held: Deed[];
   /** What no answer may be. */
   readonly wrong: string[];
 }
@@ -37,7 +40,14 @@ export interface Load {
 
 /** Lets clients create, delete, start, look at and list pods at random, all at once, and notes what they heard. */
 export async function runClients(load: Load): Promise<Heard> {
-  const heard: Heard = { calls: [], asked: [], listings: [], addresses: new Map(), wrong: [] };
+  const heard: Heard = {
+    calls: [],
+    asked: [],
+    listings: [],
+    addresses: new Map(),
+    held: [],
+    wrong: [],
+  };
   const requests = new Map<string, string>();
   const until = performance.now() + load.durationMs;
   const all = Array.from({ length: load.clients }, (_, number) =>
@@ -50,6 +60,10 @@ export async function runClients(load: Load): Promise<Heard> {
 const phases: Partial<Record<PodState, Phase>> = {
   [PodState.CREATING]: "creating",
   [PodState.RUNNING]: "running",
+  [PodState.PAUSED]: "paused",
+  [PodState.STOPPING]: "stopping",
+  [PodState.STOPPED]: "stopped",
+  [PodState.FAILED]: "failed",
   [PodState.DELETING]: "deleting",
 };
 
@@ -75,19 +89,52 @@ class ModelClient {
     while (performance.now() < until) {
       const name = names[Math.floor(random() * names.length)] as string;
       const choice = random();
-      if (choice < 0.15) await this.#note("create", name, () => this.#create(name));
-      else if (choice < 0.35) await this.#request(name);
-      else if (choice < 0.5) await this.#note("delete", name, () => this.#delete(name));
-      else if (choice < 0.7) await this.#note("get", name, () => this.#get(name));
-      else if (choice < 0.85) await this.#note("start", name, () => this.#start(name));
+      if (choice < 0.12) await this.#note("create", name, () => this.#create(name));
+      else if (choice < 0.27) await this.#request(name);
+      else if (choice < 0.37) await this.#note("delete", name, () => this.#delete(name));
+      else if (choice < 0.5) await this.#note("get", name, () => this.#get(name));
+      else if (choice < 0.74) await this.#lifecycle(name);
+      else if (choice < 0.9) await this.#change(name);
       else await this.#list();
       await delay(random() * 250);
     }
   }
 
-  async #note(what: string, name: string, act: () => Promise<Outcome>): Promise<void> {
+  /** Pauses, resumes, stops or starts it. */
+  async #lifecycle(name: string): Promise<void> {
+    const { pods } = this.#podnet;
+    const kinds = Object.keys(lifecycle) as (keyof typeof lifecycle)[];
+    const what = kinds[Math.floor(this.#load.random() * kinds.length)] as keyof typeof lifecycle;
+    const { takes, ...became } = lifecycle[what];
+    const act = async (): Promise<Outcome> => {
+      const { pod } = await pods[what]({ idOrName: name });
+      this.#seen(pod);
+      return { kind: "became", id: pod?.id ?? "", ...became };
+    };
+    await this.#note(what, name, act, takes);
+  }
+
+  /** Publishes or unpublishes a port, adds or removes an interface. */
+  async #change(name: string): Promise<void> {
+    const asked = randomDeed(this.#podnet, name, this.#load.random);
+    const act = async (): Promise<Outcome> => {
+      const { deed, pod, error } = await tryDeed(asked, name);
+      if (deed !== undefined) this.#heard.held.push(deed);
+      if (pod !== undefined) return this.#seen(pod);
+      if (error !== undefined) throw error;
+      return { kind: "nothing" };
+    };
+    await this.#note(`${asked.kind} ${asked.what}`, name, act, ["running"]);
+  }
+
+  async #note(
+    what: string,
+    name: string,
+    act: () => Promise<Outcome>,
+    takes: readonly Phase[] = [],
+  ): Promise<void> {
     const invoked = performance.now();
-    const outcome = await this.#outcome(what, name, act);
+    const outcome = await this.#outcome(what, name, act, takes);
     const returned = performance.now();
     if (outcome !== undefined)
       this.#heard.calls.push({ invoked, returned, name, by: `${this.#by} ${what}`, outcome });
@@ -114,6 +161,7 @@ class ModelClient {
     what: string,
     name: string,
     act: () => Promise<Outcome>,
+    takes: readonly Phase[] = [],
   ): Promise<Outcome | undefined> {
     try {
       return await act();
@@ -121,9 +169,9 @@ class ModelClient {
       if (isPodnetError(error, "NAME_IN_USE")) return { kind: "taken" };
       if (isPodnetError(error, "POOL_EXHAUSTED")) return { kind: "exhausted" };
       if (isPodnetError(error, "POD_NOT_FOUND")) return { kind: "absent" };
-      if (isPodnetError(error, "WRONG_STATE")) return { kind: "busy" };
+      if (isPodnetError(error, "WRONG_STATE")) return { kind: "busy", takes };
       if (isPodnetError(error, "CANCELLED") && /was deleted while/.test(error.message))
-        return { kind: "cut" };
+        return { kind: what === "start" ? "halted" : "cut" };
       this.#heard.wrong.push(`${this.#by} ${what} ${name}: ${String(error)}`);
       return undefined;
     }
@@ -144,16 +192,12 @@ class ModelClient {
     return this.#seen((await this.#podnet.pods.get({ idOrName })).pod);
   }
 
-  async #start(idOrName: string): Promise<Outcome> {
-    return this.#seen((await this.#podnet.pods.start({ idOrName })).pod);
-  }
-
   async #list(): Promise<void> {
     const invoked = performance.now();
     const { pods, cursor } = await this.#podnet.pods.list({});
     const returned = performance.now();
     const seen = pods.map((pod) => ({ name: pod.name, outcome: this.#seen(pod) }));
-    const held = pods.map((pod) => addressOf(pod));
+    const held = pods.flatMap(({ interfaces }) => interfaces.flatMap(({ addresses }) => addresses));
     if (new Set(held).size < held.length)
       this.#heard.wrong.push(`${this.#by} list: an address twice in ${held.join(" ")}`);
     this.#heard.listings.push({ invoked, returned, by: `${this.#by} list`, cursor, pods: seen });
@@ -178,4 +222,5 @@ class ModelClient {
   }
 }
 
-const addressOf = (pod: Pod): string => pod.interfaces.flatMap(({ addresses }) => addresses).join();
+/** Of its first interface, which nobody removes. */
+const addressOf = (pod: Pod): string => pod.interfaces[0]?.addresses.join() ?? "";

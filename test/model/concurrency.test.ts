@@ -5,6 +5,7 @@ import { openStandInRig } from "../vm/standin-rig.ts";
 import { exhaustedTooSoon, type Holding, heldTwice } from "./addresses.ts";
 import { pooled, rowsAgree } from "./bookkeeping.ts";
 import { type Heard, runClients } from "./clients.ts";
+import { certainly, maybe, refusedFree } from "./deeds.ts";
 import type { Call } from "./history.ts";
 import { unexplainedOf } from "./linearizability.ts";
 import { disagreements, looksOf } from "./lists.ts";
@@ -79,16 +80,31 @@ test("64 clients at random: every answer can be explained, no address is held tw
     ...heard.wrong,
     ...requested.wrong,
     ...disagreements(heard.listings),
-    ...heldTwice(holdings(calls, heard)),
-    ...exhaustedTooSoon(calls, capacity),
+    ...heldTwice([...holdings(calls, heard), ...certainly(heard.held, calls)]),
+    ...refusedFree(heard.held, calls),
+    ...exhaustedTooSoon(
+      calls,
+      capacity,
+      maybe(heard.held, calls).filter(({ what }) => what.startsWith("eth")),
+    ),
   );
   const kinds = Object.entries(Object.groupBy(calls, ({ outcome }) => outcome.kind));
   const counted = kinds.map(([kind, all]) => `${kind} ${all?.length}`).join(", ");
+  const deeds = Object.entries(Object.groupBy(heard.held, ({ kind }) => kind));
+  t.log(deeds.map(([kind, all]) => `${kind} ${all?.length}`).join(", "));
   t.log(`${counted}; ${heard.listings.length} lists, ${looks} looks at the books`);
   t.deepEqual(wrong, [], `PODNET_SEED=${seed}`);
   const why = unexplainedOf(history);
   t.is(why, undefined, `PODNET_SEED=${seed}\n${why}`);
-  for (const kind of ["created", "deleted", "taken", "cut", ...(full ? ["exhausted"] : [])])
+  for (const kind of [
+    "created",
+    "deleted",
+    "taken",
+    "cut",
+    "became",
+    "busy",
+    ...(full ? ["exhausted"] : []),
+  ])
     t.true(
       calls.some(({ outcome }) => outcome.kind === kind),
       `some were ${kind}`,

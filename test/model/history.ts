@@ -1,5 +1,12 @@
 /** Phases of a pod that is there. */
-export type Phase = "creating" | "running" | "deleting";
+export type Phase =
+  | "creating"
+  | "running"
+  | "paused"
+  | "stopping"
+  | "stopped"
+  | "failed"
+  | "deleting";
 
 /** What a call said of one pod name. An id is what tells a pod from its successor of the same name. */
 export type Outcome =
@@ -16,8 +23,20 @@ export type Outcome =
   | { readonly kind: "absent" }
   /** Seen in a phase, by a look or a list. */
   | { readonly kind: "seen"; readonly id: string; readonly phase: Phase }
-  /** Was refused because the pod was neither running nor stopped. */
-  | { readonly kind: "busy" };
+  /** It was made so from one of these phases, by way of another maybe; or was so already. */
+  | {
+      readonly kind: "became";
+      readonly id: string;
+      readonly from: readonly Phase[];
+      readonly by?: Phase;
+      readonly phase: Phase;
+    }
+  /** A start was cut short by a delete. */
+  | { readonly kind: "halted" }
+  /** It says nothing of the pod's phase: another call came in between, or what it was about is not there. */
+  | { readonly kind: "nothing" }
+  /** Was refused because the pod was in none of the phases that it takes. */
+  | { readonly kind: "busy"; readonly takes: readonly Phase[] };
 
 /** One call as its caller saw it: it took effect, if it did, between the two moments. */
 export interface Call {
@@ -31,3 +50,21 @@ export interface Call {
 
 export const describe = ({ invoked, returned, by, name, outcome }: Call): string =>
   `${invoked.toFixed(3)}–${returned.toFixed(3)} ${by} ${name}: ${JSON.stringify(outcome)}`;
+
+/** What calls about a pod's life make of which phases; in any other they are refused. */
+export const lifecycle = {
+  pause: { from: ["running"], phase: "paused", takes: ["running", "paused"] },
+  resume: { from: ["paused"], phase: "running", takes: ["running", "paused"] },
+  stop: {
+    from: ["running", "paused", "failed"],
+    by: "stopping",
+    phase: "stopped",
+    takes: ["running", "paused", "failed", "stopped", "stopping"],
+  },
+  start: {
+    from: ["stopped", "failed"],
+    by: "creating",
+    phase: "running",
+    takes: ["running", "stopped", "failed"],
+  },
+} as const;

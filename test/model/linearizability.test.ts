@@ -1,6 +1,8 @@
 import test from "ava";
 import { exhaustedTooSoon, heldTwice } from "./addresses.ts";
-import type { Call, Outcome } from "./history.ts";
+import type { Deed } from "./deed.ts";
+import { certainly, maybe, refusedFree } from "./deeds.ts";
+import { type Call, lifecycle, type Outcome, type Phase } from "./history.ts";
 import { unexplained, unexplainedOf } from "./linearizability.ts";
 import { settle } from "./requests.ts";
 
@@ -14,7 +16,15 @@ const call = (invoked: number, returned: number, outcome: Outcome, name = "p"): 
 });
 const created = (id = "a"): Outcome => ({ kind: "created", id });
 const deleted = (id = "a"): Outcome => ({ kind: "deleted", id });
-const seen = (phase: "creating" | "running" | "deleting", id = "a"): Outcome => ({
+const did = (what: keyof typeof lifecycle, id = "a"): Outcome => {
+  const { takes: _takes, ...became } = lifecycle[what];
+  return { kind: "became", id, ...became };
+};
+const busy = (what: keyof typeof lifecycle): Outcome => ({
+  kind: "busy",
+  takes: lifecycle[what].takes,
+});
+const seen = (phase: Phase, id = "a"): Outcome => ({
   kind: "seen",
   id,
   phase,
@@ -65,6 +75,55 @@ const explained: readonly (readonly [string, readonly Call[]])[] = [
     "a delete of the predecessor that ends after the successor began",
     [call(0, 1, created()), call(2, 9, deleted()), call(3, 8, deleted()), call(4, 9, created("b"))],
   ],
+  [
+    "a life with everything in it",
+    [
+      call(0, 1, created()),
+      call(2, 3, did("pause")),
+      call(4, 5, seen("paused")),
+      call(6, 7, busy("start")),
+      call(8, 9, did("resume")),
+      call(10, 14, did("stop")),
+      call(11, 12, seen("stopping")),
+      call(15, 16, busy("pause")),
+      call(17, 20, did("start")),
+      call(18, 19, seen("creating")),
+      call(21, 22, did("stop")),
+      call(23, 24, deleted()),
+    ],
+  ],
+  [
+    "a pause that found it paused, and did it once more",
+    [
+      call(0, 1, created()),
+      call(2, 3, did("pause")),
+      call(4, 9, did("pause")),
+      call(5, 6, did("resume")),
+      call(10, 11, seen("paused")),
+    ],
+  ],
+  [
+    "a start cut short by a delete",
+    [
+      call(0, 1, created()),
+      call(2, 3, did("stop")),
+      call(4, 8, { kind: "halted" }),
+      call(5, 6, seen("creating")),
+      call(7, 10, deleted()),
+      call(8, 9, seen("failed")),
+    ],
+  ],
+  [
+    "a delete that was under way before the start that it cut short",
+    [
+      call(0, 1, created()),
+      call(2, 3, did("stop")),
+      call(4, 12, deleted()),
+      call(5, 6, seen("stopped")),
+      call(7, 9, { kind: "halted" }),
+      call(8, 10, seen("failed")),
+    ],
+  ],
   ["no address, whatever there is", [call(0, 1, { kind: "exhausted" }), call(2, 3, absent)]],
 ];
 
@@ -95,6 +154,27 @@ const refused: readonly (readonly [string, readonly Call[]])[] = [
   [
     "a create that is done although nothing runs",
     [call(0, 2, created()), call(3, 4, seen("creating"))],
+  ],
+  [
+    "a pause of what never runs",
+    [call(0, 1, created()), call(2, 3, did("stop")), call(4, 5, did("pause"))],
+  ],
+  [
+    "one that is paused and runs",
+    [call(0, 1, created()), call(2, 3, did("pause")), call(4, 5, seen("running"))],
+  ],
+  ["a refusal of what can be done", [call(0, 1, created()), call(2, 3, busy("pause"))]],
+  [
+    "a stop that is done while it stops",
+    [call(0, 1, created()), call(2, 3, did("stop")), call(4, 5, seen("stopping"))],
+  ],
+  [
+    "a start cut short by nobody",
+    [call(0, 1, created()), call(2, 3, did("stop")), call(4, 8, { kind: "halted" })],
+  ],
+  [
+    "a resume of another pod",
+    [call(0, 1, created()), call(2, 3, did("pause")), call(4, 5, did("resume", "b"))],
   ],
   ["a create cut short by nobody", [call(0, 5, cut)]],
   ["a create cut short by a delete that came later", [call(0, 5, cut), call(6, 7, deleted())]],
@@ -202,4 +282,28 @@ test("no address left is believed only when all of them may have been held at on
   t.deepEqual(exhaustedTooSoon([...lives(0, 5, "a"), ...lives(4.5, 9, "b"), exhausted], 2), []);
   t.is(exhaustedTooSoon([...lives(0, 4.5, "a"), ...lives(5, 9, "b"), exhausted], 2).length, 1);
   t.deepEqual(exhaustedTooSoon([call(0, 5, cut, "c"), ...lives(0, 9, "a"), exhausted], 2), []);
+});
+
+test("ports and addresses of interfaces: held by one at a time, and refused only when they may be held", (t) => {
+  const deed = (kind: Deed["kind"], invoked: number, returned: number, id = "a"): Deed => ({
+    kind,
+    invoked,
+    returned,
+    name: `pod ${id}`,
+    id: kind === "took" || kind === "gave" ? id : undefined,
+    what: "port 9000",
+    ...(kind === "took" ? { thing: "port 9000" } : {}),
+  });
+  const took = deed("took", 0, 2);
+  t.like(certainly([took], []), { 0: { from: 2, until: Infinity }, length: 1 });
+  t.like(certainly([took, deed("gave", 5, 7)], []), { 0: { until: 5 } });
+  t.like(certainly([took, deed("unclear", 4, 7)], []), { 0: { until: 4 } });
+  t.deepEqual(certainly([took, deed("gave", 1, 7)], []), [], "given away maybe before the answer");
+  t.like(certainly([took], [call(6, 8, deleted())]), { 0: { until: 6 } });
+  t.is(heldTwice(certainly([took, deed("took", 3, 4, "b")], [])).length, 1);
+  t.deepEqual(heldTwice(certainly([took, deed("gave", 3, 6), deed("took", 4, 7, "b")], [])), []);
+  t.like(maybe([took], [call(6, 8, deleted())]), { 0: { from: 0, until: 8 } });
+  t.deepEqual(refusedFree([took, deed("refused", 3, 4, "b")], []), []);
+  t.is(refusedFree([deed("refused", 3, 4, "b")], []).length, 1);
+  t.is(refusedFree([took, deed("gave", 3, 5), deed("refused", 6, 7, "b")], []).length, 1);
 });

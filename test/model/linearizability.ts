@@ -1,4 +1,4 @@
-import { type Call, describe } from "./history.ts";
+import { type Call, describe, type Outcome } from "./history.ts";
 import { absent, moves, type PodState, type Progress } from "./pod-model.ts";
 
 /** A way things may have been: the pod's state, and how far the calls under way have come. */
@@ -91,11 +91,21 @@ function steps(way: Way, calls: readonly Call[]): Way[] {
   });
 }
 
-/** Takes the looks that are right now and change nothing. */
+/** What changes nothing at any moment. Others may, though not now: a delete that cuts the next start short, say. */
+const looks: ReadonlySet<Outcome["kind"]> = new Set([
+  "seen",
+  "taken",
+  "absent",
+  "busy",
+  "exhausted",
+  "nothing",
+] as const);
+
+/** Takes the looks that are right now. */
 function looked(way: Way, calls: readonly Call[]): Way {
   const progress = new Map(way.progress);
   for (const [index, before] of way.progress) {
-    if (before === "done") continue;
+    if (before === "done" || !looks.has((calls[index] as Call).outcome.kind)) continue;
     for (const move of moves(calls[index] as Call, index, before, way.state))
       if (move.state === way.state || same(move.state, way.state))
         progress.set(index, move.progress);

@@ -1,5 +1,5 @@
 import { assertNever } from "../../core/brand.ts";
-import type { Call, Phase } from "./history.ts";
+import type { Call, Outcome, Phase } from "./history.ts";
 
 /** The whole state of one pod name. */
 export type PodState =
@@ -52,6 +52,11 @@ export function moves(
       return remove(outcome.id, progress, state);
     case "taken":
       return state.kind === "present" ? done(state) : [];
+    case "became":
+      return become(outcome, index, progress, state);
+    case "halted":
+      return halt(index, progress, state);
+    case "nothing":
     case "exhausted":
       // Says nothing of this name; whether there was no address is for all names together: addresses.ts.
       return done(state);
@@ -62,7 +67,7 @@ export function moves(
         ? done({ ...state, id: outcome.id })
         : [];
     case "busy":
-      return state.kind === "present" && state.phase !== "running" ? done(state) : [];
+      return state.kind === "present" && !outcome.takes.includes(state.phase) ? done(state) : [];
     default:
       return assertNever(outcome);
   }
@@ -87,6 +92,38 @@ function create(
   return state.cutting ? [{ state: absent, progress: "done" }] : [];
 }
 
+function become(
+  { id, from, by, phase }: Extract<Outcome, { kind: "became" }>,
+  index: number,
+  progress: number,
+  state: PodState,
+): readonly Move[] {
+  if (!isPod(state, id)) return [];
+  const now = { ...state, id };
+  if (progress === 1)
+    return state.creator === index && state.phase === by
+      ? [{ state: { ...now, phase }, progress: "done" }]
+      : [];
+  if (state.phase === phase) return [{ state: now, progress: "done" }];
+  if (!from.includes(state.phase)) return [];
+  if (by === undefined) return [{ state: { ...now, phase }, progress: "done" }];
+  return [{ state: { ...now, phase: by, creator: index }, progress: 1 }];
+}
+
+/** A pod that has run stays when its start is cut short, until the delete that did it is done. */
+function halt(creator: number, progress: number, state: PodState): readonly Move[] {
+  if (state.kind !== "present") return [];
+  if (progress === 0)
+    return state.phase === "stopped" || state.phase === "failed"
+      ? [{ state: { ...state, phase: "creating", creator, cutting: false }, progress: 1 }]
+      : [];
+  return state.creator === creator && state.phase === "creating" && state.cutting
+    ? [{ state: { ...state, phase: "failed" }, progress: "done" }]
+    : [];
+}
+
+const steady: readonly Phase[] = ["running", "paused", "stopped", "failed"];
+
 function remove(id: string, progress: number, state: PodState): readonly Move[] {
   if (progress === 0) {
     // It has found the pod, and asks a create under way to end.
@@ -98,7 +135,7 @@ function remove(id: string, progress: number, state: PodState): readonly Move[] 
   if (progress === 1) {
     // The create it cut short, or another delete, has left nothing.
     if (!there) return [{ state, progress: "done" }];
-    return state.phase === "running"
+    return steady.includes(state.phase)
       ? [{ state: { ...state, phase: "deleting" }, progress: 2 }]
       : [];
   }
