@@ -1,7 +1,16 @@
-import { accessSync, constants, realpathSync, statSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  openSync,
+  readSync,
+  realpathSync,
+  statSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
+import { kernelFault, kernelHeadBytes } from "../../hypervisor/qemu/kernel-file.ts";
 import { readableByOthers } from "../../hypervisor/qemu/preflight.ts";
 import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
 
@@ -18,8 +27,31 @@ export function fileSnapshots(
   looking: Looking,
 ): Record<string, FileSnapshot> {
   const { kernel, initrd } = bootFiles(boot, image);
-  const paths = [kernel, initrd].flatMap((path) => path ?? []);
-  return Object.fromEntries(paths.map((path) => [path, lookAtFile(path, looking)]));
+  const found: Record<string, FileSnapshot> = {};
+  for (const path of [kernel, initrd])
+    if (path !== undefined) found[path] = lookAtFile(path, looking);
+  // (A start looks into the node's own image, too.)
+  if (kernel !== undefined && kernel === boot.kernel)
+    found[kernel] = lookIntoKernel(found[kernel] ?? { kind: "missing" }, kernel);
+  return found;
+}
+
+/** A kernel that a pod names, as QEMU would find it. */
+function lookIntoKernel(found: FileSnapshot, path: string): FileSnapshot {
+  if (found.kind !== "file") return found;
+  try {
+    const fd = openSync(found.real ?? path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const head = Buffer.alloc(kernelHeadBytes);
+      const length = readSync(fd, head, 0, head.length, 0);
+      const fault = kernelFault(head.subarray(0, length), found.bytes);
+      return fault === undefined ? found : { kind: "unreadable", why: `it ${fault}` };
+    } finally {
+      closeSync(fd);
+    }
+  } catch (cause) {
+    return { kind: "unreadable", why: (cause as NodeJS.ErrnoException).code ?? "unknown" };
+  }
 }
 
 /** The files that the host boots a machine from; none of them when its disk does. */
