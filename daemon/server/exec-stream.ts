@@ -103,15 +103,18 @@ async function unlessEnded(told: Promise<void>): Promise<void> {
 function eventView(event: ExecEvent): ExecResponse {
   switch (event.kind) {
     case "stdout":
-      return response({ case: "stdout", value: Uint8Array.from(event.data) });
+      return response({ case: "stdout", value: own(event.data) });
     case "stderr":
-      return response({ case: "stderr", value: Uint8Array.from(event.data) });
+      return response({ case: "stderr", value: own(event.data) });
     case "exit":
       return create(ExecResponseSchema, { output: { case: "exit", value: { code: event.code } } });
     default:
       return assertNever(event);
   }
 }
+
+/** A frame's data has a buffer of its own. */
+const own = (data: Uint8Array): Uint8Array<ArrayBuffer> => data as Uint8Array<ArrayBuffer>;
 
 const response = (output: ExecResponse["output"]): ExecResponse =>
   create(ExecResponseSchema, { output });

@@ -79,7 +79,7 @@ export class Port {
   /** Bytes read; undefined when there are none now. */
   read(into: Uint8Array): number | undefined {
     if (this.#fd < 0 || into.length === 0) return undefined;
-    const count = this.#try(() => sys.read(this.#fd, into));
+    const count = this.#try(() => sys.fill(this.#fd, into));
     if (count === 0) this.#hungUp();
     return count === 0 ? undefined : count;
   }

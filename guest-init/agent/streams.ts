@@ -4,7 +4,8 @@ import { Port } from "./port.ts";
 
 /** Output waiting for the host, bytes: above it processes are no longer read, and wait. */
 const outputLimit = 256 * 1024;
-const chunk = 16384;
+/** Read at a time: a page of the port's after the other, and one round of the engine for all of them. */
+const chunk = 64 * 1024;
 
 export interface StreamHandlers {
   /** Data for a stream; empty at its end. Answers false when there is no such stream. */

@@ -10,6 +10,7 @@ interface Native {
   open(path: string, flags: number, mode: number): number;
   close(fd: number): number;
   read(fd: number, into: Uint8Array): number;
+  fill(fd: number, into: Uint8Array): number;
   write(fd: number, bytes: Uint8Array): number;
   readSmall(path: string, into: Uint8Array): number;
   writeSmall(path: string, text: string): number;
@@ -141,6 +142,11 @@ export const sys = {
   /** Bytes read; 0 at the end; undefined when nothing is there yet. */
   read(fd: number, into: Uint8Array): number | undefined {
     const count = podnetSys.read(fd, into);
+    return count === -eagain || count === -eintr ? undefined : checked("read", count);
+  },
+  /** The same, as many reads as there is something for: of descriptors that do not block. */
+  fill(fd: number, into: Uint8Array): number | undefined {
+    const count = podnetSys.fill(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("read", count);
   },
   /** Bytes written; undefined when the other end takes none now. */

@@ -49,7 +49,7 @@ export const defaultLimits: ChannelLimits = {
   restarts: 16,
   unknownFrames: 64,
   execSessions: 256,
-  execQueue: 1024 * 1024,
+  execQueue: 256 * 1024,
   execStallMs: 30_000,
   execEofMs: 5_000,
 };

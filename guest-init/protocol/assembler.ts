@@ -94,15 +94,14 @@ export class FrameAssembler {
     }
     this.#bodyLength = length - headerSize;
     if (this.#bodyLength === 0) this.#finish(found);
-    else this.#body = new Uint8Array(Math.min(this.#bodyLength, firstReserve));
   }
 
   #takeBody(part: Uint8Array, found: Assembled[]): void {
     const needed = this.#bodyFill + part.length;
     if (needed > this.#body.length) {
-      const grown = new Uint8Array(
-        Math.min(this.#bodyLength, Math.max(needed, 2 * this.#bodyFill)),
-      );
+      // A frame that comes in one piece, as most do, gets its memory at once.
+      const wanted = Math.max(needed, 2 * this.#bodyFill, firstReserve);
+      const grown = new Uint8Array(Math.min(this.#bodyLength, wanted));
       grown.set(this.#body.subarray(0, this.#bodyFill));
       this.#body = grown;
     }

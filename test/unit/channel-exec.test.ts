@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import {
@@ -268,8 +269,10 @@ test("unread output is bounded: the channel is paused, and goes on when it is re
   for (let at = 0; at < total; at += chunk.length) await peer.output(1n, chunk);
   await peer.output(1n);
   await finish(peer, sent);
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  const { cost } = session.events as ExecQueue;
+  const queue = session.events as ExecQueue;
+  for (let i = 0; i < 1000 && queue.cost < 64 * 1024; i++) await delay(10);
+  await delay(100);
+  const { cost } = queue;
   t.true(cost >= 64 * 1024 && cost < 256 * 1024, `${cost} bytes are held`);
   let length = 0;
   for await (const event of session.events)

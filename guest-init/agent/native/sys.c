@@ -43,6 +43,15 @@ CALL(read) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(read(INT(0), buffer.data, buffer.length));
 }
+/* As much as there is and fits: a virtio port hands out a page a time. For descriptors that do not block. */
+CALL(fill) {
+  struct bytes buffer = arg_bytes(call, 1);
+  uint32_t used = 0;
+  ssize_t count = 0;
+  while (used < buffer.length && (count = read(INT(0), buffer.data + used, buffer.length - used)) > 0) used += (uint32_t)count;
+  /* What came before an end or a failure counts; that is told by the next call. */
+  return used > 0 ? used : or_errno(count);
+}
 CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
@@ -201,6 +210,7 @@ const struct native sys_functions[] = {
     {"open", sys_open},
     {"close", sys_close},
     {"read", sys_read},
+    {"fill", sys_fill},
     {"write", sys_write},
     {"readSmall", sys_readSmall},
     {"writeSmall", sys_writeSmall},
