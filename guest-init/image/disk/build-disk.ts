@@ -119,6 +119,9 @@ async function makeTree(top: string, archive: string): Promise<void> {
   try {
     const packages = path.join(top, "build/debs/archives");
     await alone("make-tree", suite, mirror, packages, path.join(work, "tree.tar"));
+    // 300 MB each, and of no use any more.
+    for (const old of globSync("tree-*.tar", { cwd: path.dirname(archive) }))
+      rmSync(path.join(path.dirname(archive), old));
     renameSync(path.join(work, "tree.tar"), archive);
   } finally {
     rmSync(work, { recursive: true, force: true });
