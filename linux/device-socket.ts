@@ -37,23 +37,19 @@ export interface DeviceSocketOptions {
  */
 export function openDeviceSocket(options: DeviceSocketOptions): number {
   const { protocol, link, address, port } = options;
-  return cross("socket", `bind a ${protocol.toUpperCase()} socket to a link`, () => {
-    const what = `Port ${port}/${protocol} at ${address} on "${link}" cannot be had`;
-    const four = familyOf(address) === 4;
-    const kind = protocol === "tcp" ? SOCK_STREAM : SOCK_DGRAM;
-    const fd = checked(
-      socket(four ? AF_INET : AF_INET6, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-      "socket",
-      what,
+  const what = `Port ${port}/${protocol} at ${address} on "${link}" cannot be had`;
+  const family = familyOf(address) === 4 ? AF_INET : AF_INET6;
+  const kind = protocol === "tcp" ? SOCK_STREAM : SOCK_DGRAM;
+  const fd = checked(socket(family, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
+  try {
+    cross("socket", `bind a ${protocol.toUpperCase()} socket to a link`, () =>
+      setUp(fd, options, what),
     );
-    try {
-      setUp(fd, options, what);
-      return fd;
-    } catch (thrown) {
-      closeSync(fd);
-      throw thrown;
-    }
-  });
+    return fd;
+  } catch (thrown) {
+    closeSync(fd);
+    throw thrown;
+  }
 }
 
 function setUp(

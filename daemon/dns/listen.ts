@@ -1,6 +1,7 @@
 import { createSocket } from "node:dgram";
-import { createServer, type Server, type Socket } from "node:net";
+import type { EventEmitter } from "node:events";
 import { closeSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
 import { familyOf, type Ip } from "../../core/address.ts";
 import { crossAsync } from "../../core/crossing.ts";
 import { toPodnetError } from "../../core/errors.ts";
@@ -70,17 +71,41 @@ async function adopt(
   protocol: Way,
   resolver: Resolver,
 ): Promise<() => void> {
+  const served = protocol === "udp" ? udpOf(address, resolver) : tcpOf(resolver);
+  let taken = false;
   try {
-    return await crossAsync("socket", `answer names by ${protocol.toUpperCase()}`, () =>
-      protocol === "udp" ? serveUdp(fd, address, resolver) : serveTcp(fd, resolver),
-    );
+    await crossAsync("socket", `answer names by ${protocol.toUpperCase()}`, async () => {
+      await served.take(fd);
+      taken = true;
+    });
+    return () => served.close();
   } catch (thrown) {
-    closeSync(fd);
+    if (taken) served.close();
+    else closeSync(fd);
     throw thrown;
   }
 }
 
-function serveUdp(fd: number, address: Ip, resolver: Resolver): Promise<() => void> {
+/** A socket of Node's that is yet to be given a descriptor. */
+interface Server {
+  take(fd: number): Promise<void>;
+  close(): void;
+}
+
+/** Resolves when it listens, rejects when it cannot. What is wrong later is seen when it is looked after. */
+function listening(socket: EventEmitter, listen: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.once("error", reject);
+    socket.once("listening", () => {
+      socket.off("error", reject);
+      socket.on("error", () => {});
+      resolve();
+    });
+    listen();
+  });
+}
+
+function udpOf(address: Ip, resolver: Resolver): Server {
   const socket = createSocket(familyOf(address) === 4 ? "udp4" : "udp6");
   let open = true;
   socket.on("message", (bytes, from) => {
@@ -89,24 +114,18 @@ function serveUdp(fd: number, address: Ip, resolver: Resolver): Promise<() => vo
       socket.send(answer, from.port, from.address, () => {});
     });
   });
-  return new Promise((resolve, reject) => {
-    const failed = (thrown: Error): void => reject(thrown);
-    socket.once("error", failed);
-    socket.bind({ fd, exclusive: true }, () => {
-      socket.off("error", failed);
-      // What is wrong with one datagram, or with a link that has gone, is seen when it is looked after.
-      socket.on("error", () => {});
-      resolve(() => {
-        open = false;
-        socket.close();
-      });
-    });
-  });
+  return {
+    take: (fd) => listening(socket, () => socket.bind({ fd, exclusive: true })),
+    close() {
+      open = false;
+      socket.close();
+    },
+  };
 }
 
-function serveTcp(fd: number, resolver: Resolver): Promise<() => void> {
+function tcpOf(resolver: Resolver): Server {
   const connections = new Set<Socket>();
-  const server: Server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
+  const server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
     const place = resolver.connection(socket.remoteAddress);
     if (place === undefined) {
       socket.resetAndDestroy();
@@ -119,17 +138,13 @@ function serveTcp(fd: number, resolver: Resolver): Promise<() => void> {
     });
     converse(socket, resolver);
   });
-  return new Promise((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ fd, exclusive: true }, () => {
-      server.off("error", reject);
-      server.on("error", () => {});
-      resolve(() => {
-        server.close();
-        for (const each of connections) each.resetAndDestroy();
-      });
-    });
-  });
+  return {
+    take: (fd) => listening(server, () => server.listen({ fd, exclusive: true })),
+    close() {
+      server.close();
+      for (const each of connections) each.resetAndDestroy();
+    },
+  };
 }
 
 /** Answers what comes by a connection, each question when its answer is there (RFC 7766). */

@@ -10,6 +10,7 @@ import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
 import { memoryFaults } from "./faults/memory.ts";
+import { namesFaults } from "./faults/names.ts";
 import { networkFaults } from "./faults/network.ts";
 import { networksFaults } from "./faults/networks.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
@@ -32,6 +33,7 @@ export const faults: readonly Fault[] = [
   ...memoryFaults,
   ...networkFaults,
   ...networksFaults,
+  ...namesFaults,
   ...firewallFaults,
   ...nftablesFaults,
   ...driftFaults,

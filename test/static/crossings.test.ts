@@ -26,7 +26,7 @@ const methods: readonly (readonly [inFilesWith: RegExp, call: RegExp])[] = [
 
 /** Calls that stand outside of a crossing's parentheses: how many of them, and why they may. */
 const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
-  "daemon/dns/listen.ts: server.listen": [1, "`serveTcp`, which is called in one"],
+  "daemon/dns/listen.ts: server.listen": [1, "`take`, which is called in one"],
   "daemon/failpoints.ts: openSync": [1, "the failpoints themselves"],
   "daemon/failpoints.ts: writeSync": [1, "the failpoints themselves"],
   "daemon/failpoints.ts: process.kill": [1, "the failpoints themselves"],

@@ -1,0 +1,58 @@
+import type { Fault } from "../fault.ts";
+
+const answers = "test/unit/dns-answers.test.ts";
+const forward = "test/unit/dns-forward.test.ts";
+const images = "test/kernel/agent-resolver.test.ts";
+const nobody = "who holds no address of the network is not answered, by datagram or by connection";
+
+/** Names: who is answered, what is told to others, and what is believed of them. */
+export const namesFaults: readonly Fault[] = [
+  {
+    kind: "access",
+    name: "the resolver answers whoever asks",
+    file: "daemon/dns/resolver.ts",
+    find: "return from !== undefined && isIp(from) ? this.#parts.askerAt(parseIp(from)) : undefined;",
+    put: "return from !== undefined && isIp(from) ? (this.#parts.askerAt(parseIp(from)) ?? from) : undefined;",
+    noticedBy: { file: answers, title: nobody },
+  },
+  {
+    kind: "access",
+    name: "private addresses of pools are asked of others",
+    file: "daemon/dns/zone.ts",
+    find: "if (!isPrivate(pool)) return elsewhere;",
+    put: "if (ip !== undefined) return elsewhere;",
+    noticedBy: { file: answers, title: "what is asked of pods is answered as it is, or is not" },
+  },
+  {
+    kind: "bound",
+    name: "a pod has any number of questions handed on",
+    file: "daemon/dns/turns.ts",
+    find: "if (account[what] >= limit.pod || this.#all[what] >= limit.all) return undefined;",
+    put: "if (this.#all[what] >= limit.all) return undefined;",
+    noticedBy: {
+      file: answers,
+      title: "one pod asks only so much: in a second, at once, and by connections",
+    },
+  },
+  {
+    kind: "mark",
+    name: "an answer to another question is believed",
+    file: "daemon/dns/query.ts",
+    find: "if (is !== was && !(inName && lower(is) === lower(was))) return false;",
+    put: "if (is !== was && !inName) return false;",
+    noticedBy: {
+      file: forward,
+      title: "an answer is one to what was asked, letters of either case",
+    },
+  },
+  {
+    kind: "repair",
+    name: "an image that cannot be written fails its pod",
+    file: "guest-init/agent/resolver-file.ts",
+    find: 'failedWith(thrown, "EROFS", "EPERM")',
+    put: 'failedWith(thrown, "EPERM")',
+    noticedBy: { file: images, title: "nameservers in an image that cannot be written" },
+    build: "agent",
+    slow: true,
+  },
+];
