@@ -72,11 +72,15 @@ export class Networks implements KnownNetworks {
   /** Takes the networks as they were settled. */
   constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
     this.#parts = parts;
-    for (const definition of settled) this.#enter(definition);
+    for (const definition of settled) {
+      const row = rows.getNetwork(parts.db, definition.name);
+      // The host has refused to take that change back.
+      this.#enter(definition, row?.before === undefined ? [] : [row.definition]);
+    }
   }
 
-  #enter(definition: NetworkDefinition): void {
-    this.#entries.set(definition.name, { definition, wanted: definition, left: [] });
+  #enter(definition: NetworkDefinition, left: readonly NetworkDefinition[] = []): void {
+    this.#entries.set(definition.name, { definition, wanted: definition, left });
   }
 
   list(): NetworkDefinition[] {

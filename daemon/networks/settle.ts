@@ -24,7 +24,8 @@ export interface SettleParts {
 /**
  * Makes host and rows of networks agree after a start, and answers the networks there are. The configured one becomes
  * what the configuration says, or podnetd does not start. Of the others, what was being made or taken away is gone, what
- * was being changed is what it was; one that the host refuses stays, is told of, and is tried again by drift repair.
+ * was being changed is what it was; one that the host refuses stays, is told of, and is tried again by drift repair. The
+ * row of such a change keeps it, for the host may have some of it still.
  */
 export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinition[]> {
   const { db, config } = parts;
@@ -36,7 +37,9 @@ export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinit
   for (const row of stored) if (!row.configured) await settleOne(row, parts);
   const settled = rows
     .listNetworks(db)
-    .flatMap(({ definition, state }) => (state === "ready" ? [definition] : []));
+    .flatMap(({ definition, before, state }) =>
+      state === "ready" || state === "updating" ? [before ?? definition] : [],
+    );
   // An earlier configuration, or a network that has gone, may have needed more.
   await parts.host
     .unforward(unusedFamilies(settled), AbortSignal.timeout(hostMs))
@@ -132,9 +135,9 @@ async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void
     const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
     const fragment = networkFragment(definition, config);
     await host.ensure({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
+    // Not before: a start that is cut short, or refused, leaves the next one to know what may be on the host.
+    if (row.before !== undefined) rows.revertNetwork(db, name);
   } catch (err) {
     log.error({ network: name, err }, "The network cannot be put right yet");
   }
-  // Not before: a start that is cut short leaves the next one to know what may be on the host.
-  if (row.before !== undefined) rows.revertNetwork(db, name);
 }

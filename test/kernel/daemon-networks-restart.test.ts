@@ -100,6 +100,42 @@ test.serial(
 );
 
 test.serial(
+  "a change that the host does not let a start take back is taken back when it does",
+  async (t) => {
+    await using stage = await openStage();
+    const first = await stage.start();
+    await first.podnet("network", "create", "blue", "--cidr", "10.20.0.0/24");
+    const before = await stage.addresses();
+    await first.podnet("network", "update", "blue", "--cidr", "10.30.0.0/24");
+    await first.kill();
+    const was = JSON.stringify({
+      subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],
+      ...{ mtu: 1500, dns: [], dnsSearch: [], masquerade: true, isolated: false },
+      ...{ vlanFiltering: false, mayOverlap: false },
+    });
+    setRow(
+      stage.directory,
+      `UPDATE networks SET state = 'updating', before = '${was}' WHERE name = 'blue'`,
+    );
+    const refuses = { PODNET_FAILPOINTS: "netlink:delete address of link:before#1=error" };
+    const second = await stage.start("drift_s = 3600\n", refuses);
+    t.regex(second.log(), /The network cannot be put right yet/);
+    t.regex(await stage.addresses(), /10\.30\.0\.1/, "it is there still");
+    t.regex(await second.podnet("network", "get", "blue"), /10\.20\.0\.0/);
+    await second.kill();
+    // By a start that may, or by the daemon itself.
+    const third = await stage.start("drift_s = 3600\n", refuses);
+    await stage.ip("link", "set", "pn-blue", "mtu", "1400");
+    for (let i = 0; i < 100 && /10\.30\.0\.1/.test(await stage.addresses()); i++) await delay(100);
+    t.is(await stage.addresses(), before);
+    await third.kill();
+    const last = await stage.start();
+    t.is(await stage.addresses(), before);
+    t.regex(await last.podnet("network", "list"), /blue/);
+  },
+);
+
+test.serial(
   "one network that the host refuses keeps podnetd from nothing else, and is healed when it can be",
   async (t) => {
     await using stage = await openStage();
