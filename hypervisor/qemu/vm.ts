@@ -68,6 +68,8 @@ export class QemuVm implements RunningVm {
   #over = false;
   #exit: VmEvent | undefined;
   #qmp: QmpClient | undefined;
+  /** Who listened at the socket of a machine of somebody else. */
+  #listener: number | undefined;
   #console: UnixConnection | undefined;
   #stopping: Promise<void> | undefined;
   #usage: Promise<VmUsage | undefined> | undefined;
@@ -228,10 +230,20 @@ export class QemuVm implements RunningVm {
     const path = this.#options.plan.attached?.qmp ?? this.socketPath("qmp");
     const qmp = await whenThere(() => QmpClient.open(path, { signal }), withinMs, signal);
     if (this.#detached) return qmp.close();
+    this.#refuseAnother(qmp);
     this.#adopt(qmp);
   }
 
+  /** The socket of a machine of somebody else may be given to another one while the first still runs. */
+  #refuseAnother(qmp: QmpClient): void {
+    const before = this.#listener;
+    if (before === undefined || qmp.peer.pid === before) return;
+    qmp.close();
+    throw new PodnetError("QMP_PROTOCOL", "Another machine has the QMP socket now");
+  }
+
   #adopt(qmp: QmpClient): void {
+    if (this.#options.plan.attached !== undefined) this.#listener = qmp.peer.pid;
     this.#qmp = qmp;
     qmp.onEvent((event) => this.#take(event));
     qmp.onClose((reason) => void this.#sessionLost(reason));

@@ -68,6 +68,7 @@ function scene({ readyMs = 5000 } = {}) {
         version: planVersion,
         podId,
         name: podId,
+        vm: {},
         interfaces: [],
         guest: { requestId: podId, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
       } as unknown as PodPlan;

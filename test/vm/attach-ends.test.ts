@@ -1,3 +1,4 @@
+import { renameSync } from "node:fs";
 import { createConnection } from "node:net";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
@@ -95,6 +96,29 @@ test.serial(
     t.deepEqual(failed?.interfaces[0]?.addresses, pod?.interfaces[0]?.addresses);
     t.true((await rig.client.pods.detach({ idOrName })).existed);
     t.deepEqual(await rig.changes(atFirst), []);
+  },
+);
+
+test.serial(
+  "another machine at the socket is not taken for the first, and gets nothing",
+  async (t) => {
+    await using first = await startOthers("bridge", "none");
+    await using second = await startOthers("bridge", "none");
+    const idOrName = "theirs";
+    await rig.client.pods.attach({ spec: { name: idOrName }, qmpSocket: first.qmp });
+    const aside = `${first.qmp}.aside`;
+    renameSync(first.qmp, aside);
+    renameSync(second.qmp, first.qmp);
+    await rig.restart("kill");
+    const reason = async () => (await rig.client.pods.get({ idOrName })).pod?.reason ?? "";
+    await until(async () => /Another machine has the QMP socket now/.test(await reason()));
+    t.deepEqual(await second.nics(), []);
+    renameSync(first.qmp, second.qmp);
+    renameSync(aside, first.qmp);
+    await until(async () => (await reason()) === "");
+    t.is((await rig.client.pods.get({ idOrName })).pod?.state, PodState.RUNNING);
+    t.is((await first.nics()).length, 1);
+    t.deepEqual(await second.nics(), []);
   },
 );
 
