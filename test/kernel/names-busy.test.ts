@@ -27,8 +27,8 @@ test.before(async () => {
 test.after.always(() => opened.disposeAsync());
 
 /** The sockets that answer names, as `udp 10.0.0.1%bridge`. */
-async function sockets(): Promise<string[]> {
-  const said = await lab.host.run("ss", "-Hlntu", "sport = :53");
+async function sockets(host = lab.host): Promise<string[]> {
+  const said = await host.run("ss", "-Hlntu", "sport = :53");
   return [...said.matchAll(/^(udp|tcp)\s+\S+\s+\d+\s+\d+\s+(\S+):53\s/gm)]
     .map(([, way = "", at = ""]) => `${way} ${at}`)
     .toSorted();
@@ -136,3 +136,31 @@ test.serial("a bridge that is made anew has its resolver again", async (t) => {
   for (let nth = 0; nth < 200 && (await sockets()).join() !== before.join(); nth++) await delay(50);
   t.deepEqual(await sockets(), before);
 });
+
+test.serial(
+  "sockets that cannot be had at a start are had later, and none is left of the first",
+  async (t) => {
+    const other = await openLab("names2-");
+    t.teardown(() => other[Symbol.asyncDispose]());
+    const directory = mkdtempSync("/tmp/podnet-names-");
+    const points = [
+      "bind a UDP socket to a link",
+      "bind a TCP socket to a link",
+      "answer names by TCP",
+    ];
+    await using again = await startPodnetd({
+      machine: other.host,
+      directory,
+      config: "drift_s = 1\n",
+      env: {
+        PODNET_FAILPOINTS: points.map((each, i) => `socket:${each}:after#${i + 1}=error`).join(";"),
+      },
+    });
+    const found = async (): Promise<string[]> => await sockets(other.host);
+    const wanted = both("192.168.123.1%hyper0");
+    for (let nth = 0; nth < 300 && (await found()).join() !== wanted.join(); nth++) await delay(50);
+    t.deepEqual(await found(), wanted);
+    t.regex(again.log(), /resolver default: pods cannot ask it/);
+    rmSync(directory, { recursive: true, force: true });
+  },
+);
