@@ -110,8 +110,13 @@ test.serial(
     await first.kill();
     const was = JSON.stringify({
       subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],
-      ...{ mtu: 1500, dns: [], dnsSearch: [], masquerade: true, isolated: false },
-      ...{ vlanFiltering: false, mayOverlap: false },
+      mtu: 1500,
+      dns: [],
+      dnsSearch: [],
+      masquerade: true,
+      isolated: false,
+      vlanFiltering: false,
+      mayOverlap: false,
     });
     setRow(
       stage.directory,
