@@ -38,6 +38,10 @@ for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
     t.is(await lab.host.run("bash", "-c", "cat </dev/tcp/127.0.0.1/8080"), "hello\n");
     const { ok, checks } = await client.pods.verify({ idOrName: "theirs" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+    for await (const { pods } of client.pods.stats({ idOrName: "theirs" })) {
+      t.true((pods[0]?.machine?.cpuS ?? 0) > 0);
+      t.true((pods[0]?.interfaces[0]?.rxPackets ?? 0n) > 0n);
+    }
 
     if (kind !== "ports without ACPI") {
       const more = await client.pods.addInterface({ idOrName: "theirs", interface: {} });
