@@ -12,9 +12,8 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-const mib = 2 ** 20;
-const total = 50 * mib;
-const chunk = 64 * 1024;
+const total = 100_000_000;
+const chunk = 62_500;
 
 /** Bytes that never repeat, the same each time: a chunk lost, doubled or out of order changes their hash. */
 function* stream(): Generator<Buffer> {
@@ -56,19 +55,67 @@ async function feed(...args: readonly string[]) {
   return { ...result, hash: hash.digest("hex") };
 }
 
+test.serial("100 MB in and out again: nothing is lost, and little of it is held", async (t) => {
+  // Seconds on a host with nothing else to do, minutes on one with plenty.
+  t.timeout(240_000);
+  const before = peakMib();
+  const through = await feed("cat");
+  t.is(through.received, total);
+  t.is(through.hash, hashOf(stream()));
+  t.is(through.code, 0);
+  // Twice as much has passed through; what stays between collections is less.
+  t.true(peakMib() - before < 40, `from ${before} to ${peakMib()} MiB`);
+  const { output } = await execIn(rig.client, "one", "grep", "VmHWM", "/proc/1/status");
+  t.true(Number(/(\d+) kB/.exec(output)?.[1]) < 4096, `the agent: ${output}`);
+});
+
 test.serial(
-  "50 MiB in, and 50 MiB in and out: nothing is lost, and little of it is held",
+  "how a program ends: its own code, a signal's, and those of one that cannot be run",
   async (t) => {
-    const before = peakMib();
-    const into = await feed("sh", "-c", "sha256sum; exit 3");
-    t.is(into.text.split(" ")[0], hashOf(stream()));
-    t.is(into.code, 3);
-    const through = await feed("cat");
-    t.is(through.received, total);
-    t.is(through.hash, hashOf(stream()));
-    t.is(through.code, 0);
-    // 150 MiB have passed through; what stays between collections is less.
-    t.true(peakMib() - before < 100, `from ${before} to ${peakMib()} MiB`);
+    const code = async (...args: readonly string[]): Promise<number> =>
+      (await execIn(rig.client, "one", ...args)).code;
+    t.is(await code("sh", "-c", "exit 3"), 3);
+    t.is(await code("sh", "-c", "kill -TERM $$"), 143);
+    t.is(await code("no-such-program"), 127);
+    t.is(await code("/etc"), 126);
+    const inNowhere = { idOrName: "one", args: ["true"], workdir: "/nowhere" };
+    async function* input() {
+      yield { input: { case: "start" as const, value: inNowhere } };
+    }
+    for await (const { output } of rig.client.pods.exec(input()))
+      if (output.case === "exit") t.is(output.value.code, 125);
+  },
+);
+
+test.serial(
+  "a terminal has the window's size, gets signals, and says when it is resized",
+  async (t) => {
+    const said = Promise.withResolvers<void>();
+    let text = "";
+    let code = -1;
+    const script =
+      "trap 'stty size; exit 7' TERM; stty size; echo begun; while :; do sleep 0.1; done";
+    async function* input() {
+      const start = {
+        idOrName: "one",
+        args: ["sh", "-c", script],
+        terminal: true,
+        rows: 31,
+        columns: 97,
+      };
+      yield { input: { case: "start" as const, value: start } };
+      await said.promise;
+      yield { input: { case: "resize" as const, value: { rows: 45, columns: 123 } } };
+      yield { input: { case: "signal" as const, value: { signal: 15 } } };
+      await new Promise(() => {});
+    }
+    for await (const { output } of rig.client.pods.exec(input())) {
+      if (output.case === "stdout") text += Buffer.from(output.value).toString();
+      if (text.includes("begun")) said.resolve();
+      if (output.case === "exit") code = output.value.code;
+    }
+    t.is(code, 7);
+    t.regex(text, /^(?:24 80|31 97)\r\nbegun\r\n[^]*45 123\r\n$/);
   },
 );
 
@@ -78,8 +125,8 @@ test.serial("a program that does not read its input holds its caller back", asyn
   t.true(sent < total / 4, `${sent} bytes were taken from the caller`);
 });
 
-test.serial("20 programs at once: each has its own output and exit code", async (t) => {
-  const numbers = Array.from({ length: 20 }, (_, i) => i);
+test.serial("50 programs at once: each has its own output and exit code", async (t) => {
+  const numbers = Array.from({ length: 50 }, (_, i) => i);
   const results = await Promise.all(
     numbers.map((n) => execIn(rig.client, "one", "sh", "-c", `seq ${n}000 ${n}999; exit ${n}`)),
   );
