@@ -53,7 +53,10 @@ export async function bringUp(
   } catch (thrown) {
     unsubscribe(live);
     const error = withConsole(toPodnetError(thrown), live);
-    const failures = await undoPod(live, host, { graceful: false, dropDisks: fresh });
+    const failures = await undoPod(live, host, {
+      graceful: false,
+      ...(fresh ? { dropDisks: "anyway" } : {}),
+    });
     if (failures.length > 0)
       return { kind: "stuck", error: attach(error, failures), spans: ordered() };
     return { kind: "undone", error, spans: ordered() };

@@ -73,7 +73,7 @@ async function takeAway(
   ending.gone(live);
   const [first, ...others] = await undoPod(live, host, {
     graceful,
-    dropDisks: state === "deleting",
+    ...(state === "deleting" ? { dropDisks: graceful ? "last" : "anyway" } : {}),
   });
   if (first === undefined) return undefined;
   const error = others.length === 0 ? toPodnetError(first) : attach(first, others);

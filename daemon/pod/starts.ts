@@ -116,7 +116,8 @@ export class Starts {
         progress: options.progress,
         caller: options.signal,
         keep: true,
-        fresh: !row.established,
+        // What a delete did not finish removing is begun anew: it was to be gone.
+        fresh: !row.established || row.failure?.step === "disk.drop",
       });
     });
   }

@@ -100,9 +100,10 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
     ...(plan.vm.attached === undefined
       ? ([{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const)
       : ([{ kind: "guest.leave" }, { kind: "vm.release" }] as const)),
-    ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
     { kind: "tap.close" },
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
+    // Last: what a pod wrote cannot be brought back.
+    ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
   ];
 }
 

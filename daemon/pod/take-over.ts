@@ -88,7 +88,9 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
     rulesLater: recovery.sweeping,
-    dropDisks: row.state === "deleting" || (row.state === "creating" && !row.established),
+    ...(row.state === "deleting" || (row.state === "creating" && !row.established)
+      ? { dropDisks: "anyway" }
+      : {}),
     // They ended with the machine, and a look at them takes long.
     flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
   });

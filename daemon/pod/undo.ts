@@ -11,8 +11,11 @@ export interface UndoOptions {
   readonly graceful: boolean;
   /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
   readonly rulesLater?: boolean;
-  /** What it wrote to its disks goes, too: there will be no such pod any more, or it has never run. */
-  readonly dropDisks?: boolean;
+  /**
+   * What it wrote to its disks goes, too: there will be no such pod any more, or it has never run. `last`: unless something
+   * else is left of it, so that it can be started again.
+   */
+  readonly dropDisks?: "last" | "anyway";
   /** No flows of its addresses are left. */
   readonly flowsEnded?: boolean;
 }
@@ -91,7 +94,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   },
 
   "disk.drop": async (_step, { plan }, _host, { dropDisks }) => {
-    if (dropDisks === true) await removeOverlays(plan.vm);
+    if (dropDisks !== undefined) await removeOverlays(plan.vm);
   },
 
   "tap.close": async (_step, live) => {
@@ -145,6 +148,7 @@ export async function undoPod(
 ): Promise<readonly Error[]> {
   const failures: Error[] = [];
   for (const step of undoSteps(live.plan)) {
+    if (step.kind === "disk.drop" && options.dropDisks === "last" && failures.length > 0) continue;
     try {
       await actUndo(step, live, host, options);
     } catch (thrown) {
