@@ -1,4 +1,5 @@
 import { Command, CommanderError } from "commander";
+import { version } from "../api/version.ts";
 import { addAttach } from "./commands/attach.ts";
 import { addConsole } from "./commands/console.ts";
 import { addCopy } from "./commands/cp.ts";
@@ -33,7 +34,6 @@ import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
 import type { Format } from "./output.ts";
 import { report } from "./report.ts";
-import { packageVersion } from "./version.ts";
 
 const about = `podnet gives microVM pods their network.
 
@@ -56,7 +56,7 @@ export function buildProgram(context: Context): Command {
   const program = new Command("podnet");
   program
     .description(about)
-    .version(packageVersion(), "-V, --version", "print podnet's version")
+    .version(version, "-V, --version", "print podnet's version")
     .helpOption("-h, --help", "show help")
     .helpCommand(true)
     .enablePositionalOptions()

@@ -12,7 +12,7 @@ import {
 import { configKeys } from "./config/schema.ts";
 import { armFailpoints } from "./failpoints.ts";
 import { type Daemon, openDaemon } from "./daemon.ts";
-import { version } from "./version.ts";
+import { version } from "../api/version.ts";
 
 /** How long a stop lets creates under way come to an end, milliseconds. */
 const drainMs = 15_000;

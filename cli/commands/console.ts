@@ -10,7 +10,7 @@ import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { DetachWatch, keysOf } from "../detach-keys.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
-import { Queue } from "../queue.ts";
+import { Queue } from "../../core/queue.ts";
 import { screen } from "../screen.ts";
 import { rawMode, tamed, write } from "../terminal.ts";
 

@@ -6,7 +6,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { CommonOptions, Context } from "../context.ts";
 import type { Io, SignalName } from "../io.ts";
 import { collect, parsePairs } from "../parse.ts";
-import { Queue } from "../queue.ts";
+import { Queue } from "../../core/queue.ts";
 import { usage } from "../report.ts";
 import { rawMode, sizeOf, write } from "../terminal.ts";
 

@@ -2,14 +2,14 @@ import type { Command } from "commander";
 import { isPodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument } from "../output.ts";
-import { packageVersion } from "../version.ts";
+import { version } from "../../api/version.ts";
 
 export function addVersion(program: Command, context: Context): void {
   addOutput(
     program.command("version").description("show the versions of podnet and podnetd"),
   ).action(async (options: OutputOptions) => {
     const { io } = context;
-    const client = packageVersion();
+    const client = version;
     const daemon = await daemonVersion(context, options);
     if (options.output !== "table") {
       const body = { client, daemon: daemon ?? "" };

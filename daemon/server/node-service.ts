@@ -8,7 +8,7 @@ import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
 import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
-import { version } from "../version.ts";
+import { version } from "../../api/version.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";

@@ -19,7 +19,7 @@ import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
-import { PushQueue } from "./queue.ts";
+import { Queue } from "../../core/queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { planView, spanView } from "./views.ts";
 import { watchPods } from "./watch-stream.ts";
@@ -142,7 +142,7 @@ async function* createStream(
     return;
   }
   note(parts, context, `create ${asked.spec.name ?? ""}`);
-  const queue = new PushQueue<wire.CreatePodProgress>();
+  const queue = new Queue<wire.CreatePodProgress>();
   const progress: Progress = {
     started: (step, startMs) => {
       const value = create(wire.StepStartedSchema, { step, startMs, title: stepTitle(step) });
@@ -162,7 +162,7 @@ async function* createStream(
     () => queue.end(),
     () => queue.end(),
   );
-  yield* queue.read();
+  yield* queue;
   yield create(wire.CreatePodProgressSchema, {
     event: { case: "pod", value: viewPod(await created, parts) },
   });

@@ -12,7 +12,7 @@ import { lastWords } from "../../daemon/pod/last-words.ts";
 import { shellWord } from "../../daemon/pod/plan-text.ts";
 import { attach } from "../../daemon/pod/run-steps.ts";
 import { hasCapability } from "../../daemon/preflight.ts";
-import { PushQueue } from "../../daemon/server/queue.ts";
+import { Queue } from "../../core/queue.ts";
 import { Database } from "../../daemon/store/database.ts";
 
 test("resolv.conf is read as resolvers read it", (t) => {
@@ -140,11 +140,11 @@ test("a reader that has left is not told any more", async (t) => {
 });
 
 test("a queue gives what was pushed, up to its end", async (t) => {
-  const queue = new PushQueue<number>();
+  const queue = new Queue<number>();
   queue.push(1);
   const seen: number[] = [];
   const reading = (async () => {
-    for await (const value of queue.read()) seen.push(value);
+    for await (const value of queue) seen.push(value);
   })();
   await setImmediate();
   queue.push(2);
