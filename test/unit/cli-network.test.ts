@@ -105,6 +105,20 @@ test.serial("--plan prints lines and makes nothing; -o json prints a document", 
   t.is((await podnet(["network", "delete", "blue", "--plan"], here)).out, "link pn-blue bridge\n");
 });
 
+test.serial(
+  "a network is as the node is configured where no resolver is asked for or refused",
+  async (t) => {
+    for (const [flags, resolver] of [
+      ["", undefined],
+      [" --resolver", true],
+      [" --no-resolver", false],
+    ] as const) {
+      await podnet(`network create blue --cidr 10.20.0.0/24${flags}`.split(" "), here);
+      t.is(creates.at(-1)?.spec?.resolver, resolver, flags);
+    }
+  },
+);
+
 test.serial("update: what is not named stays as it is", async (t) => {
   t.is((await podnet(["network", "update", "blue", "--dns", "none"], here)).code, 0);
   const same = [
@@ -131,7 +145,10 @@ test.serial("update: what is not named stays as it is", async (t) => {
     masquerade: false,
     isolated: false,
   });
+  await podnet("network update blue --resolver".split(" "), here);
+  t.true(updates.at(-1)?.spec?.resolver);
   await podnet("network update blue --cidr 10.30.0.0/24 --nat".split(" "), here);
+  t.false(updates.at(-1)?.spec?.resolver, "as it was");
   t.like(plain(updates.at(-1)?.spec), { subnets: [["10.30.0.0/24", [], []]], masquerade: true });
 });
 
