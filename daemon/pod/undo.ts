@@ -85,9 +85,9 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   },
 
   "vm.release": async (_step, live, host) => {
-    const { vm } = live;
+    const { vm, record, plan } = live;
     live.vm = undefined;
-    if (vm === undefined) await host.driver.reap(live.record, live.plan.vm);
+    if (vm === undefined) await host.driver.reap(record, plan.vm);
     else await vm.stop({ graceMs: 0 });
     live.record = undefined;
     live.plugged.clear();

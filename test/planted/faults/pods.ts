@@ -37,8 +37,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "undo",
     name: "the undo forgets the machine",
     file: "daemon/pod/steps.ts",
-    find: '{ kind: "vm.stop" },\n    { kind: "tap.close" }',
-    put: '{ kind: "tap.close" }',
+    find: '[{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const',
+    put: '[{ kind: "guest.power-off" }] as const',
     noticedBy: asData,
   },
   {
