@@ -120,7 +120,7 @@ function interfaceView(
     tap: nic?.tap ?? "",
     bridge: each.bridge ?? "",
     slot: nic?.slot ?? 0,
-    state: interfaceState(each, observed !== undefined, plugged),
+    state: interfaceState(each, isConfigured(each, row, observed), plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
     observedMtu: observed?.mtu ?? 0,
     routes: row.plan.guest.routes
@@ -128,6 +128,15 @@ function interfaceView(
       .map(routeView),
   });
 }
+
+/** A guest without an agent has been seen with some of its addresses, or with all. */
+const isConfigured = (
+  { addresses }: InterfacePlan,
+  { plan }: PodRow,
+  observed: { readonly addresses: readonly string[] } | undefined,
+): boolean =>
+  observed !== undefined &&
+  (hasAgent(plan) || addresses.every((address) => observed.addresses.includes(address)));
 
 /** What the guest said of it; of a NIC that it has let go of since, that is no longer so. */
 function observedOf(
