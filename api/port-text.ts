@@ -26,7 +26,7 @@ export function parsePortText(text: string, field = "ports"): PortText {
   const match =
     text.length > longest
       ? null
-      : /^(?:(?:(\*|\[[^\]]*\]|[0-9.]+):)?([0-9]*(?:-[0-9]+)?):)?([0-9]+(?:-[0-9]+)?)(?:\/([a-z]+))?$/.exec(
+      : /^(?:(?:(\*|\[[^\]]*\]|[0-9.]+):)?([0-9]*(?:-[0-9]+)?):)?([0-9]+(?:-[0-9]+)?)(?:\/([a-z]{1,8}))?$/.exec(
           text,
         );
   if (match === null) throw wrong("is not a port to publish");
