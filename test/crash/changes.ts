@@ -2,6 +2,7 @@ import type { Network } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Acts } from "./acts.ts";
 import { type DiskChange, diskChanges } from "./disks.ts";
+import { type AgentlessChange, agentlessChanges } from "./agentless.ts";
 import type { Lane } from "./lane.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
@@ -20,7 +21,8 @@ export type Change =
   | "resume"
   | "stop"
   | MixedChange
-  | DiskChange;
+  | DiskChange
+  | AgentlessChange;
 
 /** The network that is made, changed and unmade. */
 export const extra = "extra";
@@ -127,6 +129,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   },
   ...mixedChanges,
   ...diskChanges,
+  ...agentlessChanges,
 };
 
 export const isChange = (operation: string): operation is Change => operation in changes;
@@ -169,6 +172,9 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "disk-create": [plainPod],
   "disk-start": [plainPod],
   "disk-delete": [plainPod],
+  "agentless-create": [plainPod],
+  "agentless-add": two,
+  "agentless-stop": [plainPod],
 };
 
 export function podText(change: Change, { interfaces, ports }: Pod): string {

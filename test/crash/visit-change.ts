@@ -74,8 +74,10 @@ async function looked(
 const tables = /^\+ ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
 
 /** Interfaces of which the guest has told something else than what the pod's row says. */
-const unlikeItsRow = ({ name, interfaces }: Pod): readonly string[] =>
+const unlikeItsRow = ({ name, interfaces, guest }: Pod): readonly string[] =>
   interfaces
+    // One without an agent tells nothing.
+    .filter(() => guest?.kind !== "none")
     .filter(
       ({ addresses, observedAddresses, mtu, observedMtu }) =>
         observedAddresses.join() !== addresses.join() || observedMtu !== mtu,
