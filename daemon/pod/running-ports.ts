@@ -7,18 +7,31 @@ import { withNic } from "./pod-plan.ts";
 /** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
 export function portsOfPod(live: LivePod): RunningPort[] {
   const { podId, name: podName, ports } = live.plan;
-  const first = ports.ports.find(({ tap }) => portOfPod(live, tap) !== undefined)?.tap;
   return ports.ports.map(({ tap }) => ({
     podId,
     podName,
     tap,
-    hasRules: ports.published !== undefined && tap === first,
+    hasRules: ports.published !== undefined && tap === bearerOfRules(live),
   }));
 }
 
-/** One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. */
-export function portOfPod({ plan, plugged }: LivePod, tap: IfName): PodFragment | undefined {
-  const of = withNic(plan.interfaces).find(({ nic }) => nic.tap === tap);
-  if (of === undefined || !plugged.has(of.position)) return undefined;
-  return { ...plan.ports, ports: plan.ports.ports.filter((port) => port.tap === tap) };
+/**
+ * One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. What the pod
+ * publishes is ruled for all the same, as long as it runs.
+ */
+export function portOfPod(live: LivePod, tap: IfName): PodFragment | undefined {
+  const { ports } = live.plan;
+  if (isPlugged(live, tap))
+    return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
+  const bearsRules = ports.published !== undefined && tap === bearerOfRules(live);
+  return bearsRules ? { ...ports, ports: [] } : undefined;
 }
+
+/** The port with which a pod's rules are looked at. */
+const bearerOfRules = (live: LivePod): IfName | undefined => {
+  const taps = live.plan.ports.ports.map(({ tap }) => tap);
+  return taps.find((tap) => isPlugged(live, tap)) ?? taps[0];
+};
+
+const isPlugged = ({ plan, plugged }: LivePod, tap: IfName): boolean =>
+  withNic(plan.interfaces).some(({ nic, position }) => nic.tap === tap && plugged.has(position));
