@@ -138,6 +138,7 @@ test("each role does what it is for, and no more", (t) => {
       "delete",
       "exec",
       "console",
+      "openConsole",
       "verify",
       "stop",
       "pause",
@@ -149,8 +150,9 @@ test("each role does what it is for, and no more", (t) => {
       "removeInterface",
       "publishPorts",
       "unpublishPorts",
+      "detach",
     ],
-    admin: ["down"],
+    admin: ["down", "attach"],
   };
   // Networks are the host's: whoever changes one changes it for all.
   const ofNetworks: readonly string[] = ["create", "update", "delete"];

@@ -94,11 +94,11 @@ export const podsFaults: readonly Fault[] = [
     name: "one port that cannot leave its bridge keeps the others on it",
     file: "daemon/pod/undo.ts",
     find: `await everyOne(
-      live.plan.ports.ports.map(({ tap }) =>
+      everyPort(live.plan).ports.map(({ tap }) =>
         host.network.detach({ pod: live.plan.podId, tap }, signal),
       ),
     );`,
-    put: `for (const { tap } of live.plan.ports.ports)
+    put: `for (const { tap } of everyPort(live.plan).ports)
       await host.network.detach({ pod: live.plan.podId, tap }, signal);`,
     noticedBy: {
       file: steps,
