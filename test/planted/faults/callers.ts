@@ -66,9 +66,9 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a path may hold control characters",
-    file: "api/validate.ts",
-    find: "path.length > limits.path || /\\p{Cc}/u.test(path)",
-    put: "path.length > limits.path",
+    file: "api/validate-disks.ts",
+    find: "path.length > longestPath || /\\p{Cc}/u.test(path)",
+    put: "path.length > longestPath",
     noticedBy: validate,
   },
   {

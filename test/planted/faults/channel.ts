@@ -29,8 +29,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "memory is taken for as much as a guest announces",
     file: "guest-init/protocol/assembler.ts",
-    find: "else this.#body = new Uint8Array(Math.min(this.#bodyLength, firstReserve));",
-    put: "else this.#body = new Uint8Array(this.#bodyLength + 0 * firstReserve);",
+    find: "new Uint8Array(Math.min(this.#bodyLength, wanted));",
+    put: "new Uint8Array(this.#bodyLength + 0 * wanted);",
     noticedBy: { file: frames, title: "memory follows what arrives, not what is announced" },
   },
   {

@@ -48,7 +48,7 @@ export const recoveryFaults: readonly Fault[] = [
     kind: "undo",
     name: "a machine without a row runs on",
     file: "daemon/pod/recover.ts",
-    find: "await removeStrangers(new Set(rows.map(({ id }) => id)), recovery);",
+    find: "await removeStrangers(known, recovery);",
     put: "",
     noticedBy: { file: pods, title: "a machine without a row is ended at the next start" },
   },
