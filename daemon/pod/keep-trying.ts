@@ -5,6 +5,10 @@ import type { Supervision } from "./supervision.ts";
 /** Between attempts, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 250, longest: 15_000 } as const;
 
+/** A machine that is paused is the one that ran: what is to be put right stays so. */
+const isSameLife = (one: PodRow["state"], other: PodRow["state"]): boolean =>
+  one === other || [one, other].every((state) => state === "running" || state === "paused");
+
 /**
  * Does again what failed for a pod, until it works, the pod is in another state, or the daemon ends. Meanwhile the pod
  * keeps its state and says what is wrong as its reason. Each attempt has the pod to itself.
@@ -28,7 +32,7 @@ export function keepTrying(
   const once = (): Promise<boolean> =>
     locks.run(id, async () => {
       const row = records.get(id);
-      if (over.aborted || row?.state !== state) return true;
+      if (over.aborted || row === undefined || !isSameLife(row.state, state)) return true;
       try {
         await attempt(row);
       } catch (again) {
