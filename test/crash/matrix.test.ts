@@ -16,12 +16,12 @@ const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 *
 const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
 const random = new Random(seed);
 
-/** Cases of each operation beside its kills in a short run, of an operation whose kills are all made. */
+/** Cases of each operation beside its kills in a short run, of an operation that is killed at each failpoint. */
 const beside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
-const few = { kill: 5, error: 1, hang: 0 } as const;
+const few = { kill: 4, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
-const ofChanges = { kill: 2, error: 4, hang: 1 } as const;
+const ofChanges = { kill: 1, error: 4, hang: 1 } as const;
 /** The same of those of pods with what is somebody else's. */
 const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
 /** The same of those that are visited with the other firewall driver, too. */
@@ -67,10 +67,16 @@ function chosen(all: readonly Case[], few?: Readonly<Record<Action, number>>): r
   if (full) return all;
   const counts = few ?? beside;
   return [
-    ...(few === undefined ? of("kill") : sample(of("kill"), few.kill, random)),
+    ...(few === undefined ? onceEach(of("kill")) : sample(of("kill"), few.kill, random)),
     ...sample(of("error"), counts.error, random),
     ...sample(of("hang"), counts.hang, random),
   ];
+}
+
+/** Of the times that an operation comes by a failpoint, one; a complete run takes them all. */
+function onceEach(kills: readonly Case[]): readonly Case[] {
+  const failpoints = Map.groupBy(kills, ({ point }) => point.slice(0, point.lastIndexOf("#")));
+  return [...failpoints.values()].flatMap((times) => sample(times, 1, random));
 }
 
 for (const each of operations) {

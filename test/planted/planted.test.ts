@@ -8,7 +8,7 @@ import { Tree } from "./tree.ts";
 const top = path.resolve(import.meta.dirname, "../..");
 const complete = process.env["PODNET_TEST_FULL"] === "1";
 /** Faults tried in a short run: drawn anew each time, so that over a few runs each has its turn. */
-const share = 40;
+const share = 25;
 /** Trees, and so faults, at a time. */
 const sideBySide = 2;
 

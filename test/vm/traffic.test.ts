@@ -323,7 +323,7 @@ test.serial("from the command line: a file that tcpdump reads, a pipe, and a tab
   const text = await rig.lab.host.run("tcpdump", "-n", "-r", path);
   t.regex(text, /ICMP echo request.*length 329/);
   const shown = await rig.daemon.podnet("stats", "one");
-  t.regex(shown, /^POD +INTERFACE +RX +PACKETS/);
+  t.regex(shown, /^POD +INTERFACE +RX +PACKETS/m);
   t.regex(shown, /^one +eth0 +\d/m);
   const { pods } = JSON.parse(await rig.daemon.podnet("stats", "-o", "json")) as {
     pods: { name: string; interfaces: { rxBytes: string }[] }[];
