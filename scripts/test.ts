@@ -91,7 +91,9 @@ const stages: readonly Stage[] = [
   {
     name: "vm",
     files: "test/vm/!(standin-)*.test.ts",
-    completeOnly: ["test/vm/arm64.test.ts", "test/vm/debian-disk.test.ts"],
+    completeOnly: ["arm64", "attach-killed", "debian-disk", "disks-own", "factory-killed"].map(
+      (name) => `test/vm/${name}.test.ts`,
+    ),
     budgetMinutes: 4,
     concurrency: 2,
     timeoutSeconds: 240,

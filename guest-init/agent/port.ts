@@ -15,6 +15,12 @@ export interface PortHandlers {
 
 /** Between attempts to open a port, or looks at one whose host is absent, milliseconds. */
 const retryMs = 50;
+/**
+ * A hang-up so soon after bytes came is believed only if it lasts, milliseconds: the kernel hands out what a host that is back
+ * has sent before it hears that it is back (virtio_console, Linux 6.1: data by interrupt, the news by a worker), and the
+ * answer to it would be dropped. Shorter than a podnetd takes to start, or to connect once more.
+ */
+const doubtMs = 100;
 const socketType = 0o140000;
 const typeMask = 0o170000;
 
@@ -34,6 +40,8 @@ export class Port {
   #outBytes = 0;
   #reading = true;
   #hostPresent = true;
+  /** When bytes came last, by the loop's clock. */
+  #heardAt = -doubtMs;
   #retrying = false;
 
   /** `find` names the port's path, or undefined while it is not there. */
@@ -81,7 +89,9 @@ export class Port {
     if (this.#fd < 0 || into.length === 0) return undefined;
     const count = this.#try(() => sys.fill(this.#fd, into));
     if (count === 0) this.#hungUp();
-    return count === 0 ? undefined : count;
+    if (count === undefined || count === 0) return undefined;
+    this.#heardAt = sys.monotonic();
+    return count;
   }
 
   /** Whether the host's bytes are taken; while not, they wait at the host. */
@@ -168,7 +178,8 @@ export class Port {
   #hungUp(): void {
     this.#watch?.stop();
     this.#watch = undefined;
-    if (this.#hostPresent) {
+    const doubtful = !this.#socket && sys.monotonic() - this.#heardAt < doubtMs;
+    if (this.#hostPresent && !doubtful) {
       this.#hostPresent = false;
       this.#out = [];
       this.#outBytes = 0;
