@@ -66,7 +66,7 @@ export const jailFaults: readonly Fault[] = [
     file: "hypervisor/qemu/qcow2-file.ts",
     find: "if (head.readBigUInt64BE(8) !== 0n)",
     put: "if (head.readBigUInt64BE(8) > 1n << 62n)",
-    noticedBy: { file: jail, title: "qcow2 images that name other files" },
+    noticedBy: { file: "test/unit/disk-images.test.ts", title: "what a qcow2 image may not be" },
   },
   {
     kind: "access",
