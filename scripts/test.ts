@@ -91,9 +91,14 @@ const stages: readonly Stage[] = [
   {
     name: "vm",
     files: "test/vm/!(standin-)*.test.ts",
-    completeOnly: ["arm64", "attach-killed", "debian-disk", "disks-own", "factory-killed"].map(
-      (name) => `test/vm/${name}.test.ts`,
-    ),
+    completeOnly: [
+      "arm64",
+      "attach-killed",
+      "daemon-recovery",
+      "debian-disk",
+      "disks-own",
+      "factory-killed",
+    ].map((name) => `test/vm/${name}.test.ts`),
     budgetMinutes: 4,
     concurrency: 2,
     timeoutSeconds: 240,
