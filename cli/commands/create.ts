@@ -1,24 +1,12 @@
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import type { Podnet } from "../../api/client.ts";
-import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Plan, Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { addOutput, type Context, withPodnet } from "../context.ts";
 import type { Output } from "../io.ts";
-import { document, printDocument, toPlain } from "../output.ts";
-import { parseDuration } from "../parse.ts";
-import { readPodFile } from "../pod-file.ts";
-import { planText } from "../plan-view.ts";
-import { podLine } from "../pod-view.ts";
+import { addRequestFlags, printMade, type RequestFlags, requestFrom } from "../pod-request.ts";
 import { showProgress } from "../progress.ts";
-import { addSpecFlags, type SpecFlags, specFromFlags } from "../spec-flags.ts";
-
-interface Options extends SpecFlags, OutputOptions {
-  readonly file?: string;
-  readonly plan?: boolean;
-  readonly quiet?: boolean;
-  readonly requestId?: string;
-  readonly timeout?: string;
-}
+import { addSpecFlags } from "../spec-flags.ts";
 
 const examples = `
 Examples:
@@ -31,46 +19,28 @@ Examples:
 
 export function addCreate(program: Command, context: Context): void {
   const command = program.command("create");
-  command
-    .description("create a pod and wait until its network works")
-    .option("-f, --file <path>", "pod spec in YAML or JSON; - for standard input")
-    .option("--plan", "show what would be done, and do nothing")
-    .option("-q, --quiet", "print the pod's id alone")
-    .option("--timeout <duration>", "give up and undo after this long, e.g. 30s")
-    .addOption(
-      new Option("--request-id <id>", "makes a retry return the same pod instead of another"),
-    );
+  command.description("create a pod and wait until its network works");
+  addRequestFlags(command);
   addOutput(command);
   addSpecFlags(command);
-  command.addHelpText("after", examples).action(async (options: Options) => {
+  command.addHelpText("after", examples).action(async (options: RequestFlags) => {
     await createPod(context, options);
   });
 }
 
-async function createPod(context: Context, options: Options): Promise<void> {
+async function createPod(context: Context, options: RequestFlags): Promise<void> {
   const { io } = context;
-  const file = options.file === undefined ? undefined : await readPodFile(options.file);
-  const request = {
-    spec: specFromFlags(options, file),
-    requestId: options.requestId ?? "",
-    planOnly: options.plan === true,
-    timeoutMs: options.timeout === undefined ? 0 : parseDuration("--timeout", options.timeout),
-  };
+  const request = await requestFrom(options);
   const made = await withPodnet(context, options, (podnet, signal) =>
     follow(podnet, request, io.stderr, signal),
   ).catch((thrown: unknown) => {
     throw isPodnetError(thrown, "CANCELLED") ? thrown.with({ hint: afterwards(options) }) : thrown;
   });
-  const isPlan = made.$typeName === "podnet.v1.Plan";
-  if (options.output !== "table") {
-    const body = isPlan ? toPlain(PlanSchema, made) : toPlain(PodSchema, made);
-    await printDocument(io, options.output, document(isPlan ? "Plan" : "Pod", body));
-  } else if (isPlan) io.stdout.write(planText(io.stdout, made));
-  else io.stdout.write(`${options.quiet === true ? made.id : podLine(io.stdout, made)}\n`);
+  await printMade(io, options, made);
 }
 
 /** What podnetd does with a create that nobody waits for any more. */
-const afterwards = ({ requestId }: Options): string =>
+const afterwards = ({ requestId }: RequestFlags): string =>
   requestId === undefined
     ? "podnetd undoes what was begun"
     : `podnetd goes on; to join it, repeat the command with --request-id ${requestId}`;

@@ -54,7 +54,8 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
   const { podIp: host, podPort: port } = lead;
   const ends = [client];
   const reset = (): void => {
-    for (const each of ends) each.resetAndDestroy();
+    // One that is not there yet would be reset only once it is: a pod that is gone never takes it.
+    for (const each of ends) each.connecting ? each.destroy() : each.resetAndDestroy();
   };
   const over = flows.begin(key, reset);
   if (over === undefined) {

@@ -38,6 +38,24 @@ function setRow(directory: string, sql: string): void {
   db.exec(sql);
 }
 
+/** The same of a network "blue" that was made with 10.20.0.0/24 alone, and was being changed. */
+function cutUpdateShort(directory: string): void {
+  const was = JSON.stringify({
+    subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],
+    mtu: 1500,
+    dns: [],
+    dnsSearch: [],
+    masquerade: true,
+    isolated: false,
+    vlanFiltering: false,
+    mayOverlap: false,
+  });
+  setRow(
+    directory,
+    `UPDATE networks SET state = 'updating', before = '${was}' WHERE name = 'blue'`,
+  );
+}
+
 for (const state of ["creating", "deleting"] as const)
   test.serial(
     `a network that was ${state} when podnetd was cut short is gone after the next start`,
@@ -72,20 +90,7 @@ test.serial(
       "--no-nat",
     );
     await first.kill();
-    const was = JSON.stringify({
-      subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],
-      mtu: 1500,
-      dns: [],
-      dnsSearch: [],
-      masquerade: true,
-      isolated: false,
-      vlanFiltering: false,
-      mayOverlap: false,
-    });
-    setRow(
-      stage.directory,
-      `UPDATE networks SET state = 'updating', before = '${was}' WHERE name = 'blue'`,
-    );
+    cutUpdateShort(stage.directory);
     // Nor does it matter where that start is cut short.
     for (const point of ["commit:update networks:before#1", "commit:update networks:after#1"])
       await t.throwsAsync(
@@ -108,20 +113,7 @@ test.serial(
     const before = await stage.addresses();
     await first.podnet("network", "update", "blue", "--cidr", "10.30.0.0/24");
     await first.kill();
-    const was = JSON.stringify({
-      subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],
-      mtu: 1500,
-      dns: [],
-      dnsSearch: [],
-      masquerade: true,
-      isolated: false,
-      vlanFiltering: false,
-      mayOverlap: false,
-    });
-    setRow(
-      stage.directory,
-      `UPDATE networks SET state = 'updating', before = '${was}' WHERE name = 'blue'`,
-    );
+    cutUpdateShort(stage.directory);
     const refuses = { PODNET_FAILPOINTS: "netlink:delete address of link:before#1=error" };
     const second = await stage.start("drift_s = 3600\n", refuses);
     t.regex(second.log(), /The network cannot be put right yet/);

@@ -7,6 +7,8 @@ import { parseIp } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../../daemon/pod/published-plan.ts";
 import { HeldPorts } from "../../daemon/ports/held-ports.ts";
+import { run } from "../../linux/command.ts";
+import { sockets } from "../lab/inventory.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 // "Pods" of this file are sockets at other addresses of the namespace's own loopback.
@@ -143,6 +145,33 @@ test.serial("a pod that takes no connection gives the client a reset at once", a
   await using _pod = await listen(80, (socket) => socket.end("here"));
   t.is(await allOf(dial(8080).end()), "here");
 });
+
+test.serial(
+  "what a pod has not taken yet ends with its port, and leaves nothing open",
+  async (t) => {
+    // Behind this address nobody answers, and nobody says so: that it takes no connection is known minutes later.
+    const silent = parseIp("10.99.0.2");
+    await run(["ip", "link", "add", "silent0", "type", "veth", "peer", "silent1"]);
+    t.teardown(() => run(["ip", "link", "delete", "silent0"]));
+    await run(["ip", "address", "add", "10.99.0.1/24", "dev", "silent0"]);
+    for (const link of ["silent0", "silent1"]) await run(["ip", "link", "set", link, "up"]);
+    const neighbour = ["lladdr", "02:00:00:00:00:01", "dev", "silent0", "nud", "permanent"];
+    await run(["ip", "neighbour", "add", silent, ...neighbour]);
+    using held = await hold(
+      published(8080, 80, { at: [{ hostIp: parseIp("127.0.0.1"), podIp: silent }] }),
+    );
+    const client = dial(8080);
+    // In the kernel's words: SYN_SENT (2) to port 80 of the address, whose bytes stand backwards.
+    const unanswered = (): boolean =>
+      sockets(process.pid).some((line) => line.endsWith(" 0200630A:0050 02"));
+    while (!unanswered()) await delay(5);
+    const end = refusal(client);
+    held.release(pod);
+    t.is(await end, "ECONNRESET");
+    await active(held, 0);
+    t.false(unanswered());
+  },
+);
 
 test.serial("a reset of either end reaches the other", async (t) => {
   const inPod = Promise.withResolvers<Socket>();

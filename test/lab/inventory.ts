@@ -225,3 +225,31 @@ function descriptors(pid: number): string[] {
     (line, at) => !line.startsWith("open /memfd:podnet-") || open.indexOf(line) !== at,
   );
 }
+
+/** In which files of /proc/PID/net sockets stand, and which of a line's words are their inode and what they are. */
+const socketTables = {
+  unix: { inode: 6, told: [7] },
+  netlink: { inode: 9, told: [1, 3] },
+  tcp: { inode: 9, told: [1, 2, 3] },
+  tcp6: { inode: 9, told: [1, 2, 3] },
+  udp: { inode: 9, told: [1, 2] },
+  udp6: { inode: 9, told: [1, 2] },
+  packet: { inode: 8, told: [3, 4] },
+} as const;
+
+/** What kinds of sockets a process holds, in the kernel's words: for a test that has found one too many. */
+export function sockets(pid: number): string[] {
+  const known = new Map(
+    Object.entries(socketTables).flatMap(([table, { inode, told }]) =>
+      orNothing(() => readFileSync(`/proc/${pid}/net/${table}`, "latin1"))
+        .split("\n")
+        .map((line) => line.trim().split(/\s+/))
+        .map((cells) => [cells[inode], [table, ...told.map((at) => cells[at])].join(" ")]),
+    ),
+  );
+  const directory = `/proc/${pid}/fd`;
+  return readdirSync(directory)
+    .map((fd) => /^socket:\[(\d+)\]$/.exec(orNothing(() => readlinkSync(path.join(directory, fd)))))
+    .flatMap((found) => (found === null ? [] : [known.get(found[1]) ?? `socket ${found[1]}`]))
+    .sort();
+}

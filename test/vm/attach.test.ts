@@ -16,6 +16,10 @@ test.serial.afterEach.always(async () => {
     await rig.client.pods.delete({ idOrName: id, force: true });
 });
 
+/** Greets one caller at port 80; comes back once it listens. */
+const greeter = `(echo hello | nc -l -p 80) >/dev/null 2>&1 &
+  until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':0050 .* 0A '; do sleep 0.05; done`;
+
 for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
   test.serial(`a machine of somebody else gets NICs and gives them back: ${kind}`, async (t) => {
     const { client, lab } = rig;
@@ -34,7 +38,7 @@ for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
     t.is(pod?.interfaces[0]?.state, InterfaceState.CONFIGURED);
     await lab.host.ping(addressOf(pod), 3);
     t.is((await execIn(client, "theirs", "ping", "-c", "1", "192.168.123.1")).code, 0);
-    await execIn(client, "theirs", "sh", "-c", "(echo hello | nc -l -p 80) >/dev/null 2>&1 &");
+    await execIn(client, "theirs", "sh", "-c", greeter);
     t.is(await lab.host.run("bash", "-c", "cat </dev/tcp/127.0.0.1/8080"), "hello\n");
     const { ok, checks } = await client.pods.verify({ idOrName: "theirs" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));

@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Podnet, connectPodnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { takeInventory } from "../lab/inventory.ts";
+import { sockets, takeInventory } from "../lab/inventory.ts";
 import { type Lab, type Machine, openLab } from "../lab/lab.ts";
 import { difference } from "../lab/network.ts";
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
@@ -78,7 +78,9 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
           (line) => !/^- open (?:socket|pipe)$/.test(line),
         );
         const closing = found.some((line) => /^\+ open (?:socket|pipe)$/.test(line));
-        if (!closing || attempt === 50) return found;
+        if (!closing) return found;
+        if (attempt === 50)
+          return [...found, `of ${sockets(daemon.process.pid as number).join(", ")}`];
         await delay(20);
       }
     },

@@ -74,6 +74,17 @@ export const portsFaults: readonly Fault[] = [
   },
   {
     kind: "release",
+    name: "a connection that a pod has not taken outlives its port",
+    file: "daemon/ports/tcp-port.ts",
+    find: "each.connecting ? each.destroy() : each.resetAndDestroy();",
+    put: "each.resetAndDestroy();",
+    noticedBy: {
+      file: forwarder,
+      title: "what a pod has not taken yet ends with its port, and leaves nothing open",
+    },
+  },
+  {
+    kind: "release",
     name: "flows of a port that is unpublished go on",
     file: "network/ensure.ts",
     find: "return endWithdrawn(pod, this.#view.conntrack);",
