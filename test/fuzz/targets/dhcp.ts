@@ -144,6 +144,9 @@ const messages4: Target = {
   seeds: [
     discover(),
     discover().subarray(0, -2),
+    // No option at all, and one that ends behind its code.
+    discover().subarray(0, 240),
+    discover().subarray(0, 241),
     discover().with(240, 0),
     discover().with(247, 0),
     discover().with(241, 2),
