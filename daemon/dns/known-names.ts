@@ -23,6 +23,10 @@ export function knownNames(db: Database, addresses: Addresses): KnownNames {
         : undefined;
     },
     holderAt,
+    networksOf(pod) {
+      const { interfaces = [] } = getPod(db, pod)?.plan ?? {};
+      return [...new Set(staying(interfaces).flatMap(({ network }) => network ?? []))];
+    },
     isTold: (servers) => servers.some((server) => isNameServer(db, server)),
   };
 }

@@ -1,4 +1,5 @@
 import { type Ip, isIp, parseIp } from "../../core/address.ts";
+import type { PodId } from "../../core/names.ts";
 import type { Way } from "./ask-upstream.ts";
 import type { Forwarder } from "./forward.ts";
 import { type Query, readQuery, truncated } from "./query.ts";
@@ -19,16 +20,17 @@ export interface ResolverCounts {
 }
 
 export interface ResolverParts {
-  readonly zone: Zone;
+  /** What a pod that asks may be told. */
+  zoneOf(asker: PodId): Zone;
   readonly turns: Turns;
   readonly forwarder: Pick<Forwarder, "forward">;
   readonly counts: ResolverCounts;
   /** Whose address this is on the network; undefined where it is no pod's. */
-  askerAt(ip: Ip): string | undefined;
+  askerAt(ip: Ip): PodId | undefined;
   upstreams(): readonly Ip[];
 }
 
-/** Answers the pods of one network, and nobody else. */
+/** Answers the pods of one network, of all the networks they are on, and nobody else. */
 export class Resolver {
   readonly #parts: ResolverParts;
 
@@ -67,9 +69,9 @@ export class Resolver {
     return answer.length > most ? truncated(answer, read.query) : answer;
   }
 
-  async #answerOf(query: Query, asker: string, way: Way): Promise<Uint8Array> {
-    const { zone, turns, forwarder, counts, upstreams } = this.#parts;
-    const found = lookUp(query, zone);
+  async #answerOf(query: Query, asker: PodId, way: Way): Promise<Uint8Array> {
+    const { zoneOf, turns, forwarder, counts, upstreams } = this.#parts;
+    const found = lookUp(query, zoneOf(asker));
     if (found.kind !== "elsewhere") return replyOf(query, found);
     using place = turns.forward(asker);
     if (place === undefined) {
@@ -83,7 +85,7 @@ export class Resolver {
   }
 
   /** The pod an address is of. */
-  #asker(from: string | undefined): string | undefined {
+  #asker(from: string | undefined): PodId | undefined {
     return from !== undefined && isIp(from) ? this.#parts.askerAt(parseIp(from)) : undefined;
   }
 }

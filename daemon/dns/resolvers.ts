@@ -22,6 +22,8 @@ export interface KnownNames {
   nameAt(network: NetworkName, ip: Ip): PodName | undefined;
   /** Whose an address of a network is, whether it runs or not. */
   holderAt(network: NetworkName, ip: Ip): PodId | undefined;
+  /** The networks a pod is on, in the order of its interfaces. */
+  networksOf(pod: PodId): readonly NetworkName[];
   /** Whether a guest was told to ask one of these. */
   isTold(servers: readonly Ip[]): boolean;
 }
@@ -161,17 +163,25 @@ export class Resolvers implements Disposable {
     });
   }
 
+  /** What else a pod is on. A network that is to have no resolver keeps its names to itself at other gateways, too. */
+  #others(network: NetworkName, pod: PodId): NetworkName[] {
+    const named = new Set(
+      this.#networks?.flatMap((each) => (this.isWanted(each) ? each.name : [])),
+    );
+    return this.#parts.names.networksOf(pod).filter((each) => each !== network && named.has(each));
+  }
+
   #resolver(network: NetworkName): Resolver {
     const { names, config } = this.#parts;
     return new Resolver({
-      zone: {
+      zoneOf: (asker) => ({
         domain: config.domain,
-        network,
+        networks: () => [network, ...this.#others(network, asker)],
         pools: () =>
           (this.#networks ?? []).flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
-        addressesOf: (pod) => names.addressesOf(network, pod),
-        podAt: (ip) => names.nameAt(network, ip),
-      },
+        addressesOf: names.addressesOf,
+        nameAt: names.nameAt,
+      }),
       turns: this.#turns,
       forwarder: new Forwarder(),
       counts: this.counts,

@@ -19,17 +19,18 @@ export const ttl = 5;
 const types = { a: 1, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
 const internet = 1;
 
-/** What is known of the pods of one network. */
+/** What is known of the pods that share a network with the one that asks. */
 export interface Zone {
   /** What names of pods end with, in lower case. */
   readonly domain: string;
-  readonly network: NetworkName;
+  /** The networks it may be told of: the one at whose gateway it asks, then its others in the order of its interfaces. */
+  networks(): readonly NetworkName[];
   /** The pools of this node, of whichever network: their addresses are nobody's else. */
   pools(): readonly Cidr[];
-  /** The addresses of a pod that runs on the network; undefined when there is none. */
-  addressesOf(pod: string): readonly Ip[] | undefined;
-  /** The pod that runs on the network with this address. */
-  podAt(ip: Ip): string | undefined;
+  /** The addresses of a pod that runs on a network; undefined when there is none. */
+  addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
+  /** The pod that runs on a network with this address. */
+  nameAt(network: NetworkName, ip: Ip): string | undefined;
 }
 
 /** What is to be said to a question. */
@@ -66,7 +67,7 @@ const elsewhere: Found = { kind: "elsewhere" };
 
 /** `POD.DOMAIN`, `POD.NETWORK.DOMAIN`, and `POD`. */
 function forward(wanted: string, name: string, type: number, zone: Zone): Found {
-  const { domain, network } = zone;
+  const { domain } = zone;
   const soa = authority(domain);
   const above =
     wanted === domain
@@ -79,11 +80,19 @@ function forward(wanted: string, name: string, type: number, zone: Zone): Found 
       ? { kind: "records", records: [soa] }
       : { kind: "no-data", soa };
   const [pod = "", ...rest] = above.split(".");
-  const named = rest.length === 0 || (rest.length === 1 && rest[0] === network);
-  const addresses = named ? zone.addressesOf(pod) : undefined;
-  if (addresses === undefined)
-    // Names may end with the network's.
-    return above === network ? { kind: "no-data", soa } : { kind: "no-name", soa };
+  const networks = zone.networks();
+  const named = rest.length === 0 ? networks : networks.filter((each) => each === rest.join("."));
+  // Those of the network by which it is asked come first: most ask for one alone, or try them in turn.
+  const found = named.flatMap((network) => {
+    const addresses = zone.addressesOf(network, pod);
+    return addresses === undefined ? [] : [addresses];
+  });
+  if (found.length === 0)
+    // Names may end with a network's.
+    return networks.some((each) => each === above)
+      ? { kind: "no-data", soa }
+      : { kind: "no-name", soa };
+  const addresses = [...new Set(found.flat())];
   const records = addresses.flatMap((ip): Answer[] => {
     const four = familyOf(ip) === 4;
     if (type !== types.any && type !== (four ? types.a : types.aaaa)) return [];
@@ -96,12 +105,13 @@ function backward(
   { ip, network }: ReverseName,
   name: string,
   type: number,
-  { domain, pools, podAt }: Zone,
+  { domain, pools, networks, nameAt }: Zone,
 ): Found {
   const pool = pools().find((each) => covers(each, network));
   if (pool === undefined) return elsewhere;
   const soa = authority(name);
-  const pod = ip === undefined ? undefined : podAt(ip);
+  const names = ip === undefined ? [] : networks().map((each) => nameAt(each, ip));
+  const pod = names.find((name) => name !== undefined);
   if (pod !== undefined)
     return type === types.ptr || type === types.any
       ? {

@@ -1,29 +1,50 @@
 import test from "ava";
 import { type DecodedPacket, decode, encode, type Packet } from "dns-packet";
 import { type Cidr, type Ip, parseIp } from "../../core/address.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
 import { Resolver, type ResolverCounts } from "../../daemon/dns/resolver.ts";
 import { Turns } from "../../daemon/dns/turns.ts";
 import type { Query } from "../../daemon/dns/query.ts";
 
-const pods: Readonly<Record<string, readonly string[]>> = {
-  web: ["10.30.0.2", "fd00:30::2"],
-  four: ["10.30.0.4"],
-  public: ["203.0.113.66"],
-};
-const pools = ["10.30.0.0/24", "fd00:30::/64", "10.31.0.0/16", "203.0.113.64/26"] as Cidr[];
+const web = "webwebwebweb" as PodId;
 
-/** A resolver of network `blue`; what it hands on is answered as given. */
-function resolver(upstream: (query: Query) => Uint8Array | undefined = () => undefined) {
+/** Addresses of pods, by network. */
+const pods: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
+  blue: {
+    web: ["10.30.0.2", "fd00:30::2"],
+    four: ["10.30.0.4"],
+    both: ["10.30.0.5"],
+    public: ["203.0.113.66"],
+  },
+  red: { both: ["10.40.0.5", "fd00:40::5"], there: ["10.40.0.7"] },
+  grey: { both: ["10.50.0.5"], hidden: ["10.50.0.9"] },
+};
+const pools = [
+  "10.30.0.0/24",
+  "fd00:30::/64",
+  "fd00:40::/64",
+  "10.31.0.0/16",
+  "10.40.0.0/24",
+  "10.50.0.0/24",
+  "203.0.113.64/26",
+] as Cidr[];
+
+/** A resolver of network `blue`, asked by a pod that is on these; what it hands on is answered as given. */
+function resolver(
+  upstream: (query: Query) => Uint8Array | undefined = () => undefined,
+  networks: readonly string[] = ["blue"],
+) {
   const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
   const played = { now: 0, forwarded: [] as string[] };
   const one = new Resolver({
-    zone: {
+    zoneOf: (asker) => ({
       domain: "podnet",
-      network: "blue" as never,
+      networks: () => (asker === web ? (networks as readonly NetworkName[]) : []),
       pools: () => pools,
-      addressesOf: (pod) => pods[pod] as readonly Ip[] | undefined,
-      podAt: (ip) => Object.keys(pods).find((pod) => pods[pod]?.includes(ip)),
-    },
+      addressesOf: (network, pod) => pods[network]?.[pod] as readonly Ip[] | undefined,
+      nameAt: (network, ip) =>
+        Object.keys(pods[network] ?? {}).find((pod) => pods[network]?.[pod]?.includes(ip)),
+    }),
     turns: new Turns({ now: () => 0, monotonic: () => played.now }),
     forwarder: {
       forward: async (query, way) => {
@@ -32,7 +53,7 @@ function resolver(upstream: (query: Query) => Uint8Array | undefined = () => und
       },
     },
     counts,
-    askerAt: (ip) => (ip === parseIp("10.30.0.2") ? "web" : undefined),
+    askerAt: (ip) => (ip === parseIp("10.30.0.2") ? web : undefined),
     upstreams: () => [],
   });
   return { counts, played, one };
@@ -58,8 +79,9 @@ async function ask(
 }
 
 /** What an answer says, in short. */
-async function said(name: string, type = "A"): Promise<string> {
-  const { rcode, answers = [], authorities = [], flag_aa: authoritative } = await ask(name, type);
+async function said(name: string, type = "A", other = resolver()): Promise<string> {
+  const packet = await ask(name, type, other);
+  const { rcode, answers = [], authorities = [], flag_aa: authoritative } = packet;
   const data = answers.map((each) => ("data" in each ? JSON.stringify(each.data) : each.type));
   return [
     rcode,
@@ -100,6 +122,30 @@ test("what is asked of pods is answered as it is, or is not", async (t) => {
   t.is(await said(`${six}.ip6.arpa`, "PTR"), 'NOERROR "web.podnet"');
   const nobody = "fd000030000000000000000000000009".split("").toReversed().join(".");
   t.is(await said(`${nobody}.ip6.arpa`, "PTR"), "NXDOMAIN SOA");
+});
+
+test("a pod is told of all the networks it is on, that by which it asks first, and of no other", async (t) => {
+  const six = "fd000040000000000000000000000005".split("").toReversed().join(".");
+  const wanted: readonly (readonly [name: string, type: string, alone: string, two: string])[] = [
+    ["both", "A", 'NOERROR "10.30.0.5"', 'NOERROR "10.30.0.5" "10.40.0.5"'],
+    ["both.podnet", "AAAA", "NOERROR SOA", 'NOERROR "fd00:40::5"'],
+    ["both.red.podnet", "A", "NXDOMAIN SOA", 'NOERROR "10.40.0.5"'],
+    ["both.blue.podnet", "A", 'NOERROR "10.30.0.5"', 'NOERROR "10.30.0.5"'],
+    ["there", "A", "NXDOMAIN SOA", 'NOERROR "10.40.0.7"'],
+    ["red.podnet", "A", "NXDOMAIN SOA", "NOERROR SOA"],
+    ["5.0.40.10.in-addr.arpa", "PTR", "NXDOMAIN SOA", 'NOERROR "both.podnet"'],
+    [`${six}.ip6.arpa`, "PTR", "NXDOMAIN SOA", 'NOERROR "both.podnet"'],
+    ["hidden", "A", "NXDOMAIN SOA", "NXDOMAIN SOA"],
+    ["hidden.grey.podnet", "A", "NXDOMAIN SOA", "NXDOMAIN SOA"],
+    ["grey.podnet", "A", "NXDOMAIN SOA", "NXDOMAIN SOA"],
+    ["9.0.50.10.in-addr.arpa", "PTR", "NXDOMAIN SOA", "NXDOMAIN SOA"],
+  ];
+  for (const [name, type, alone, two] of wanted) {
+    t.is(await said(name, type), alone, `${name} ${type} on one`);
+    t.is(await said(name, type, resolver(undefined, ["blue", "red"])), two, `${name} ${type}`);
+  }
+  const other = resolver(undefined, ["red", "blue"]);
+  t.is(await said("both", "A", other), 'NOERROR "10.40.0.5" "10.30.0.5"');
 });
 
 test("a name is echoed as it was asked for, with the flags of an answer that is one's own", async (t) => {
@@ -257,17 +303,17 @@ test("one pod asks only so much: in a second, at once, and by connections", asyn
   const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
   const clock = { ms: 0 };
   const one = new Resolver({
-    zone: {
+    zoneOf: () => ({
       domain: "podnet",
-      network: "blue" as never,
+      networks: () => [],
       pools: () => [],
       addressesOf: () => undefined,
-      podAt: () => undefined,
-    },
+      nameAt: () => undefined,
+    }),
     turns: new Turns({ now: () => 0, monotonic: () => clock.ms }),
     forwarder: { forward: () => waiting.then(() => undefined) },
     counts,
-    askerAt: (ip) => ip,
+    askerAt: (ip) => ip as string as PodId,
     upstreams: () => [],
   });
   const send = (from: string) => one.answer(question("a.example"), from, "udp");

@@ -10,10 +10,10 @@ import { type LengthField, type Target, textOf, utf8 } from "../engine/target.ts
 
 const zone: Zone = {
   domain: "podnet",
-  network: "blue" as never,
+  networks: () => ["blue", "red"] as never,
   pools: () => ["10.0.0.0/24", "fd00::/64", "203.0.113.0/24"] as never,
-  addressesOf: (pod) => (pod === "web" ? (["10.0.0.2", "fd00::2"] as never) : undefined),
-  podAt: (ip) => (ip.endsWith("2") ? "web" : undefined),
+  addressesOf: (_network, pod) => (pod === "web" ? (["10.0.0.2", "fd00::2"] as never) : undefined),
+  nameAt: (network, ip) => (network === "red" && ip.endsWith("2") ? "web" : undefined),
 };
 
 const names = [
