@@ -9,6 +9,8 @@ export interface CommandLine {
   readonly monitors: readonly string[];
   /** Devices with an id: id → driver, bus. */
   readonly devices: readonly Device[];
+  readonly memoryMib: number;
+  readonly processors: number;
   /** The chardev of the serial console. */
   readonly console: string | undefined;
   readonly cmdline: string;
@@ -19,15 +21,24 @@ export interface Device {
   readonly id: string;
   readonly driver: string;
   readonly bus: string;
+  /** Its place on the bus, where it was given one. */
+  readonly slot?: number;
 }
 
 /** Options podnet gives QEMU whose value has no meaning for a stand-in. */
 const passedOver = new Set(
-  "-name -machine -accel -cpu -smp -m -display -object -add-fd -blockdev -kernel -initrd -boot".split(
-    " ",
-  ),
+  "-name -machine -accel -cpu -display -object -add-fd -blockdev -kernel -initrd -boot".split(" "),
 );
-const understood = new Set(["-pidfile", "-chardev", "-mon", "-device", "-serial", "-append"]);
+const understood = new Set([
+  "-pidfile",
+  "-chardev",
+  "-mon",
+  "-device",
+  "-serial",
+  "-append",
+  "-smp",
+  "-m",
+]);
 const flags = new Set(["-nodefaults", "-no-user-config", "-S", "--version", "-version"]);
 
 /** Throws for what QEMU would not take, or a stand-in does not know. */
@@ -48,6 +59,12 @@ export function readCommandLine(args: readonly string[]): CommandLine {
     sockets: new Map(values("-chardev").map(socketOf)),
     monitors: values("-mon").map((text) => properties(text).get("chardev") ?? ""),
     devices: values("-device").flatMap(deviceOf),
+    memoryMib: Number(
+      properties(one("-m") ?? "")
+        .get("size")
+        ?.replace("M", "") ?? 128,
+    ),
+    processors: Number(one("-smp") ?? 1),
     console: one("-serial")?.replace(/^chardev:/, ""),
     cmdline: one("-append") ?? "",
     version: given.some(([option]) => option.endsWith("-version")),
@@ -74,7 +91,17 @@ function socketOf(text: string): [string, string] {
 function deviceOf(text: string): Device[] {
   const of = properties(text);
   const id = of.get("id");
-  return id === undefined ? [] : [{ id, driver: of.get("") ?? "", bus: of.get("bus") ?? "" }];
+  const place = of.get("addr");
+  return id === undefined
+    ? []
+    : [
+        {
+          id,
+          driver: of.get("") ?? "",
+          bus: of.get("bus") ?? "",
+          ...(place === undefined ? {} : { slot: Number(place) }),
+        },
+      ];
 }
 
 function fail(why: string): never {

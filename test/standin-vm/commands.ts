@@ -1,6 +1,7 @@
 import { checkArguments, checkId, type Json, type Shape } from "./arguments.ts";
-import { hotplugBridge, type Machine } from "./machine.ts";
-import { noDevice, QmpError } from "./qmp-error.ts";
+import { hotplugBridge, type Machine, nicDriver } from "./machine.ts";
+import { getProperty, listObjects } from "./objects.ts";
+import { QmpError } from "./qmp-error.ts";
 
 /** What commands work on beside the machine. */
 export interface CommandContext {
@@ -65,8 +66,24 @@ const commands: Readonly<Record<string, Command>> = {
   device_del: named("id", (id, { machine }) => machine.askToLeave(id)),
   netdev_add: { takes: { id: "string", type: "string", fd: "string?" }, run: addNetdev },
   device_add: { takes: {}, run: addDevice },
-  "qom-list": { takes: { path: "string" }, run: listObjects },
-  "qom-get": { takes: { path: "string", property: "string" }, run: getProperty },
+  "query-migrate": simple(() => done),
+  "query-memory-size-summary": simple(({ machine }) => ({
+    "base-memory": machine.memoryMib * 2 ** 20,
+    "plugged-memory": 0,
+  })),
+  "query-cpus-fast": simple(({ machine }) => processors(machine)),
+  "qom-list-types": {
+    takes: { implements: "string" },
+    run: (args) => typesOf(text(args, "implements")),
+  },
+  "qom-list": {
+    takes: { path: "string" },
+    run: (args, { machine }) => listObjects(machine, text(args, "path")),
+  },
+  "qom-get": {
+    takes: { path: "string", property: "string" },
+    run: (args, { machine }) => getProperty(machine, text(args, "path"), text(args, "property")),
+  },
 };
 
 /** Runs a command. Throws `QmpError`. */
@@ -91,12 +108,11 @@ function addNetdev(args: Json, { machine }: CommandContext): unknown {
 const plain = (value: unknown): string =>
   typeof value === "string" ? value : JSON.stringify(value);
 
-const driver = "virtio-net-pci";
 const knownProperties = ["driver", "id", "bus", "addr", "netdev", "mac", "romfile"];
 
 function addDevice(args: Json, { machine }: CommandContext): unknown {
   if (args["driver"] === undefined) throw new QmpError("Parameter 'driver' is missing");
-  if (args["driver"] !== driver)
+  if (args["driver"] !== nicDriver)
     throw new QmpError(`'${plain(args["driver"])}' is not a valid device model name`);
   const bridge = machine.fixed.find((device) => device.driver === hotplugBridge);
   if (args["bus"] !== bridge?.id) throw new QmpError(`Bus '${plain(args["bus"])}' not found`);
@@ -104,7 +120,7 @@ function addDevice(args: Json, { machine }: CommandContext): unknown {
   checkId(id);
   if (machine.hasId(id)) throw new QmpError(`Duplicate device ID '${id}'`);
   const surplus = Object.keys(args).find((name) => !knownProperties.includes(name));
-  if (surplus !== undefined) throw new QmpError(`Property '${driver}.${surplus}' not found`);
+  if (surplus !== undefined) throw new QmpError(`Property '${nicDriver}.${surplus}' not found`);
   const slot = slotOf(args["addr"]);
   const mac = plain(args["mac"]);
   const netdev = text(args, "netdev");
@@ -118,49 +134,22 @@ function addDevice(args: Json, { machine }: CommandContext): unknown {
 function slotOf(addr: unknown): number {
   const slot = Number.parseInt(plain(addr), 16);
   if (slot >= 0 && slot <= 31) return slot;
-  throw new QmpError(`Property '${driver}.addr' doesn't take value '${plain(addr)}'`);
+  throw new QmpError(`Property '${nicDriver}.addr' doesn't take value '${plain(addr)}'`);
 }
 
-const peripheral = "/machine/peripheral";
+/** Types that are what is asked for: of all there are, NICs alone. */
+const typesOf = (implemented: string): readonly Json[] =>
+  implemented === nicDriver ? [{ name: nicDriver, parent: `${nicDriver}-base` }] : [];
 
-function listObjects(args: Json, { machine }: CommandContext): unknown {
-  const path = text(args, "path");
-  const child = (name: string, of: string): Json => ({ name, type: `child<${of}>` });
-  const type = { name: "type", type: "string" };
-  if (path === "/machine/peripheral-anon") return [type];
-  if (path === peripheral)
-    return [
-      type,
-      ...machine.fixed.map((device) => child(device.id, device.driver)),
-      ...[...machine.nics.keys()].map((id) => child(id, driver)),
-    ];
-  const id = path.replace(`${peripheral}/`, "");
-  if (!machine.hasId(id)) throw noDevice(path);
-  return [type, ...(machine.nics.has(id) ? nicProperties : [])];
-}
-
-const nicProperties: readonly Json[] = [
-  { name: "addr", type: "int32" },
-  { name: "legacy-addr", type: "str" },
-  { name: "mac", type: "str" },
-  { name: "netdev", type: "str" },
-];
-
-function getProperty(args: Json, { machine }: CommandContext): unknown {
-  const path = text(args, "path");
-  const nic = machine.nics.get(path.replace(`${peripheral}/`, ""));
-  if (nic === undefined) throw noDevice(path);
-  const { slot, mac, netdev } = nic;
-  const values: Json = {
-    addr: slot * 8,
-    "legacy-addr": `${slot.toString(16).padStart(2, "0")}.0`,
-    mac,
-    netdev,
-  };
-  const property = text(args, "property");
-  if (property in values) return values[property];
-  throw new QmpError(`Property '${driver}.${property}' not found`);
-}
+/** Their threads are one: this process's. */
+const processors = ({ processors: count }: Machine): readonly Json[] =>
+  Array.from({ length: count }, (_, index) => ({
+    "thread-id": process.pid,
+    props: { "core-id": index, "thread-id": 0, "socket-id": 0 },
+    "qom-path": `/machine/unattached/device[${index}]`,
+    "cpu-index": index,
+    target: "x86_64",
+  }));
 
 /** Of disks that nobody reads or writes. */
 const blockStats = (machine: Machine): readonly Json[] =>

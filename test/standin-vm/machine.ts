@@ -1,6 +1,6 @@
 import { closeSync } from "node:fs";
 import { lastErrno, ioctlPointer } from "../../linux/ffi/libc.ts";
-import type { Device } from "./command-line.ts";
+import type { CommandLine, Device } from "./command-line.ts";
 import type { Json } from "./arguments.ts";
 import { noDevice, QmpError } from "./qmp-error.ts";
 
@@ -10,6 +10,8 @@ export interface Nic {
   readonly slot: number;
   readonly mac: string;
   readonly netdev: string;
+  /** Its number among the devices that were ever on the bus. */
+  readonly index: number;
   /** Whether its netdev is still behind it. */
   backed: boolean;
   /** Milliseconds of the last request to let go of it. */
@@ -30,11 +32,19 @@ export interface MachineListener {
   unplugged(nic: Nic): void;
 }
 
+/** The type of the devices that are NICs. */
+export const nicDriver = "virtio-net-pci";
 export const hotplugBridge = "pcie-pci-bridge";
 /** An unplug asked for again within this time is refused, milliseconds (ACPI hot-plug of QEMU 7.2). */
 const unplugAgainMs = 1;
 const tunGetIff = 0x800454d2;
 const ENOTTY = 25;
+
+/** What of the command line makes a machine. */
+type MachineLine = Pick<CommandLine, "devices" | "paused" | "memoryMib" | "processors">;
+
+/** What a NIC has whose owner names no address. */
+const firstMac = "52:54:00:12:34:56";
 
 /** State and devices of a machine, under the rules of QEMU 7.2. */
 export class Machine {
@@ -44,11 +54,28 @@ export class Machine {
   readonly #files = new Map<string, number>();
   readonly #netdevs = new Map<string, number>();
   status: "prelaunch" | "running" | "paused";
+  readonly memoryMib: number;
+  readonly processors: number;
+  /** Devices that ever were on the hot-plug bridge. */
+  #indices = 0;
 
-  constructor(fixed: readonly Device[], paused: boolean, listener: MachineListener) {
-    this.fixed = fixed;
+  constructor({ devices, paused, memoryMib, processors }: MachineLine, listener: MachineListener) {
+    this.fixed = devices.filter(({ driver }) => driver !== nicDriver);
     this.status = paused ? "prelaunch" : "running";
+    this.memoryMib = memoryMib;
+    this.processors = processors;
     this.#listener = listener;
+    for (const { id, driver, slot = 0 } of devices)
+      if (driver === nicDriver)
+        this.nics.set(id, {
+          id,
+          slot,
+          mac: firstMac,
+          netdev: "",
+          index: this.#indices++,
+          backed: false,
+          askedAt: undefined,
+        });
   }
 
   cont(): void {
@@ -135,13 +162,15 @@ export class Machine {
     return [...this.nics.values()].find(({ netdev, backed }) => backed && netdev === netdevId);
   }
 
-  addNic(nic: Omit<Nic, "askedAt" | "backed">): void {
+  addNic(nic: Omit<Nic, "index" | "askedAt" | "backed">): void {
+    // It is on the bus before its place there is looked at.
+    const index = this.#indices++;
     const holder = [...this.nics.values()].find(({ slot }) => slot === nic.slot);
     if (holder !== undefined)
       throw new QmpError(
         `PCI: slot ${nic.slot} function 0 not available for virtio-net-pci, in use by virtio-net-pci,id=${holder.id}`,
       );
-    const added = { ...nic, backed: true, askedAt: undefined };
+    const added = { ...nic, index, backed: true, askedAt: undefined };
     this.nics.set(nic.id, added);
     this.#listener.plugged(added, this.#netdevs.get(nic.netdev) as number);
   }

@@ -58,7 +58,7 @@ class StandIn {
       powerOff: () => void this.#end({ guest: true, reason: "guest-shutdown" }),
       reset: () => this.#machine.reset(true),
     });
-    this.#machine = new Machine(line.devices, line.paused, {
+    this.#machine = new Machine(line, {
       event: (name, data) => this.#event(name, data),
       running: () => this.#guest.boot(),
       reset: () => this.#guest.reset(),

@@ -21,9 +21,14 @@ export interface BareMachine extends AsyncDisposable {
 }
 
 /** Starts QEMU, or what stands in for it; `connect` waits for its sockets. */
-export async function startBare(qemu: string, plan: VmPlan): Promise<BareMachine> {
+export async function startBare(
+  qemu: string,
+  plan: VmPlan,
+  more: readonly string[] = [],
+): Promise<BareMachine> {
   await mkdir(plan.runDir, { recursive: true });
-  const [program, ...args] = qemuArgv(plan, { qemu, accelerator: "tcg", tbSizeMib: 32 });
+  const [program, ...words] = qemuArgv(plan, { qemu, accelerator: "tcg", tbSizeMib: 32 });
+  const args = [...words, ...more];
   const logFile = join(plan.runDir, "..", "stderr");
   const log = await open(logFile, "w");
   const child = spawn(program as string, args, {
@@ -143,7 +148,7 @@ class Listener {
   }
 }
 
-/** One line without its times, numbers of descriptors, and the order of QEMU's hash tables. */
+/** One line without its times, numbers of descriptors and threads, and the order of QEMU's hash tables. */
 function normalised(line: Json): string {
   const { timestamp, ...rest } = line;
   const time = timestamp as { seconds?: unknown; microseconds?: unknown } | undefined;
@@ -154,5 +159,8 @@ function normalised(line: Json): string {
     throw new Error(`Not a time: ${JSON.stringify(line)}`);
   if (Array.isArray(rest["return"]))
     rest["return"] = rest["return"].map((one) => JSON.stringify(one)).toSorted();
-  return `< ${JSON.stringify(rest).replace(/ on FD \d+/, " on FD N")}`;
+  const thread = /(\\"thread-id\\":)\d+/;
+  return `< ${JSON.stringify(rest)
+    .replace(/ on FD \d+/, " on FD N")
+    .replace(thread, "$1N")}`;
 }

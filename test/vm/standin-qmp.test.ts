@@ -9,7 +9,7 @@ import { ownNetns } from "../lab/netns.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { type tinyGuests, writeTinyGuest } from "../peers/tiny-guest.ts";
 import { type BareMachine, converse, startBare } from "./standin-conversation.ts";
-import { deafScript, type Line, monitorScript } from "./standin-script.ts";
+import { deafScript, type Line, monitorScript, ownersScript } from "./standin-script.ts";
 
 const realQemu = findProgram("qemu-system-x86_64") ?? "qemu-system-x86_64";
 
@@ -20,6 +20,7 @@ async function machine(
   qemu: string,
   guest: keyof typeof tinyGuests,
   cmdline: string,
+  more: readonly string[] = [],
 ): Promise<BareMachine> {
   const directory = mkdtempSync(join(tmpdir(), "podnet-standin-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
@@ -32,7 +33,7 @@ async function machine(
     disks: [],
     runDir: join(directory, "run"),
   };
-  return await startBare(qemu, plan);
+  return await startBare(qemu, plan, more);
 }
 
 /** What a machine says to a script, how it ends, and what files it leaves. */
@@ -50,10 +51,11 @@ const compare = (
   script: readonly Line[],
   guest: keyof typeof tinyGuests,
   words: string,
+  more: readonly string[] = [],
 ): void => {
   test.serial(`${what}: QEMU and its stand-in say the same, line by line`, async (t) => {
-    const real = await record(await machine(t, realQemu, guest, ""), script);
-    const standIn = await record(await machine(t, standInQemu, "deaf", words), script);
+    const real = await record(await machine(t, realQemu, guest, "", more), script);
+    const standIn = await record(await machine(t, standInQemu, "deaf", words, more), script);
     t.true(real.length > script.length);
     t.deepEqual(
       standIn,
@@ -74,6 +76,11 @@ compare(
   "deaf",
   "standin.agent=silent standin.qemu=keep-nics",
 );
+
+compare("a machine with a NIC of its owner's", ownersScript, "polite", "standin.agent=silent", [
+  "-device",
+  "virtio-net-pci,id=nic0,bus=br0,addr=0x5,romfile=",
+]);
 
 /** Two clients of one monitor, SIGTERM, and what it said. */
 async function clientsAndEnd(bare: BareMachine): Promise<readonly unknown[]> {

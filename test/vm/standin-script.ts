@@ -97,6 +97,28 @@ const looks: readonly Line[] = [
   command("closefd", { fdname: "fd1" }),
 ];
 
+const get = (path: string, property: string): Line => command("qom-get", { path, property });
+const list = (path: string): Line => command("qom-list", { path });
+const bridge = "/machine/peripheral/br0/br0";
+
+/** What is asked of a machine before anything is plugged into it that somebody else runs. */
+const others: readonly Line[] = [
+  get("/machine", "type"),
+  get("/machine", "surplus"),
+  command("query-migrate"),
+  command("query-memory-size-summary"),
+  command("query-cpus-fast"),
+  command("qom-list-types", { implements: "virtio-net-pci" }),
+  command("qom-list-types", { implements: "no-such-device" }),
+  command("qom-list-types", { implements: 7 }),
+  command("qom-list-types", { implements: "virtio-net-pci", surplus: 1 }),
+  list(bridge),
+  get(bridge, "hotplug-handler"),
+  get(bridge, "surplus"),
+  get(`${bridge}/child[9]`, "addr"),
+  list("/machine/i440fx/pci.0"),
+];
+
 const plugs: readonly Line[] = [
   command("cont", undefined, { until: ["RESUME"] }),
   command("query-status"),
@@ -151,6 +173,10 @@ const plugs: readonly Line[] = [
   command("qom-get", { path: "/machine/peripheral/nic1", property: "legacy-addr" }),
   command("qom-get", { path: "/machine/peripheral/nic1", property: "surplus" }),
   command("qom-get", { path: "nic1", property: "addr" }),
+  get("/machine/peripheral/nic1", "parent_bus"),
+  list(bridge),
+  get(`${bridge}/child[0]`, "addr"),
+  get(`${bridge}/child[1]`, "addr"),
 ];
 
 /** With a guest that lets go of what it is asked to let go of. */
@@ -169,6 +195,8 @@ const unplugs: readonly Line[] = [
   command("netdev_add", tap),
   command("device_add", nic(31)),
   command("qom-get", { path: "/machine/peripheral/nic1", property: "addr" }),
+  // Those that come later have higher numbers.
+  list(bridge),
   command("device_del", { id: "/machine/peripheral/nic1" }, { until: gone }),
   command("netdev_del", { id: "netdev1" }),
   command("device_del", { id: "serial0" }),
@@ -178,6 +206,26 @@ const ends: readonly Line[] = [
   command("system_reset", undefined, { until: ["RESET"] }),
   command("system_powerdown", undefined, { until: ["POWERDOWN"] }),
   command("query-status"),
+  command("quit", undefined, { until: ["SHUTDOWN"] }),
+];
+
+/** A machine with a NIC that its owner has started it with, which goes and comes as those of others. */
+export const ownersScript: readonly Line[] = [
+  command("qmp_capabilities"),
+  list("/machine/peripheral"),
+  list(bridge),
+  get(`${bridge}/child[0]`, "addr"),
+  get("/machine/peripheral/nic0", "parent_bus"),
+  get("/machine/peripheral/nic0", "netdev"),
+  command("getfd", { fdname: "fd1" }, { with: "tap" }),
+  command("netdev_add", tap),
+  command("device_add", nic(5)),
+  command("device_add", nic(1, { id: "nic0" })),
+  command("device_add", nic(1)),
+  list(bridge),
+  command("cont", undefined, { until: ["RESUME"] }),
+  command("device_del", { id: "nic0" }, { until: gone }),
+  list(bridge),
   command("quit", undefined, { until: ["SHUTDOWN"] }),
 ];
 
@@ -210,6 +258,7 @@ export const monitorScript: readonly Line[] = [
   ...strangers,
   ...badLines,
   ...looks,
+  ...others,
   ...plugs,
   ...unplugs,
   ...ends,
