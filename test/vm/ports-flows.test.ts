@@ -40,8 +40,8 @@ test.serial(
     for (const how of ["stop", "kill"] as const) {
       const before = back.length;
       await rig.restart(how);
-      await delay(300);
-      t.true(back.length > before, "it flows on");
+      // It flows on.
+      while (back.length === before) await delay(20);
     }
     const numbers = back.split("\n").slice(0, -1).map(Number);
     t.deepEqual(numbers, [...numbers.keys()]);

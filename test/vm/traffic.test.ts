@@ -316,9 +316,12 @@ test.serial("what is asked for wrongly is refused, and so is one capture too man
 
 test.serial("from the command line: a file that tcpdump reads, a pipe, and a table", async (t) => {
   const path = join(rig.directory, "cli.pcap");
-  const capture = rig.daemon.podnet("capture", "one", "-w", path, "-c", "4");
-  await delay(1500);
-  await ping(4, 321);
+  let over = false;
+  const capture = rig.daemon.podnet("capture", "one", "-w", path, "-c", "4").finally(() => {
+    over = true;
+  });
+  // Nothing tells when it has begun.
+  while (!over) await ping(4, 321);
   await capture;
   const text = await rig.lab.host.run("tcpdump", "-n", "-r", path);
   t.regex(text, /ICMP echo request.*length 329/);
