@@ -34,6 +34,7 @@ const rules: readonly Rule[] = [
   },
   { room: "guest-init/image/", rooms: ["core/", "linux/"], packages: ["node:"] },
   { room: "api/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
+  { room: "etcd/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
   {
     room: "cli/",
     rooms: ["core/", "api/"],
@@ -54,6 +55,7 @@ const rules: readonly Rule[] = [
       "hypervisor/",
       "guest-init/",
       "api/",
+      "etcd/",
       "package.json",
     ],
     packages: [
@@ -112,10 +114,10 @@ function violations(file: string): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,linux,network,hypervisor,guest-init,api,cli,daemon}/**/*.ts",
+  "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,cli,daemon}/**/*.ts",
   { cwd: top },
 );
-const wrong = files.filter((file) => !file.startsWith("api/gen/")).flatMap(violations);
+const wrong = files.filter((file) => !/^(?:api|etcd)\/gen\//.test(file)).flatMap(violations);
 for (const line of wrong) console.error(line);
 console.log(`${files.length} files, ${wrong.length} imports against the rooms' directions`);
 process.exitCode = wrong.length === 0 ? 0 : 1;

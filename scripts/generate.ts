@@ -3,10 +3,14 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 
-/** Makes `api/gen` from `api/**\/*.proto`; with `--check`, makes it aside and compares. */
+/** Makes `api/gen` and `etcd/gen` from their .proto files; with `--check`, makes them aside and compares. */
 
 const root = resolve(import.meta.dirname, "..");
-const gen = join(root, "api/gen");
+/** What is made, from which module, as which template says. */
+const outputs = [
+  { gen: "api/gen", module: "api", template: "buf.gen.yaml" },
+  { gen: "etcd/gen", module: "etcd/proto", template: "buf.gen.etcd.yaml" },
+] as const;
 // protoc-gen-es is a script that must run on our Node, whatever the machine has.
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };
 
@@ -28,21 +32,27 @@ function contents(folder: string): Map<string, string> {
 }
 
 function generate(into: string): void {
-  // The output folder of buf.gen.yaml is relative to -o.
-  buf("generate", "-o", into);
+  // The output folders of the templates are relative to -o.
+  for (const { module, template } of outputs)
+    buf("generate", "--template", template, "-o", into, module);
+}
+
+/** Files of one output that are not what its .proto files make. */
+function stale(aside: string, gen: string): string[] {
+  const made = contents(join(aside, gen));
+  const kept = contents(join(root, gen));
+  return [...new Set([...made.keys(), ...kept.keys()])]
+    .filter((name) => made.get(name) !== kept.get(name))
+    .map((name) => `${gen}/${name}`);
 }
 
 function check(): boolean {
   const aside = mkdtempSync(join(tmpdir(), "podnet-generate-"));
   try {
     generate(aside);
-    const made = contents(join(aside, "api/gen"));
-    const kept = contents(gen);
-    const stale = [...new Set([...made.keys(), ...kept.keys()])].filter(
-      (name) => made.get(name) !== kept.get(name),
-    );
-    for (const name of stale) console.error(`api/gen/${name} is not current`);
-    return stale.length === 0;
+    const found = outputs.flatMap(({ gen }) => stale(aside, gen));
+    for (const name of found) console.error(`${name} is not current`);
+    return found.length === 0;
   } finally {
     rmSync(aside, { recursive: true, force: true });
   }
@@ -51,10 +61,10 @@ function check(): boolean {
 if (process.argv.includes("--check")) {
   buf("lint");
   if (!check()) {
-    console.error("Run scripts/generate and commit api/gen");
+    console.error("Run scripts/generate and commit what it made");
     process.exitCode = 1;
   }
 } else {
-  rmSync(gen, { recursive: true, force: true });
+  for (const { gen } of outputs) rmSync(join(root, gen), { recursive: true, force: true });
   generate(root);
 }
