@@ -134,6 +134,11 @@ export class Rtnetlink implements Disposable {
         if (each !== vlan) await this.run(vlans.deletePortVlan(index, each));
   }
 
+  /** Changes settings of a VXLAN that can be changed while it is there. */
+  changeVxlan(which: link.LinkRef, settings: VxlanSettings): Promise<void> {
+    return this.run(link.changeVxlan(which, settings));
+  }
+
   /** Takes a link off its bridge; false when there is no such link. */
   leaveBridge(which: link.LinkRef): Promise<boolean> {
     return this.#remove(link.changeLink(which, { master: 0 }));
@@ -196,6 +201,19 @@ export class Rtnetlink implements Disposable {
       if (filter.table !== undefined && hasErrno(error, ["ENOENT"])) return [];
       throw error;
     }
+  }
+
+  /** The route that packets to each address would take now; undefined where there is none. In the order asked. */
+  async routesTo(addresses: readonly Ip[]): Promise<readonly (Route | undefined)[]> {
+    const routes: (Route | undefined)[] = [];
+    for (let start = 0; start < addresses.length; start += batchSize) {
+      const requests = addresses.slice(start, start + batchSize).map(route.getRouteTo);
+      for (const { messages } of await this.#exchange(requests)) {
+        const [found] = messages;
+        routes.push(found === undefined ? undefined : parseRoute(found.payload));
+      }
+    }
+    return routes;
   }
 
   addRoute(wanted: route.NewRoute): Promise<void> {

@@ -66,9 +66,12 @@ const vx = {
   local: 4,
   ttl: 5,
   learning: 7,
+  ageing: 8,
   port: 15,
   group6: 16,
   local6: 17,
+  udpCsum: 18,
+  gbp: 23,
 } as const;
 
 export interface VxlanSettings {
@@ -83,7 +86,14 @@ export interface VxlanSettings {
   /** UDP port; the kernel's default is 8472, IANA's 4789. */
   readonly port?: number;
   readonly learning?: boolean;
+  /** 0 is the kernel's choice (`ttl auto`). */
   readonly ttl?: number;
+  /** Seconds until a learnt address is forgotten. */
+  readonly ageing?: number;
+  /** Checksums of what leaves over IPv4; over IPv6 there always are some. */
+  readonly udpCsum?: boolean;
+  /** Group policies travel along. Never false: it is there or not. */
+  readonly gbp?: true;
 }
 
 export function writeVxlan(writer: Writer, vxlan: VxlanSettings): void {
@@ -95,6 +105,10 @@ export function writeVxlan(writer: Writer, vxlan: VxlanSettings): void {
     writer.attribute(familyOf(vxlan.local) === 4 ? vx.local : vx.local6, ipToBytes(vxlan.local));
   if (vxlan.ttl !== undefined) writer.attributeU8(vx.ttl, vxlan.ttl);
   writer.attributeFlag(vx.learning, vxlan.learning);
+  if (vxlan.ageing !== undefined) writer.attributeU32(vx.ageing, vxlan.ageing);
+  writer.attributeFlag(vx.udpCsum, vxlan.udpCsum);
+  // A flag of netlink's own kind: it has no value.
+  if (vxlan.gbp === true) writer.attribute(vx.gbp, new Uint8Array(0));
   if (vxlan.port !== undefined) writer.attributeU16be(vx.port, vxlan.port);
 }
 
@@ -106,6 +120,9 @@ export function readVxlan(data: Attributes): VxlanSettings {
     ...optional("local", data.ip(vx.local) ?? data.ip(vx.local6)),
     ...optional("ttl", data.u8(vx.ttl)),
     ...optional("learning", data.bool(vx.learning)),
+    ...optional("ageing", data.u32(vx.ageing)),
+    ...optional("udpCsum", data.bool(vx.udpCsum)),
+    ...(data.get(vx.gbp) === undefined ? {} : { gbp: true as const }),
     ...optional("port", data.u16be(vx.port)),
   };
 }

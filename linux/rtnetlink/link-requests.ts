@@ -189,6 +189,23 @@ export function changeBridge(link: LinkRef, settings: BridgeSettings): Request {
   };
 }
 
+/**
+ * Changes settings of a VXLAN; what is absent stays as it is. `EOPNOTSUPP` for port, id and group policies. The id has to
+ * be said, and be what it is.
+ */
+export function changeVxlan(link: LinkRef, settings: VxlanSettings): Request {
+  const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
+    info.attributeText(IFLA_INFO_KIND, "vxlan");
+    info.nested(IFLA_INFO_DATA, (data) => writeVxlan(data, settings));
+  });
+  return {
+    type: RTM_NEWLINK,
+    flags: 0,
+    payload: writer.finish(),
+    what: `Cannot set the VXLAN settings of ${label(link)}`,
+  };
+}
+
 /** Ends a link. `ENODEV` when there is none. */
 export const deleteLink = (link: LinkRef): Request => ({
   type: RTM_DELLINK,

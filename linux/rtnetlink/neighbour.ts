@@ -86,23 +86,24 @@ export interface NewNeighbour {
   readonly mac: Mac;
   /** `permanent` unless given: it stays and is never asked for. */
   readonly state?: NeighbourState;
+  /** Who makes it, a route protocol's number; kept since Linux 5.2, and by earlier ones passed over. */
+  readonly protocol?: number;
 }
 
 /** Sets a neighbour's MAC, whatever was there. */
-export const replaceNeighbour = (neighbour: NewNeighbour): Request => ({
-  type: RTM_NEWNEIGH,
-  flags: NLM_F_CREATE | NLM_F_REPLACE,
-  payload: ndmsg(
-    familyNumber(neighbour.address),
-    neighbour.index,
-    states[neighbour.state ?? "permanent"],
-    0,
-  )
-    .attribute(NDA_DST, ipToBytes(neighbour.address))
-    .attribute(NDA_LLADDR, macToBytes(neighbour.mac))
-    .finish(),
-  what: `Cannot set neighbour ${neighbour.address} of link ${neighbour.index}`,
-});
+export function replaceNeighbour(neighbour: NewNeighbour): Request {
+  const { index, address, mac, state = "permanent", protocol } = neighbour;
+  const writer = ndmsg(familyNumber(address), index, states[state], 0)
+    .attribute(NDA_DST, ipToBytes(address))
+    .attribute(NDA_LLADDR, macToBytes(mac));
+  if (protocol !== undefined) writer.attributeU8(NDA_PROTOCOL, protocol);
+  return {
+    type: RTM_NEWNEIGH,
+    flags: NLM_F_CREATE | NLM_F_REPLACE,
+    payload: writer.finish(),
+    what: `Cannot set neighbour ${address} of link ${index}`,
+  };
+}
 
 /** Forgets a neighbour. `ENOENT` when there is none. */
 export const deleteNeighbour = (index: number, address: Ip): Request => ({

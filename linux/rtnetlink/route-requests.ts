@@ -1,4 +1,12 @@
-import { type Cidr, familyOf, type Ip, ipOf, ipToBytes, lengthOf } from "../../core/address.ts";
+import {
+  type Cidr,
+  familyBits,
+  familyOf,
+  type Ip,
+  ipOf,
+  ipToBytes,
+  lengthOf,
+} from "../../core/address.ts";
 import { RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE } from "./constants.ts";
 import { familyFilter, familyNumber } from "./family.ts";
 import { NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
@@ -162,3 +170,22 @@ export function getRoutes(filter: RouteFilter = {}): Request {
     what: "Cannot list routes",
   };
 }
+
+/** Asks which route a packet to an address would take. `ENETUNREACH` when there is none. */
+export const getRouteTo = (address: Ip): Request => ({
+  type: RTM_GETROUTE,
+  flags: 0,
+  payload: new Writer()
+    .u8(familyNumber(address))
+    .u8(familyBits(familyOf(address)))
+    .u8(0)
+    .u8(0)
+    .u8(0)
+    .u8(0)
+    .u8(0)
+    .u8(0)
+    .u32(0)
+    .attribute(RTA_DST, ipToBytes(address))
+    .finish(),
+  what: `Cannot read the route to ${address}`,
+});

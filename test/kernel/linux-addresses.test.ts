@@ -191,6 +191,27 @@ test.serial("routes are filtered, replaced, and refused with a reason", async (t
   );
 });
 
+test.serial("many addresses are asked the way to at once", async (t) => {
+  await net.addAddress(index, parseIpPrefix("192.168.123.1/24"));
+  await net.addAddress(index, parseIpPrefix("fd00:9::1/64"), { noDad: true });
+  const gateway = parseIp("192.168.123.9");
+  await net.addRoute({ destination: parseCidr("10.1.0.0/16"), gateway });
+  const asked = ["192.168.123.7", "10.1.2.3", "172.31.0.1", "fd00:9::7", "fd00:8::1"].map((text) =>
+    parseIp(text),
+  );
+  // More than one batch holds.
+  const many = Array.from({ length: 60 }, () => asked).flat();
+  const routes = await net.routesTo(many);
+  t.is(routes.length, many.length);
+  for (const start of [0, 295]) {
+    const [direct, far, none, six, noneSix] = routes.slice(start, start + 5);
+    t.like(direct, { link: index, destination: "192.168.123.7/32", gateway: undefined });
+    t.like(far, { link: index, gateway });
+    t.like(six, { link: index, gateway: undefined });
+    t.deepEqual([none, noneSix], [undefined, undefined]);
+  }
+});
+
 test.serial("a route with several ways is read", async (t) => {
   await net.addAddress(index, parseIpPrefix("192.168.123.1/24"));
   const hop = (last: number, weight: number): string[] => [
@@ -212,9 +233,10 @@ test.serial("neighbours are set, changed, listed and forgotten", async (t) => {
   const mac = parseMac("52:54:00:00:00:09");
   for (const address of [parseIp("192.168.123.9"), parseIp("fd00::9")]) {
     await net.replaceNeighbour({ index, address, mac });
-    await net.replaceNeighbour({ index, address, mac: parseMac("52:54:00:00:00:0a") });
+    const second = { index, address, mac: parseMac("52:54:00:00:00:0a"), protocol: 73 };
+    await net.replaceNeighbour(second);
     const found = (await net.neighbours({ index })).find((entry) => entry.address === address);
-    t.like(found, { mac: "52:54:00:00:00:0a", state: "permanent", router: false, proxy: false });
+    t.like(found, { mac: "52:54:00:00:00:0a", state: "permanent", router: false, protocol: 73 });
     const [seen] = await json("ip", "-j", "neigh", "show", "to", address, "dev", "hyper0");
     t.like(seen, { dst: address, lladdr: "52:54:00:00:00:0a", state: ["PERMANENT"] });
     await net.replaceNeighbour({ index, address, mac, state: "stale" });

@@ -216,13 +216,27 @@ test.serial("a veth pair, one end born in another namespace and moved back", asy
 test.serial("a VXLAN keeps what it was given", async (t) => {
   const vxlan = { id: 42, local: parseIp("127.0.0.1"), port: 4789, learning: false, ttl: 9 };
   const link = await net.addVxlan({ name: "vx", mtu: 1400, vxlan });
-  t.deepEqual(link.vxlan, vxlan);
+  // The kernel's own are told as well.
+  t.deepEqual(link.vxlan, { ...vxlan, ageing: 300, udpCsum: true });
   t.like((await ip("vx"))["linkinfo"], {
     info_kind: "vxlan",
     info_data: { id: 42, local: "127.0.0.1", port: 4789, learning: false, ttl: 9 },
   });
   const six = { id: 43, local: parseIp("::1"), remote: parseIp("::2"), port: 4790 };
   t.like((await net.addVxlan({ name: "vx6", vxlan: six })).vxlan, six);
+  const more = { id: 44, port: 4791, ageing: 60, udpCsum: false, gbp: true } as const;
+  t.like((await net.addVxlan({ name: "vxg", vxlan: more })).vxlan, more);
+  t.like((await ip("vxg"))["linkinfo"], { info_data: { ageing: 60, gbp: true } });
+});
+
+test.serial("learning of a VXLAN is changed while it is there, its port is not", async (t) => {
+  await net.addVxlan({ name: "vx", vxlan: { id: 42, port: 4789, learning: false } });
+  await net.changeVxlan("vx", { id: 42, learning: true });
+  t.like((await net.link("vx"))?.vxlan, { id: 42, port: 4789, learning: true });
+  await t.throwsAsync(net.changeVxlan("vx", { id: 42, port: 4790 }), {
+    message: /^Cannot set the VXLAN settings of "vx": /,
+  });
+  t.like((await net.link("vx"))?.vxlan, { port: 4789, learning: true });
 });
 
 test.serial("a refused change comes with the kernel's own words", async (t) => {

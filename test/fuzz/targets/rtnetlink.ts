@@ -64,7 +64,17 @@ const links = [
   }).payload,
   newVxlan({
     name: "vx0" as never,
-    vxlan: { id: 5, local: "10.0.0.1", remote: "10.0.0.2", port: 4789, ttl: 3, learning: true },
+    vxlan: {
+      id: 5,
+      local: "10.0.0.1",
+      remote: "10.0.0.2",
+      port: 4789,
+      ttl: 3,
+      learning: true,
+      ageing: 300,
+      udpCsum: true,
+      gbp: true,
+    },
   } as never).payload,
   linkMessage(
     "tun",
