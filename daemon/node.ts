@@ -92,6 +92,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       resolvers,
       refit: (name) => pods.refit(name),
       refitPlan: (definition) => pods.refitPlan(definition),
+      refitText: (name, known) => pods.refitText(name, known),
     },
     settled,
   );
@@ -130,6 +131,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await sweep(network, records, db);
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
+  await networks.followServers();
   setMeta(db, "boot_id", bootId);
   const held = opened.move();
   return {

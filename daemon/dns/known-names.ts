@@ -1,9 +1,9 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName, PodName } from "../../core/names.ts";
 import type { Addresses } from "../pod/addresses.ts";
-import { staying } from "../pod/pod-plan.ts";
+import { hasAgent, staying } from "../pod/pod-plan.ts";
 import type { Database } from "../store/database.ts";
-import { getPod, isNameServer, type PodRow, podIdByName } from "../store/pods.ts";
+import { getPod, isNameServer, listPods, type PodRow, podIdByName } from "../store/pods.ts";
 import type { KnownNames } from "./resolvers.ts";
 
 /** What rows know of names. */
@@ -27,6 +27,10 @@ export function knownNames(db: Database, addresses: Addresses): KnownNames {
       const { interfaces = [] } = getPod(db, pod)?.plan ?? {};
       return [...new Set(staying(interfaces).flatMap(({ network }) => network ?? []))];
     },
+    hasClients: (network) =>
+      listPods(db).some(
+        (row) => runs(row) && !hasAgent(row.plan) && addressesOn(row, network) !== undefined,
+      ),
     isTold: (servers) => servers.some((server) => isNameServer(db, server)),
   };
 }

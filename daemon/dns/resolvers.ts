@@ -4,6 +4,7 @@ import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { DnsConfig } from "../config/dns.ts";
+import { leaseTimes } from "../dhcp/lease.ts";
 import type { Journal } from "../journal.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
@@ -24,8 +25,10 @@ export interface KnownNames {
   holderAt(network: NetworkName, ip: Ip): PodId | undefined;
   /** The networks a pod is on, in the order of its interfaces. */
   networksOf(pod: PodId): readonly NetworkName[];
-  /** Whether a guest was told to ask one of these. */
+  /** Whether a guest is told to ask one of these. */
   isTold(servers: readonly Ip[]): boolean;
+  /** Whether guests run on a network that are told only when they ask. */
+  hasClients(network: NetworkName): boolean;
 }
 
 export interface ResolversParts {
@@ -48,6 +51,8 @@ interface Entry {
   readonly error: PodnetError | undefined;
   /** When it was tried, of the monotonic clock. */
   readonly triedMs: number;
+  /** When guests were last told of it, of the same. */
+  toldMs: number;
 }
 
 /** What failed is not tried again sooner than after so long, milliseconds: to tell who has a port takes a look at every process. */
@@ -81,14 +86,25 @@ export class Resolvers implements Disposable {
       const isFirst = this.#networks === undefined;
       this.#networks = networks();
       const wanted = this.#networks.filter(
-        (each) =>
-          this.isWanted(each) ||
-          ((isFirst || this.#entries.has(each.name)) && this.#parts.names.isTold(gatewaysOf(each))),
+        (each) => this.isWanted(each) || this.#isStillAsked(each, isFirst),
       );
       const names = new Set(wanted.map(({ name }) => name));
       for (const name of this.#entries.keys()) if (!names.has(name)) this.#close(name);
       for (const definition of wanted) await this.#follow(definition);
     });
+  }
+
+  /** Whether one that is not to be any more is asked by who was told of it: those who renew their leases hear of it late. */
+  #isStillAsked(network: NetworkDefinition, isFirst: boolean): boolean {
+    const { names, clock } = this.#parts;
+    const entry = this.#entries.get(network.name);
+    if (entry === undefined) return isFirst && names.isTold(gatewaysOf(network));
+    const now = clock.monotonic();
+    if (names.isTold(gatewaysOf(network))) {
+      entry.toldMs = now;
+      return true;
+    }
+    return now - entry.toldMs < leaseTimes.renew * 1000 && names.hasClients(network.name);
   }
 
   /** Whether a network is to have one. */
@@ -127,6 +143,7 @@ export class Resolvers implements Disposable {
     const before = this.#entries.get(name);
     if (before?.at === at && before.listening?.isThere() === true) {
       before.definition = definition;
+      if (this.isWanted(definition)) before.toldMs = this.#parts.clock.monotonic();
       return;
     }
     const triedMs = this.#parts.clock.monotonic();
@@ -134,14 +151,15 @@ export class Resolvers implements Disposable {
       return;
     this.#close(name);
     const resolver = this.#resolver(name);
+    const entry = { definition, at, triedMs, toldMs: before?.toldMs ?? triedMs };
     const { listen = listenOnLink } = this.#parts;
     try {
       const listening = await listen({ link: bridge, addresses }, resolver);
-      this.#entries.set(name, { definition, at, listening, error: undefined, triedMs });
+      this.#entries.set(name, { ...entry, listening, error: undefined });
       if (before?.error !== undefined) this.#tell(name, undefined);
     } catch (thrown) {
       const error = toPodnetError(thrown);
-      this.#entries.set(name, { definition, at, listening: undefined, error, triedMs });
+      this.#entries.set(name, { ...entry, listening: undefined, error });
       if (before?.error?.message !== error.message) this.#tell(name, error);
     }
   }

@@ -1,5 +1,5 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
-import { ipOf } from "../../core/address.ts";
+import { type Ip, ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
@@ -17,6 +17,7 @@ import { deleteRestingOutside } from "../store/leases.ts";
 import { type NetworkDefinition, sameSubnets, unusedFamilies } from "./definition.ts";
 import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
 import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
+import { ToldServers } from "./told-servers.ts";
 import { configuredError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
 
 /** Networks of a node: each costs some ten rules. */
@@ -35,12 +36,14 @@ export interface NetworksParts {
   readonly configured: NetworkName;
   /** False where the driver brings the network: then there is nothing on the host. */
   readonly onHost: boolean;
-  /** Brings the ports of running pods up to what their network is now. */
+  /** Brings the ports and name servers of pods up to what their network is now. */
   refit(name: NetworkName): Promise<void>;
   /** Answers names for pods. */
   readonly resolvers: Pick<Resolvers, "settle" | "answers" | "isWanted" | "domain">;
   /** What that would make of ports. */
   refitPlan(definition: NetworkDefinition): readonly PodFragment[];
+  /** Whom that would tell of which name servers, with these networks. */
+  refitText(name: NetworkName, networks: KnownNetworks): readonly string[];
 }
 
 interface Entry {
@@ -68,10 +71,12 @@ export class Networks implements KnownNetworks {
   readonly #lock = new KeyedLock<"networks">();
   /** Whose subnets are being exchanged. */
   readonly #changing = new Set<string>();
+  readonly #told: ToldServers;
 
   /** Takes the networks as they were settled. */
   constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
     this.#parts = parts;
+    this.#told = new ToldServers(parts.db);
     for (const definition of settled) {
       const row = rows.getNetwork(parts.db, definition.name);
       // The host has refused to take that change back.
@@ -109,10 +114,36 @@ export class Networks implements KnownNetworks {
     return name === this.#parts.configured;
   }
 
-  domainOf(name: NetworkName): string | undefined {
+  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined {
     const { resolvers } = this.#parts;
-    return resolvers.answers(name) ? resolvers.domain : undefined;
+    const network = this.#entries.get(name)?.definition;
+    const isTold =
+      network?.subnets.some(({ gateway }) => told.includes(ipOf(gateway))) === true &&
+      this.isResolving(network);
+    return isTold || resolvers.answers(name) ? resolvers.domain : undefined;
   }
+
+  /** The networks as they are, but for one that is to be this. */
+  #with(network: NetworkDefinition): KnownNetworks {
+    return {
+      list: () => this.list().map((each) => (each.name === network.name ? network : each)),
+      refuseChanging: () => {},
+      domainOf: (name, told) => {
+        if (name !== network.name) return this.domainOf(name, told);
+        return this.#domainOn(network);
+      },
+    };
+  }
+
+  /** After a start: guests follow where their networks say otherwise of name servers than they were told. */
+  async followServers(): Promise<void> {
+    for (const name of this.#told.outdated(this.list(), this.#domainOn))
+      await this.#parts.refit(name);
+    this.#told.note(this.list(), this.#domainOn);
+  }
+
+  readonly #domainOn = (network: NetworkDefinition): string | undefined =>
+    this.isResolving(network) ? this.#parts.resolvers.domain : undefined;
 
   /** Whether pods of a network are to ask its gateways for names. */
   isResolving(network: NetworkDefinition): boolean {
@@ -184,6 +215,7 @@ export class Networks implements KnownNetworks {
       place();
       this.#enter(definition);
       await this.answerNames();
+      await this.#tidy(definition.name, async () => this.#told.note(this.list(), this.#domainOn));
       return definition;
     });
   }
@@ -240,6 +272,7 @@ export class Networks implements KnownNetworks {
       ...changesText(changes),
       ...(sameNames ? [] : names.length > 0 ? names : ["names no more"]),
       ...ports.flatMap((each) => [...host.describe(each)]),
+      ...this.#parts.refitText(spec.name, this.#with(definition)),
     ];
   }
 
@@ -286,6 +319,7 @@ export class Networks implements KnownNetworks {
       await this.#tidy(name, () => this.#unforward());
       await this.answerNames();
       await this.#parts.refit(name);
+      await this.#tidy(name, async () => this.#told.note(this.list(), this.#domainOn));
       return definition;
     });
   }

@@ -4,7 +4,7 @@ import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import { leaseOf } from "./plan-answers.ts";
-import { hasAgent, type NicInterface, withNic } from "./pod-plan.ts";
+import { hasAgent, type NicInterface, type PodPlan, staying, withNic } from "./pod-plan.ts";
 import type { Supervision } from "./supervision.ts";
 
 /**
@@ -31,11 +31,11 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
   return each.addresses.join(" ");
 }
 
-/** After a start of podnetd: whoever was answered is. */
+/** Answers every port of a running pod that is not answered yet; what cannot be ails it. */
 export function answerAgain(live: LivePod, { host, records, log }: Supervision): void {
   if (hasAgent(live.plan)) return;
-  for (const each of withNic(live.plan.interfaces)) {
-    if (!live.plugged.has(each.position) || each.leaving === true) continue;
+  for (const each of withNic(staying(live.plan.interfaces))) {
+    if (!live.plugged.has(each.position)) continue;
     try {
       answerPort(live, each, host);
     } catch (thrown) {
@@ -43,6 +43,16 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
       records.ailing(live.plan, `${each.guestName} is not answered`, thrown);
     }
   }
+}
+
+/** After a change of a pod: who is to be told otherwise than by its plan before is, when it asks next. */
+export function answerOtherwise(live: LivePod, before: PodPlan, watch: Supervision): void {
+  if (hasAgent(live.plan)) return;
+  for (const each of withNic(staying(live.plan.interfaces))) {
+    const lease = (plan: PodPlan): string => JSON.stringify(leaseOf(plan, each));
+    if (lease(before) !== lease(live.plan)) answerNoMore(live, each.position);
+  }
+  answerAgain(live, watch);
 }
 
 /** Ends the answers of an interface, or of all. */

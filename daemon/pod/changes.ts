@@ -4,6 +4,7 @@ import { limited } from "../../core/aborting.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import type { Ending } from "./end-pod.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
+import { followNetworks } from "./gather-networks.ts";
 import type { PortsWorld } from "./gather-ports.ts";
 import { changeInterfaces } from "./live-interfaces.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -64,7 +65,7 @@ export class Changes {
     const found = machine === undefined ? { links } : { links, machine };
     const world = worldOf(this.#parts, found, false);
     const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
-    return planChange(row, change, snapshot);
+    return followNetworks(planChange(row, change, snapshot), this.#parts.networks);
   }
 
   /** A machine of somebody else, with the places that it has now where one is needed. */

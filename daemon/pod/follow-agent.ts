@@ -176,6 +176,25 @@ async function configureAgain(
   });
 }
 
+/** Tells a guest its network again when it is its turn, and nobody waits for it; one whose agent is away, when that is back. */
+export function configureSoon(live: LivePod, watch: Supervision, why: string): void {
+  live.unsettled = true;
+  const stop = new AbortController();
+  const end = (): void => stop.abort();
+  live.subscriptions.add(end);
+  const signal = AbortSignal.any([stop.signal, live.ended.signal]);
+  guard(live, watch, async () => {
+    try {
+      await watch.locks.run(live.plan.podId, async () => {
+        // Several changes in a row are told of once.
+        if (live.unsettled && !signal.aborted) await configureNow(live, watch, why, signal);
+      });
+    } finally {
+      live.subscriptions.delete(end);
+    }
+  });
+}
+
 /** What the guest is told after its machine stood still. */
 export const resumed = "its machine was resumed";
 

@@ -5,8 +5,9 @@ import { readHostDns } from "../host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
-import { getPod } from "../store/pods.ts";
+import { getPod, type PodContents } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
+import { withServers } from "./plan-servers.ts";
 import type { AddressStatus, NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
 
 /** The networks there are. */
@@ -15,8 +16,11 @@ export interface KnownNetworks {
   list(): readonly NetworkDefinition[];
   /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
   refuseChanging(names: readonly string[]): void;
-  /** What names of pods end with, where pods of a network can ask its gateways for names. */
-  domainOf(name: NetworkName): string | undefined;
+  /**
+   * What names of pods end with, where pods of a network can ask its gateways for names. A guest that was told to ask one of
+   * these is not told otherwise because it cannot be asked for a moment.
+   */
+  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined;
 }
 
 export interface NetworksWorld {
@@ -74,13 +78,17 @@ function named(status: AddressStatus, db: Database): AddressStatus {
 
 /**
  * What a guest asks that names no servers: the gateways of its networks that answer names, and the servers of those that do
- * not, in the order of its interfaces; else the host's.
+ * not, in the order of its interfaces; else the host's. `told` is what it asks already.
  */
-export function dnsSnapshot(spec: PodSpec, networks: KnownNetworks): Snapshot["dns"] {
+export function dnsSnapshot(
+  spec: Pick<PodSpec, "interfaces">,
+  networks: KnownNetworks,
+  told: readonly Ip[] = [],
+): Snapshot["dns"] {
   const all = networks.list();
   const its = spec.interfaces.flatMap((each) => {
     const network = each.kind === undefined && all.find(({ name }) => name === each.network);
-    return network ? { network, domain: networks.domainOf(network.name), asked: each } : [];
+    return network ? { network, domain: networks.domainOf(network.name, told), asked: each } : [];
   });
   const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];
   const servers = unique(
@@ -96,6 +104,13 @@ export function dnsSnapshot(spec: PodSpec, networks: KnownNetworks): Snapshot["d
   const search = named.length > 0 ? named : host.search;
   if (servers.length === 0) return { ...host, search, domains: [] };
   return { servers, search: [...domains, ...search].slice(0, mostSearched), options: [], domains };
+}
+
+/** A pod with the name servers that a new one would be told of on the networks it is on. Takes nothing. */
+export function followNetworks(pod: PodContents, networks: KnownNetworks): PodContents {
+  const { plan, spec } = pod;
+  const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
+  return withServers(pod, dnsSnapshot({ interfaces }, networks, plan.guest.dns?.servers));
 }
 
 /** resolv.conf(5): more were not looked at before glibc 2.26. */

@@ -5,10 +5,12 @@ import type { InterfaceChange } from "../../api/validate-interface-change.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import { openTapOf } from "./actions.ts";
+import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
 import { emptied, leaving, withoutLeft } from "./plan-change.ts";
+import { asksAlike, withDns } from "./plan-servers.ts";
 import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { runFlow, type StepRun } from "./run-steps.ts";
 import { type Flow, plugSteps } from "./steps.ts";
@@ -41,6 +43,8 @@ export async function changeInterfaces(
       return update(live, row, change.name, next, watch);
     case "remove":
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
+      live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);
+      answerOtherwise(live, row.plan, watch);
       return finishLeaving(live, watch, change.name);
     default:
       return assertNever(change);
@@ -88,6 +92,7 @@ async function add(
     }
     await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
     records.settled(live, `interface ${guestName} added`);
+    answerOtherwise(live, row.plan, watch);
   } catch (thrown) {
     const error = toPodnetError(thrown);
     await undoAdd(live, made, `interface ${guestName} not added: ${error.message}`, watch).catch(
@@ -126,11 +131,13 @@ async function undoAdd(
   const { records } = watch;
   const row = records.get(live.plan.podId);
   if (row?.before === undefined) return;
-  const without = leaving(row, made);
+  const { before } = row;
+  const without = withDns(leaving(row, made), before.plan.guest.dns);
   const gone = (await takeBack(live, made, watch.host)) === "gone";
   records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
-  // A NIC takes its addresses and routes along; of `lo` the guest has to be told.
-  if (made.nic === undefined) await tellAgain(live, text, watch);
+  // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be told.
+  if (made.nic === undefined || !asksAlike(row.plan, before.plan))
+    await tellAgain(live, text, watch);
 }
 
 async function update(

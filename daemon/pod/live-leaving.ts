@@ -77,14 +77,13 @@ export async function finishLeaving(
 
 async function finishOne(live: LivePod, each: InterfacePlan, watch: Supervision): Promise<void> {
   const { records } = watch;
-  if ((await takeBack(live, each, watch.host)) === "pending") {
-    records.note(live.plan, `the guest has not let go of ${each.guestName} yet`);
-    return;
-  }
-  dropLeft(live, each, watch);
-  // A NIC takes its addresses and routes along; of `lo` the guest has to be told.
+  const pending = (await takeBack(live, each, watch.host)) === "pending";
+  if (pending) records.note(live.plan, `the guest has not let go of ${each.guestName} yet`);
+  else dropLeft(live, each, watch);
+  // A NIC takes its addresses and routes along; of `lo`, and of other name servers, the guest has to be told.
   if (each.nic === undefined)
     await tellAgain(live, `${each.guestName} has no more addresses`, watch);
+  else if (live.unsettled) await tellAgain(live, `${each.guestName} is removed`, watch);
 }
 
 /** Tells the guest what the pod is again; now, or as soon as its agent is there. */

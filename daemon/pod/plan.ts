@@ -1,8 +1,7 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
-import { isLoopback } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type PodName, parsePodName } from "../../core/names.ts";
-import type { GuestConfig, GuestDns } from "../../guest-init/protocol/configure.ts";
+import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { planAgent } from "./plan-agent.ts";
@@ -17,6 +16,7 @@ import { planInterfaces } from "./plan-interfaces.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
 import { planSeed } from "./plan-seed.ts";
+import { planServers } from "./plan-servers.ts";
 import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -113,28 +113,10 @@ function guestOf(
   return {
     requestId: snapshot.podId,
     hostname: spec.hostname ?? name,
-    dns: dnsOf(spec, snapshot),
+    dns: planServers(spec, snapshot.dns),
     ...guestInterfaces(interfaces),
     routes: planRoutes(spec, interfaces),
     neighbours: [],
     waitMs: nicWaitMs,
   };
-}
-
-/**
- * Servers nobody named are the host's, also beside search domains and options that were. A nameserver on loopback is
- * the host's own stub; in a guest that address is the guest itself.
- */
-function dnsOf(spec: PodSpec, snapshot: Snapshot): GuestDns {
-  const named = spec.dns?.servers ?? [];
-  const { options } = spec.dns ?? snapshot.dns;
-  // Who names servers or domains of its own gets nobody else's; who names options alone finds pods still.
-  const own = spec.dns?.search ?? [];
-  const domains = named.length > 0 || own.length > 0 ? [] : (snapshot.dns.domains ?? []);
-  const search = spec.dns === undefined ? snapshot.dns.search : [...domains, ...own];
-  const servers = (named.length > 0 ? named : snapshot.dns.servers)
-    .filter((server) => !isLoopback(server))
-    // resolv.conf(5): three servers are asked at most.
-    .slice(0, 3);
-  return { servers, search, options };
 }

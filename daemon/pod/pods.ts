@@ -12,13 +12,14 @@ import { refuseOwners, requireAttached } from "./attached.ts";
 import { Changes } from "./changes.ts";
 import { timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
+import type { KnownNetworks } from "./gather-networks.ts";
 import { pausePod, resumePod } from "./lifecycle.ts";
 import { type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { findNamed, planNew } from "./plan-new.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
-import { refitPlan, refitPods, refitRow } from "./refit.ts";
+import { refitPlan, refitPods, refitRow, refitText } from "./refit.ts";
 import { portOfPod, portsOfPod } from "./running-ports.ts";
 import { type CreateOptions, Starts } from "./starts.ts";
 import { notHeld, wrongState } from "./wrong-state.ts";
@@ -226,7 +227,7 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** Brings the ports of a network's pods up to what it is now: in their rows, and on the host where they run. */
+  /** Brings the ports and name servers of a network's pods up to what it is now: in their rows, and where they run. */
   refit(name: NetworkName): Promise<void> {
     return refitPods(name, { ...this.#supervision, networks: this.#parts.networks });
   }
@@ -234,6 +235,11 @@ export class Pods implements RunningPorts {
   /** What that would make of ports for a network as it is to be. Takes nothing. */
   refitPlan(network: NetworkDefinition): PodFragment[] {
     return refitPlan(network, this.#parts);
+  }
+
+  /** Whom that would tell of which name servers, with these networks, for people. Takes nothing. */
+  refitText(name: NetworkName, networks: KnownNetworks): string[] {
+    return refitText(name, networks, this.#parts);
   }
 
   /** After a start: takes over what runs, undoes what was half done. Rules of pods that do not run are left to a sweep. */

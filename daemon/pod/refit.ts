@@ -2,11 +2,14 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { PodFragment, PortDesired } from "../../network/desired.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodContents, PodRow } from "../store/pods.ts";
+import { answerOtherwise } from "./answer-guest.ts";
 import type { Ending } from "./end-pod.ts";
-import type { KnownNetworks } from "./gather-networks.ts";
+import { configureSoon } from "./follow-agent.ts";
+import { followNetworks, type KnownNetworks } from "./gather-networks.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
-import { type PodPlan, withNic } from "./pod-plan.ts";
+import { asksAlike } from "./plan-servers.ts";
+import { hasAgent, type PodPlan, withNic } from "./pod-plan.ts";
 import { portOfPod } from "./running-ports.ts";
 
 /** A pod's plan with its ports as their networks are now; undefined when they are so. Pure. */
@@ -41,11 +44,14 @@ const changedPorts = (before: PodPlan, after: PodPlan): PortDesired[] =>
   after.ports.ports.filter((port, i) => port !== before.ports.ports[i]);
 
 /** What it takes to bring ports up to date. */
-export interface Refitting extends Pick<Ending, "host" | "records" | "log" | "locks" | "held"> {
+export interface Refitting extends Ending {
   readonly networks: KnownNetworks;
 }
 
-/** Brings the ports of a network's pods up to what it is now: in their rows, and on the host where they run. */
+/**
+ * Brings the ports of a network's pods up to what it is now, and the name servers of their guests: in their rows, and on the
+ * host where they run. Guests are told when it is their turn, and nobody waits for them.
+ */
 export async function refitPods(name: NetworkName, refitting: Refitting): Promise<void> {
   const ids = refitting.records
     .list()
@@ -55,11 +61,16 @@ export async function refitPods(name: NetworkName, refitting: Refitting): Promis
 }
 
 async function refitPod(id: PodId, refitting: Refitting): Promise<void> {
-  const { records, held, host, log } = refitting;
+  const { records, held, host, log, networks } = refitting;
   const row = records.get(id);
   const live = held(id);
-  const changed = row === undefined ? [] : refitRow(row, live ?? livePod(row.plan), refitting);
+  if (row === undefined) return;
+  const follow = (pod: PodContents): PodContents => followNetworks(pod, networks);
+  const changed = refitRow(row, live ?? livePod(row.plan), refitting, follow);
   if (live === undefined) return;
+  if (hasAgent(live.plan) && !asksAlike(row.plan, live.plan))
+    configureSoon(live, refitting, networkChanged);
+  answerOtherwise(live, row.plan, refitting);
   for (const { tap } of changed) {
     const port = portOfPod(live, tap);
     if (port === undefined) continue;
@@ -70,18 +81,45 @@ async function refitPod(id: PodId, refitting: Refitting): Promise<void> {
   }
 }
 
-/** Writes a pod's ports as their networks are, and answers those that were others. */
+const networkChanged = "its network was changed";
+
+/**
+ * Writes a pod's ports as their networks are, and answers those that were others. At a start the name servers are left as they are:
+ * whether podnetd itself can be asked is known later.
+ */
 export function refitRow(
   row: PodRow,
   live: LivePod,
   { records, networks }: Pick<Refitting, "records" | "networks">,
+  follow: (pod: PodContents) => PodContents = (pod) => pod,
 ): PortDesired[] {
   // What is under way with it is settled first, by a start.
   if (row.before !== undefined) return [];
-  const plan = refitted(row.plan, row.spec, networks.list());
-  if (plan === undefined) return [];
-  records.replan(live, { plan, spec: row.spec, text: "its network was changed" });
-  return changedPorts(row.plan, plan);
+  const plan = refitted(row.plan, row.spec, networks.list()) ?? row.plan;
+  const next = follow({ plan, spec: row.spec });
+  if (next.plan === row.plan) return [];
+  records.replan(live, { ...next, text: networkChanged });
+  return changedPorts(row.plan, next.plan);
+}
+
+/** Whom `refitPods` would tell of which name servers, with these networks, for people. Takes nothing. */
+export function refitText(
+  name: NetworkName,
+  networks: KnownNetworks,
+  { records }: Pick<Refitting, "records">,
+): string[] {
+  return records.list().flatMap((row) => {
+    if (row.plan.interfaces.every(({ network }) => network !== name)) return [];
+    const { plan } = followNetworks(row, networks);
+    if (plan === row.plan) return [];
+    const { servers = [], search = [] } = plan.guest.dns ?? {};
+    const words = [
+      "name servers",
+      ...servers,
+      ...(search.length === 0 ? [] : ["search", ...search]),
+    ];
+    return [`guest of ${row.name}: ${words.join(" ")}`];
+  });
 }
 
 /** What `refitPods` would make of ports for a network as it is to be. Takes nothing. */

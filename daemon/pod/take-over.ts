@@ -7,7 +7,8 @@ import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunState } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { finishChanges } from "./live-interfaces.ts";
-import { type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
+import { sameServers } from "./plan-servers.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -50,8 +51,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
-  // Its guest may have been told of what is gone back from.
-  live.unsettled = row.before !== undefined;
+  // Its guest may have been told of what is gone back from, or not yet of what its networks have become.
+  live.unsettled = row.before !== undefined || asksOtherwise(row);
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
@@ -117,6 +118,13 @@ async function portsOf(
     ...ports,
     ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
   };
+}
+
+/** Whether the guest, when it was last configured, asked other name servers than it is to ask. */
+function asksOtherwise({ plan, observed }: PodRow): boolean {
+  if (!hasAgent(plan) || plan.agent === "hyperstart") return false;
+  if (observed === undefined || observed.resolverKept !== undefined) return false;
+  return !sameServers(observed.dns, plan.guest.dns);
 }
 
 function absent({ name, plan }: PodRow, sameBoot: boolean): PodnetError {

@@ -261,6 +261,7 @@ function onHost(node: Node, settled: readonly NetworkDefinition[]) {
       },
       refit: async () => {},
       refitPlan: () => [],
+      refitText: () => [],
     },
     settled,
   );

@@ -16,12 +16,16 @@ export interface PlayedHost {
   readonly vm: RunningVm;
   /** Each call, by name and object, in order. */
   readonly calls: string[];
+  /** What the guest was told, in order. */
+  readonly told: GuestConfig[];
   /** Calls that fail from now on, by how their names begin. */
   readonly failing: Set<string>;
   /** Runs at each call, before it can fail. */
   onCall: (call: string) => void;
   /** The guest answers no further configuration. */
   mute: boolean;
+  /** By which a guest's agent is known again; a plain hyperstart has none. */
+  epoch: string | undefined;
   /** The guest does not let go of its NICs. */
   keeps: boolean;
   /** It lets go of one it was asked for. */
@@ -49,10 +53,12 @@ export function playHost(...fails: readonly string[]): PlayedHost {
   const identity = { api: 4244, extension: 1, agent: "test", features: ["loopback"] };
   const played = {
     calls: [] as string[],
+    told: [] as GuestConfig[],
     failing: new Set(fails),
     onCall: (_call: string) => {},
     mute: false,
     keeps: false,
+    epoch: undefined as string | undefined,
     links: [] as NamedLink[],
     readyAgain: () => {
       for (const tell of listeners) tell(identity);
@@ -71,9 +77,13 @@ export function playHost(...fails: readonly string[]): PlayedHost {
   };
   const off = (): (() => void) => () => {};
   const guest = {
-    ready: () => act("ready").then(() => identity),
+    ready: async (): Promise<GuestIdentity> => {
+      await act("ready");
+      return played.epoch === undefined ? identity : { ...identity, epoch: played.epoch };
+    },
     configure: async (message: GuestConfig, signal: AbortSignal) => {
       await act("configure");
+      played.told.push(message);
       if (played.mute) await aborted(signal);
       const interfaces = message.interfaces.map((each) => ({ ...each, index: 1, up: true }));
       return { ...message, interfaces };

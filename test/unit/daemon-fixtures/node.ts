@@ -7,8 +7,10 @@ import { CreatePodRequestSchema } from "../../../api/gen/podnet/v1/pod_service_p
 import { validateCreate } from "../../../api/validate.ts";
 import { type Clock, systemClock } from "../../../core/clock.ts";
 import { type Config, resolveConfig } from "../../../daemon/config/config.ts";
+import type { NetworkName } from "../../../core/names.ts";
 import { Journal } from "../../../daemon/journal.ts";
 import { Metrics } from "../../../daemon/metrics.ts";
+import type { NetworkDefinition } from "../../../daemon/networks/definition.ts";
 import { Addresses } from "../../../daemon/pod/addresses.ts";
 import { Pods } from "../../../daemon/pod/pods.ts";
 import { PodRecords } from "../../../daemon/pod/records.ts";
@@ -52,6 +54,9 @@ export interface Node extends PlayedHost, Disposable {
   readonly records: PodRecords;
   readonly db: Database;
   readonly journal: Journal;
+  /** The networks there are; those named here answer names. */
+  readonly definitions: NetworkDefinition[];
+  readonly resolving: Set<NetworkName>;
   create(asked?: Asked): Promise<PodRow>;
   /** What is in the store for everybody else to read: what would be left after a loss of power. */
   stored(sql: string): readonly Record<string, unknown>[];
@@ -76,7 +81,12 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
     pods: () => records.list(),
     pools: () => addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
   });
-  const networks = { list: () => definitions, refuseChanging: () => {}, domainOf: () => undefined };
+  const resolving = new Set<NetworkName>();
+  const networks = {
+    list: () => definitions,
+    refuseChanging: () => {},
+    domainOf: (asked: NetworkName) => (resolving.has(asked) ? "podnet" : undefined),
+  };
   const pods = new Pods({ db, config, host, records, addresses, networks, journal, log, metrics });
   return Object.assign(played, {
     pods,
@@ -84,6 +94,8 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
     records,
     db,
     journal,
+    definitions,
+    resolving,
     create: (asked: Asked = {}) =>
       pods.create(validateCreate(create(CreatePodRequestSchema, asked), { network: name }), {
         signal: never,
