@@ -175,6 +175,7 @@ function makeDisksDir({ disksDir }: Config): void {
 
 function openDriver(config: Config, log: Log): Promise<QemuDriver> {
   return openQemuDriver({
+    arch: config.qemu.arch,
     qemuPath: qemuPath(config),
     kvm: config.qemu.kvm,
     // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.

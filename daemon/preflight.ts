@@ -1,5 +1,6 @@
 import { accessSync, closeSync, constants, openSync, readFileSync } from "node:fs";
 import { PodnetError, toPodnetError } from "../core/errors.ts";
+import { kindFor } from "../hypervisor/qemu/machine-kinds.ts";
 import { findProgram, run } from "../linux/command.ts";
 import { requireNftables } from "../linux/libnftables.ts";
 import type { Config } from "./config/config.ts";
@@ -43,7 +44,7 @@ function checkFirewall(firewall: Config["firewall"]): void {
 
 /** The QEMU to run. Throws `QEMU_MISSING`. */
 export function qemuPath(config: Config): string {
-  const program = process.arch === "arm64" ? "qemu-system-aarch64" : "qemu-system-x86_64";
+  const { program, package: where } = kindFor(config.qemu.arch);
   const found = config.qemu.path ?? findProgram(program);
   if (found !== undefined && isExecutable(found)) return found;
   throw new PodnetError(
@@ -51,7 +52,7 @@ export function qemuPath(config: Config): string {
     found === undefined ? `"${program}" is not installed` : `There is no program "${found}"`,
     {
       field: "qemu.path",
-      hint: "Install it (apt-get install qemu-system-x86), or set qemu.path",
+      hint: `Install it (apt-get install ${where}), or set qemu.path`,
     },
   );
 }

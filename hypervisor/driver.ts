@@ -1,5 +1,9 @@
 import type { IfName, PodId } from "../core/names.ts";
 import type { Mac } from "../core/address.ts";
+import type { Architecture } from "./architecture.ts";
+
+/** The processor's own virtualisation, or software. */
+export type Accelerator = "kvm" | "tcg";
 
 /** A disk as the pod asked for it. */
 export interface DiskPlan {
@@ -29,9 +33,11 @@ export interface OverlayPlan {
 /** Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in the pod's plan. */
 export interface VmPlan {
   readonly podId: PodId;
+  /** Absent in a plan of an earlier podnetd: x86_64. */
+  readonly arch?: Architecture;
   readonly vcpu: number;
   readonly memoryMib: number;
-  /** An ELF vmlinux (PVH) or a bzImage; absent: the first disk's own bootloader starts. */
+  /** An ELF vmlinux (PVH) or a bzImage, for arm64 an Image; absent: the first disk's own bootloader starts. */
   readonly kernel?: string;
   readonly initrd?: string;
   /** Kernel words added to the driver's own. */
@@ -65,14 +71,14 @@ export interface AttachPlan {
   /** Absent: nothing can be run in the guest. */
   readonly tty?: string;
   readonly type: "q35" | "pc";
-  readonly accelerator: "kvm" | "tcg";
+  readonly accelerator: Accelerator;
 }
 
 /** A machine of somebody else, looked at. */
 export interface FoundMachine {
   readonly pid: number;
   readonly type: "q35" | "pc";
-  readonly accelerator: "kvm" | "tcg";
+  readonly accelerator: Accelerator;
   readonly vcpu: number;
   readonly memoryMib: number;
   /** Where it takes NICs, in the order they are to be used. */
@@ -123,9 +129,9 @@ export interface NicPlan {
   readonly fdName: string;
   readonly tap: IfName;
   readonly mac: Mac;
-  /** Slot on its bus, on the hot-plug bridge 1 to `Capabilities.nicSlots`; reused after removal. */
+  /** In a machine of our own 1 to `Capabilities.nicSlots`, else the slot on its bus; reused after removal. */
   readonly slot: number;
-  /** The bus, in a machine of somebody else; absent: the hot-plug bridge of our own. */
+  /** The bus, in a machine of somebody else. */
   readonly bus?: string;
 }
 
@@ -147,8 +153,10 @@ export interface Capabilities {
   readonly pause: boolean;
   /** NICs one VM can hold. */
   readonly nicSlots: number;
-  /** `kvm` only when the processor has vmx or svm and /dev/kvm opens; `tcg` otherwise. */
-  readonly accelerator: "kvm" | "tcg";
+  /** Of machines that do not say. */
+  readonly arch: Architecture;
+  /** `kvm` only for the host's own architecture, when the processor offers it and /dev/kvm opens; `tcg` otherwise. */
+  readonly accelerators: Readonly<Record<Architecture, Accelerator>>;
 }
 
 export type VmEvent =
@@ -256,7 +264,7 @@ export interface Driver {
   /** The command line `start` would run, for `--plan`. Pure. */
   describe(plan: VmPlan): readonly string[];
   /** What plugging the NIC would send, for `--plan`. Pure. */
-  describePlug(nic: NicPlan): readonly string[];
+  describePlug(nic: NicPlan, plan: VmPlan): readonly string[];
   /** Looks at a machine of somebody else by its QMP socket, and lets go of it. A driver without it attaches none. */
   lookAt?(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine>;
   /** Starts a VM, or connects to the one `attached` names. On failure nothing is left: no process, no socket, no file. */

@@ -48,7 +48,10 @@ function infoLines(info: InfoResponse, target: string): string[] {
     ["Socket", target],
     ["You", `${harmless(info.caller)}: ${info.role}`],
     ["Host", `${harmless(info.hostname)}, Linux ${harmless(info.kernel)}, ${info.arch}`],
-    ["VMs", `${info.driver} ${harmless(info.qemuVersion)}, ${info.accelerator}`],
+    [
+      "VMs",
+      `${info.driver} ${harmless(info.qemuVersion)}, ${info.machineArch}, ${info.accelerator}`,
+    ],
     ["Firewall", info.firewall],
     ["Network", info.defaultNetwork],
     ["State", info.stateDir],

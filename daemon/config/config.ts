@@ -1,13 +1,14 @@
-import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
 import { parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
+import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
+import { defaultImage } from "./default-image.ts";
 import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
@@ -25,6 +26,7 @@ export interface TcpConfig {
 }
 
 export interface QemuConfig {
+  readonly arch: Architecture;
   readonly path: string | undefined;
   readonly kvm: "auto" | "on" | "off";
   readonly confine: boolean;
@@ -91,8 +93,6 @@ export interface ResolvedConfig {
 
 /** Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY stand in for the two directories. */
 function defaultLayer(sources: ConfigSources): Layer {
-  const built = join(sources.checkout, "build", "image");
-  const image = existsSync(join(built, "manifest.json")) ? built : "/usr/share/podnet";
   const first = (list: string | undefined): string | undefined => list?.split(":")[0] || undefined;
   const fromUnit = (key: string, name: string, otherwise: string): Setting => {
     const value = first(sources.env[name]);
@@ -131,6 +131,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     iptables_chain: "HYPER",
     iptables_variant: "auto",
     disable_iptables: false,
+    "qemu.arch": hostArchitecture,
     "qemu.kvm": "auto",
     "qemu.confine": "on",
     // Above what systemd, containers and subordinate ids take (systemd's UIDS-GIDS).
@@ -138,8 +139,6 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.memory_overhead_mib": 256,
     "qemu.pids": 96,
     "qemu.cgroup": "podnet",
-    "image.kernel": join(image, "vmlinux"),
-    "image.initrd": join(image, "initramfs.gz"),
     drift_s: 5,
     factory: "cold",
     quarantine_s: 60,
@@ -171,6 +170,9 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   if (!merged.has("socket")) {
     merged.set("socket", { value: join(runDir, "podnet.sock"), origin: "default" });
   }
+  const arch = merged.get("qemu.arch")?.value as Architecture;
+  for (const [key, value] of Object.entries(defaultImage(sources.checkout, arch)))
+    if (!merged.has(key)) merged.set(key, { value, origin: "default" });
   if (!merged.has("access.operator")) {
     const group = merged.get("socket_group")?.value as string | undefined;
     const value = group === undefined ? [] : [`gid:${group}`];
@@ -277,6 +279,7 @@ function accessConfig({ access }: Values, read: Reader): AccessConfig {
 }
 
 const qemuConfig = ({ qemu }: Values, read: Reader): QemuConfig => ({
+  arch: qemu.arch,
   path: qemu.path,
   kvm: qemu.kvm,
   confine: qemu.confine === "on",

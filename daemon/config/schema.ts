@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { architectures } from "../../hypervisor/architecture.ts";
 
 const path = z.string().startsWith("/", "must be an absolute path");
 const seconds = (max: number) => z.int().min(0).max(max);
@@ -102,7 +103,10 @@ export const configSchema = z.strictObject({
     ),
   disable_iptables: z.boolean().describe("Make no firewall rule at all: no NAT, no filtering"),
   qemu: z.strictObject({
-    path: path.describe("The QEMU program; found in PATH when not given"),
+    arch: z
+      .enum(architectures)
+      .describe("What machines are of; under software emulation unless it is the host's own"),
+    path: path.describe("The QEMU program of that architecture; found in PATH when not given"),
     kvm: z.enum(["auto", "on", "off"]).describe("Hardware virtualisation"),
     confine: z
       .enum(["on", "off"])

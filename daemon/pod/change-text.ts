@@ -36,7 +36,7 @@ export function describeChange(
     {
       step: "nic.plug",
       title: "Plugged (QMP)",
-      lines: nics.flatMap(({ nic }) => describe.plug(nic)),
+      lines: nics.flatMap(({ nic }) => describe.plug(nic, after.vm)),
     },
     {
       step: "nic.unplug",

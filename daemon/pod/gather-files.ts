@@ -9,12 +9,15 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../api/pod-spec.ts";
+import type { Architecture } from "../../hypervisor/architecture.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "../../hypervisor/qemu/kernel-file.ts";
 import { readableByOthers } from "../../hypervisor/qemu/preflight.ts";
 import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
 
 export interface Looking {
+  /** What the machine is of that is to boot. */
+  readonly arch: Architecture;
   /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
   readonly byOthers: boolean;
   readonly imagesWithin: readonly string[] | undefined;
@@ -32,19 +35,19 @@ export function fileSnapshots(
     if (path !== undefined) found[path] = lookAtFile(path, looking);
   // (A start looks into the node's own image, too.)
   if (kernel !== undefined && kernel === boot.kernel)
-    found[kernel] = lookIntoKernel(found[kernel] ?? { kind: "missing" }, kernel);
+    found[kernel] = lookIntoKernel(found[kernel] ?? { kind: "missing" }, kernel, looking.arch);
   return found;
 }
 
 /** A kernel that a pod names, as QEMU would find it. */
-function lookIntoKernel(found: FileSnapshot, path: string): FileSnapshot {
+function lookIntoKernel(found: FileSnapshot, path: string, arch: Architecture): FileSnapshot {
   if (found.kind !== "file") return found;
   try {
     const fd = openSync(found.real ?? path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const head = Buffer.alloc(kernelHeadBytes);
       const length = readSync(fd, head, 0, head.length, 0);
-      const fault = kernelFault(head.subarray(0, length), found.bytes);
+      const fault = kernelFault(head.subarray(0, length), found.bytes, arch);
       return fault === undefined ? found : { kind: "unreadable", why: `it ${fault}` };
     } finally {
       closeSync(fd);

@@ -50,9 +50,11 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     tapHolders: tapHolders(spec, db),
     onBridges: onBridges(spec, db),
     freshMacs: freshMacs(spec.interfaces.length, world),
+    arch: config.qemu.arch,
     defaultImage,
     factory: config.factory,
     files: fileSnapshots(spec, defaultImage, {
+      arch: config.qemu.arch,
       byOthers: world.confinement !== undefined,
       imagesWithin,
     }),

@@ -3,17 +3,19 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
+import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
 import { bootFiles } from "./gather-files.ts";
 import { planDisks } from "./plan-disks.ts";
 import { refuseFile } from "./plan-files.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
- * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, and what
+ * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, `UNSUPPORTED`, and what
  * `planDisks` does.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);
+  if (kernel === undefined) checkBootsDisks(snapshot);
   const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
   const disks = planDisks(spec, snapshot);
@@ -37,6 +39,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const { podId } = snapshot;
   return {
     podId,
+    arch: snapshot.arch,
     vcpu,
     memoryMib,
     ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
@@ -48,6 +51,14 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     runDir: join(snapshot.podsDir, podId),
     ...jailOf(snapshot, { podId, vcpu, memoryMib }),
   };
+}
+
+function checkBootsDisks({ arch }: Snapshot): void {
+  if (kindFor(arch).bootsDisks) return;
+  throw new PodnetError("UNSUPPORTED", `Machines of ${arch} boot no disk by themselves`, {
+    field: "boot.kernel",
+    hint: "Give the disk's kernel and initramfs: podnet starts these machines without firmware",
+  });
 }
 
 function jailOf(

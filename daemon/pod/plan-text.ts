@@ -22,7 +22,7 @@ export interface PlanSection {
 /** How the rooms render what is theirs. All pure. */
 export interface Describers {
   fragment(fragment: Fragment): readonly string[];
-  plug(nic: NicPlan): readonly string[];
+  plug(nic: NicPlan, vm: VmPlan): readonly string[];
   /** What makes a clone of a started machine. */
   restore(): readonly string[];
 }
@@ -60,7 +60,7 @@ export function describePlan(
         plan.vm.held === true
           ? "NICs plugged before the machine runs (QMP)"
           : "NICs plugged while the guest waits for them (QMP)",
-      lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic)),
+      lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic, plan.vm)),
     },
     ...answersSection(plan),
   ];

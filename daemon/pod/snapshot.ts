@@ -1,5 +1,6 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
+import type { Architecture } from "../../hypervisor/architecture.ts";
 import type { Capabilities, FoundMachine } from "../../hypervisor/driver.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
@@ -28,6 +29,8 @@ export interface Snapshot {
   readonly onBridges?: readonly OnBridge[];
   /** MACs nobody has, one per interface. */
   readonly freshMacs: readonly Mac[];
+  /** What new machines are of. */
+  readonly arch: Architecture;
   readonly defaultImage: ImageSnapshot;
   /** How the machine is to be shut in, as a user that no pod has; undefined when none is left. */
   readonly jail?: { readonly confinement: Confinement; readonly uid: number | undefined };

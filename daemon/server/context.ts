@@ -49,6 +49,6 @@ export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod
   return podView(row, {
     run: records.run(row.id),
     live: pods.live(row.id),
-    accelerator: host.driver.capabilities().accelerator,
+    accelerators: host.driver.capabilities().accelerators,
   });
 }

@@ -52,7 +52,7 @@ async function info(
   signal: AbortSignal,
 ): Promise<wire.InfoResponse> {
   const { config, pods, host, startedMs } = parts;
-  const { accelerator, nicSlots } = host.driver.capabilities();
+  const { arch, accelerators, nicSlots } = host.driver.capabilities();
   const states: Record<string, number> = {};
   for (const { state } of pods.list()) states[state] = (states[state] ?? 0) + 1;
   return create(wire.InfoResponseSchema, {
@@ -65,7 +65,8 @@ async function info(
     nodeVersion: process.versions.node,
     driver: host.driver.name,
     qemuVersion,
-    accelerator,
+    accelerator: accelerators[arch],
+    machineArch: arch,
     firewall: await firewall(parts, signal),
     stateDir: config.stateDir,
     runDir: config.runDir,

@@ -36,7 +36,7 @@ export function podInterfaces(parts: ServiceParts): Methods {
       const { before, after } = await pods.changes.planInterface(ref, change);
       const sections = describeChange(before, after, {
         fragment: (fragment) => network.describe(fragment),
-        plug: (nic) => host.driver.describePlug(nic),
+        plug: (nic, vm) => host.driver.describePlug(nic, vm),
       });
       return { plan: planView(after.podId, sections) };
     }

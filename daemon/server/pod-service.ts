@@ -123,7 +123,7 @@ async function plan(
     networks.fragments().filter(({ key }) => used.has(key)),
     {
       fragment: (fragment) => network.describe(fragment),
-      plug: (nic) => host.driver.describePlug(nic),
+      plug: (nic, vm) => host.driver.describePlug(nic, vm),
       restore: describeRestore,
     },
   );

@@ -21,6 +21,8 @@ import {
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
+import { architectureOf } from "../../hypervisor/architecture.ts";
+import type { Capabilities } from "../../hypervisor/driver.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import { guestKind, nobody } from "../pod/guest-kind.ts";
 import type { LivePod } from "../pod/live-pod.ts";
@@ -45,11 +47,11 @@ export const time = (ms: number): Timestamp => timestampFromMs(ms);
 export interface PodViewParts {
   readonly run: RunRow | undefined;
   readonly live: LivePod | undefined;
-  readonly accelerator: string;
+  readonly accelerators: Capabilities["accelerators"];
 }
 
 /** A pod as the API shows it. */
-export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): wire.Pod {
+export function podView(row: PodRow, { run, live, accelerators }: PodViewParts): wire.Pod {
   const { plan, spec, failure, guest } = row;
   return create(wire.PodSchema, {
     id: row.id,
@@ -67,7 +69,8 @@ export function podView(row: PodRow, { run, live, accelerator }: PodViewParts): 
       : {
           vm: {
             pid: run.pid,
-            accelerator: plan.vm.attached?.accelerator ?? accelerator,
+            accelerator: plan.vm.attached?.accelerator ?? accelerators[architectureOf(plan.vm)],
+            arch: architectureOf(plan.vm),
             attached: plan.vm.attached !== undefined,
             qmpSocket: plan.vm.attached?.qmp ?? "",
             vcpu: plan.vm.vcpu,

@@ -1,4 +1,4 @@
-import type { VmPlan } from "../driver.ts";
+import type { Accelerator, VmPlan } from "../driver.ts";
 
 /** What the launcher's words depend on beside the plan. */
 export interface JailHost {
@@ -6,7 +6,7 @@ export interface JailHost {
   readonly launcher: string;
   /** The descriptor on which it reports; those from 3 up to it are QEMU's to inherit. */
   readonly reportFd: number;
-  readonly accelerator: "kvm" | "tcg";
+  readonly accelerator: Accelerator;
   /** Group that may open /dev/kvm, when QEMU needs it. */
   readonly kvmGroup?: number;
 }

@@ -1,7 +1,7 @@
 import { closeSync, openSync, readFileSync, statSync } from "node:fs";
 import { PodnetError } from "../../core/errors.ts";
-
-export type Accelerator = "kvm" | "tcg";
+import { type Architecture, hostArchitecture } from "../architecture.ts";
+import type { Accelerator } from "../driver.ts";
 
 /** `auto` takes KVM when it is really there. */
 export type KvmChoice = "auto" | "on" | "off";
@@ -13,12 +13,12 @@ export function hasVirtualisation(cpuinfo: string): boolean {
 }
 
 /**
- * Chooses how guests run. /dev/kvm alone proves nothing: on some hosts without vmx or svm it opens, and
- * stock kernels hang in it. Throws `PREFLIGHT_FAILED` when KVM is demanded and not there.
+ * Chooses how guests of an architecture run: never with KVM unless it is the host's own. Throws `PREFLIGHT_FAILED` when KVM
+ * is demanded and not there.
  */
-export function chooseAccelerator(choice: KvmChoice): Accelerator {
+export function chooseAccelerator(choice: KvmChoice, arch: Architecture): Accelerator {
   if (choice === "off") return "tcg";
-  const why = kvmMissing();
+  const why = kvmMissing(arch);
   if (why === undefined) return "kvm";
   if (choice === "auto") return "tcg";
   throw new PodnetError("PREFLIGHT_FAILED", `KVM is demanded, but ${why}`, {
@@ -30,8 +30,14 @@ export function chooseAccelerator(choice: KvmChoice): Accelerator {
 /** The group that may open /dev/kvm: a QEMU in a jail is in it. */
 export const kvmGroup = (): number => statSync("/dev/kvm").gid;
 
-function kvmMissing(): string | undefined {
-  if (!hasVirtualisation(readFileSync("/proc/cpuinfo", "latin1")))
+/**
+ * Why there is no KVM for these guests. On x86 /dev/kvm alone proves nothing: on some hosts without vmx or svm it opens, and
+ * stock kernels hang in it. On arm64 the kernel makes the device where it was started in hyp mode only.
+ */
+function kvmMissing(arch: Architecture): string | undefined {
+  if (arch !== hostArchitecture)
+    return `the processor is of ${hostArchitecture}, and guests are of ${arch}`;
+  if (arch === "x86_64" && !hasVirtualisation(readFileSync("/proc/cpuinfo", "latin1")))
     return "the processor offers neither vmx nor svm";
   try {
     closeSync(openSync("/dev/kvm", "r+"));

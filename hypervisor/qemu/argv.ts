@@ -1,14 +1,15 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { type VmPlan, vmSockets } from "../driver.ts";
+import { type Accelerator, type VmPlan, vmSockets } from "../driver.ts";
 import { sandboxWords } from "../jail/argv.ts";
 import { diskWords } from "./disk-argv.ts";
+import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
 
 /** What the command line depends on beside the plan. */
 export interface QemuHost {
-  /** Absolute path of qemu-system-x86_64, or its name when it is not installed. */
+  /** Absolute path of the architecture's QEMU, or its name when it is not installed. */
   readonly qemu: string;
-  readonly accelerator: "kvm" | "tcg";
+  readonly accelerator: Accelerator;
   /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB unless told. */
   readonly tbSizeMib: number;
 }
@@ -16,19 +17,10 @@ export interface QemuHost {
 /** QEMU's own files in the run directory, beside `vmSockets`. */
 export const vmFiles = { pid: "qemu.pid", log: "qemu.log" } as const;
 
-/** Id of the bridge NICs are plugged into, and how many it takes: slots 1 to 31. */
-export const hotplugBus = { id: "br0", slots: 31 } as const;
-
 /** Ids of the virtserialports, as VSERPORT_CHANGE names them. */
 export const channelPorts = ["channel0", "channel1"] as const;
 
 export const maxDisks = 16;
-
-/**
- * Kernel words every guest gets. `noreplace-smp` and `cryptomgr.notests` save a quarter of the boot under software
- * emulation (Debian's 6.1 kernel). After a panic the guest restarts and its agent says READY once more.
- */
-const baseCmdline = "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests";
 
 /**
  * Where the guest's memory is. A template writes it to a file that it inherits as its first descriptor; a clone of it
@@ -48,15 +40,15 @@ export function qemuArgv(
   host: QemuHost,
   memory: MemoryRole = "own",
 ): readonly string[] {
-  checkPlan(plan);
+  const kind = kindOf(plan);
+  checkPlan(plan, kind);
+  const { machine, cpu } = kind.runs[host.accelerator];
   return [
     host.qemu,
     ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
     ["-machine", memory === "own" ? machine : `${machine},memory-backend=ram0`],
-    // qemu64 boots 90 ms sooner than `max` under emulation (QEMU 7.2, Debian's kernel).
-    host.accelerator === "kvm"
-      ? ["-accel", "kvm", "-cpu", "host"]
-      : ["-accel", `tcg,tb-size=${host.tbSizeMib}`, "-cpu", "qemu64"],
+    ["-accel", host.accelerator === "kvm" ? "kvm" : `tcg,tb-size=${host.tbSizeMib}`],
+    ["-cpu", cpu],
     ["-smp", `${plan.vcpu}`],
     ["-m", `size=${plan.memoryMib}M`],
     ...memoryFile(plan, memory),
@@ -66,20 +58,20 @@ export function qemuArgv(
     monitor("qmp", vmSockets.qmp),
     monitor("witness", vmSockets.witness),
     [...socket("console", vmSockets.console), "-serial", "chardev:console"],
-    ["-device", `pcie-pci-bridge,id=${hotplugBus.id},bus=pcie.0,addr=0x2`],
+    nicPlaceWords(kind),
     ["-device", "virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3"],
     channel(0, vmSockets.channel),
     channel(1, vmSockets.tty),
     ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
     ...diskWords(plan, firstDiskFd(memory)),
-    bootWords(plan),
+    bootWords(plan, kind),
   ].flat();
 }
 
 /** A kernel of the host's, or else the first disk's bootloader and nothing beside it. */
-function bootWords({ kernel, initrd, cmdline }: VmPlan): string[] {
+function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): string[] {
   if (kernel === undefined) return ["-boot", "strict=on"];
-  const words = cmdline === "" ? baseCmdline : `${baseCmdline} ${cmdline}`;
+  const words = cmdline === "" ? kind.cmdline : `${kind.cmdline} ${cmdline}`;
   return [
     "-kernel",
     kernel,
@@ -88,8 +80,6 @@ function bootWords({ kernel, initrd, cmdline }: VmPlan): string[] {
     words,
   ];
 }
-
-const machine = "q35,usb=off,vmport=off,sata=off,smbus=off";
 
 /** The memory's file in QEMU: the first descriptor that it inherits. */
 const memoryFd = 3;
@@ -121,7 +111,7 @@ function channel(port: 0 | 1, name: string): string[] {
 export const firstDiskFd = (memory: MemoryRole): number =>
   memory === "own" ? memoryFd : memoryFd + 1;
 
-function checkPlan(plan: VmPlan): void {
+function checkPlan(plan: VmPlan, kind: MachineKind): void {
   if (plan.kernel !== undefined) checkPath(plan.kernel, "boot.kernel");
   if (plan.initrd !== undefined) checkPath(plan.initrd, "boot.initrd");
   checkPath(plan.runDir, "runDir");
@@ -136,8 +126,8 @@ function checkPlan(plan: VmPlan): void {
   }
   checkCount(plan.vcpu, 255, "resources.vcpu");
   checkCount(plan.memoryMib, 4 * 1024 * 1024, "resources.memory_mib");
-  // x86 kernels take 2047 bytes (COMMAND_LINE_SIZE); QEMU refuses nothing.
-  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || baseCmdline.length + plan.cmdline.length > 2046) {
+  // Kernels take 2047 bytes (COMMAND_LINE_SIZE of x86 and of arm64); QEMU refuses nothing.
+  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || kind.cmdline.length + plan.cmdline.length > 2046) {
     throw refused(
       "boot.cmdline",
       `Kernel command line "${printable(plan.cmdline)}" is not usable`,

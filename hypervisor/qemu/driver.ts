@@ -2,6 +2,12 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
 import { attachVm, isAttached, look, reattachVm, releaseVm } from "../attach/attach.ts";
+import {
+  type Architecture,
+  architectureOf,
+  architectures,
+  hostArchitecture,
+} from "../architecture.ts";
 import type {
   Capabilities,
   Driver,
@@ -11,7 +17,7 @@ import type {
   VmPlan,
   VmRecord,
 } from "../driver.ts";
-import { type Accelerator, chooseAccelerator, type KvmChoice, kvmGroup } from "./accelerator.ts";
+import { chooseAccelerator, type KvmChoice, kvmGroup } from "./accelerator.ts";
 import { restoreState } from "../factory/state.ts";
 import { ofNobody, templateKey } from "../factory/key.ts";
 import { buildTemplate, type Settle, type Template } from "../factory/template.ts";
@@ -19,9 +25,10 @@ import { Templates } from "../factory/templates.ts";
 import { jailArgv } from "../jail/argv.ts";
 import { makeCgroups } from "../jail/cgroup.ts";
 import { findLauncher } from "../jail/launcher.ts";
-import { firstDiskFd, hotplugBus, type MemoryRole, qemuArgv } from "./argv.ts";
+import { firstDiskFd, type MemoryRole, qemuArgv } from "./argv.ts";
 import { within } from "./connect.ts";
 import { type Log, noLog } from "./log.ts";
+import { kindOf, nicSlots } from "./machine-kinds.ts";
 import { leastMemoryMib, preflight } from "./preflight.ts";
 import { diskFiles } from "./disk-argv.ts";
 import { openDisks } from "./disks.ts";
@@ -33,7 +40,9 @@ import { endProcess } from "./terminate.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {
-  /** Path of qemu-system-x86_64; looked up on PATH at each start unless given. */
+  /** What machines are of that do not say; of the host's own architecture unless given. */
+  readonly arch?: Architecture;
+  /** The QEMU of that architecture; looked up on PATH at each start unless given. */
   readonly qemuPath?: string;
   /** `auto` unless given. */
   readonly kvm?: KvmChoice;
@@ -43,7 +52,7 @@ export interface QemuDriverOptions {
   readonly leastMemoryMib?: number;
   /** Milliseconds QEMU gets to open its sockets; 10 s unless given. */
   readonly socketMs?: number;
-  /** Milliseconds a guest gets to let go of a NIC; 3 s unless given. */
+  /** Milliseconds a guest gets to let go of a NIC; as its kind of machine needs unless given. */
   readonly unplugMs?: number;
   /** How the guest of a template is waited for; without it no VM can be cloned. */
   readonly settle?: Settle;
@@ -53,14 +62,21 @@ export interface QemuDriverOptions {
 /** Disposing frees the templates and ends those being built; VMs run on. */
 export type QemuDriver = Driver & AsyncDisposable;
 
-const program = "qemu-system-x86_64";
-
 /** Opens the QEMU driver. Throws `PREFLIGHT_FAILED` when `kvm` is `on` and KVM is not there. */
 export function openQemuDriver(options: QemuDriverOptions = {}): Promise<QemuDriver> {
   closeAllOnExec();
-  return Promise.resolve().then(
-    () => new OpenQemuDriver(options, chooseAccelerator(options.kvm ?? "auto")),
-  );
+  return Promise.resolve().then(() => new OpenQemuDriver(options, chooseAccelerators(options)));
+}
+
+type Accelerators = Capabilities["accelerators"];
+
+/** Machines of another architecture are left from another configuration: what is demanded is not demanded of those. */
+function chooseAccelerators({ arch, kvm = "auto" }: QemuDriverOptions): Accelerators {
+  const chosen = architectures.map((each) => {
+    const demanded = each === (arch ?? hostArchitecture) || kvm === "off";
+    return [each, chooseAccelerator(demanded ? kvm : "auto", each)] as const;
+  });
+  return Object.fromEntries(chosen) as Accelerators;
 }
 
 /** Templates kept: each holds as much memory as its guest had touched, some 80 MB of the default image's. */
@@ -77,11 +93,13 @@ class OpenQemuDriver implements QemuDriver {
   readonly name = "qemu";
   readonly #templates = new Templates(templateLimit);
   readonly #options: QemuDriverOptions;
-  readonly #accelerator: Accelerator;
+  readonly #arch: Architecture;
+  readonly #accelerators: Accelerators;
 
-  constructor(options: QemuDriverOptions, accelerator: Accelerator) {
+  constructor(options: QemuDriverOptions, accelerators: Accelerators) {
     this.#options = options;
-    this.#accelerator = accelerator;
+    this.#arch = options.arch ?? hostArchitecture;
+    this.#accelerators = accelerators;
   }
 
   capabilities(): Capabilities {
@@ -89,8 +107,9 @@ class OpenQemuDriver implements QemuDriver {
       bringsOwnNetwork: false,
       hotplug: true,
       pause: true,
-      nicSlots: hotplugBus.slots,
-      accelerator: this.#accelerator,
+      nicSlots,
+      arch: this.#arch,
+      accelerators: this.#accelerators,
     };
   }
 
@@ -100,17 +119,17 @@ class OpenQemuDriver implements QemuDriver {
 
   describe(plan: VmPlan): readonly string[] {
     if (isAttached(plan)) return [];
-    return this.#argv(plan, this.#program() ?? program, roleOf(plan));
+    return this.#argv(plan, this.#program(plan) ?? kindOf(plan).program, roleOf(plan));
   }
 
-  describePlug(nic: NicPlan): readonly string[] {
-    return describePlug(nic);
+  describePlug(nic: NicPlan, plan: VmPlan): readonly string[] {
+    return describePlug(nic, plan);
   }
 
   async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
     if (isAttached(plan)) return attachVm(plan, this.#log(plan), signal);
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
-    const qemu = await preflight(plan, this.#program(), leastMemory);
+    const qemu = await preflight(plan, this.#program(plan), leastMemory);
     if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
     return this.#templates.use(
       templateKey(plan, qemu, this.#argv(ofNobody(plan), qemu, "template")),
@@ -219,7 +238,7 @@ class OpenQemuDriver implements QemuDriver {
   }
 
   #vmOptions(record: VmRecord, plan: VmPlan, ended: Promise<string> | undefined) {
-    const { socketMs = 10_000, unplugMs = 3000 } = this.#options;
+    const { socketMs = 10_000, unplugMs = kindOf(plan).unplugMs } = this.#options;
     return { record, plan, ended, socketMs, unplugMs, log: this.#log(plan) };
   }
 
@@ -228,13 +247,14 @@ class OpenQemuDriver implements QemuDriver {
     return (level, message, fields) => log(level, message, { pod_id: podId, ...fields });
   }
 
-  #program(): string | undefined {
-    return this.#options.qemuPath ?? findProgram(program);
+  #program(plan: VmPlan): string | undefined {
+    const named = architectureOf(plan) === this.#arch ? this.#options.qemuPath : undefined;
+    return named ?? findProgram(kindOf(plan).program);
   }
 
   #argv(plan: VmPlan, qemu: string, memory: MemoryRole): readonly string[] {
     const { tbSizeMib = 64 } = this.#options;
-    const accelerator = this.#accelerator;
+    const accelerator = this.#accelerators[architectureOf(plan)];
     return [
       ...jailArgv(plan, {
         launcher: findLauncher(),

@@ -1,17 +1,44 @@
+import type { Architecture } from "../architecture.ts";
+
 /** As much of a kernel's file as its headers take. */
 export const kernelHeadBytes = 4096;
 
-/** What is wrong with a kernel by its first bytes and its size; undefined when QEMU may try it. */
-export function kernelFault(head: Buffer, size: number): string | undefined {
-  if (head.subarray(0, 4).toString("latin1") === "\u007fELF")
-    return elfEnd(head) > size ? cutShort : undefined;
-  // Documentation/arch/x86/boot.rst: the magic of a bzImage's set-up header.
-  if (head.subarray(0x202, 0x206).toString("latin1") === "HdrS")
-    return bzImageEnd(head) > size ? cutShort : undefined;
-  return "is neither an ELF vmlinux nor a bzImage";
+/**
+ * What is wrong with a kernel for machines of an architecture, by its first bytes and its size; undefined when QEMU may try it.
+ */
+export function kernelFault(head: Buffer, size: number, arch: Architecture): string | undefined {
+  const kernel = recognise(head);
+  if (kernel === undefined) return unknown[arch];
+  if (kernel.arch !== arch) return `is a kernel for ${kernel.arch}, and machines are of ${arch}`;
+  return kernel.end(head) > size ? cutShort : undefined;
 }
 
+const unknown: Readonly<Record<Architecture, string>> = {
+  x86_64: "is neither an ELF vmlinux nor a bzImage",
+  arm64: "is no Image of arm64, uncompressed, as machines of arm64 boot it",
+};
 const cutShort = "is cut short: its headers tell of more than there is";
+
+/** A form of kernel. */
+interface KernelForm {
+  readonly arch: Architecture;
+  /** Where the file ends, as far as its first bytes tell. */
+  end(head: Buffer): number;
+}
+
+function recognise(head: Buffer): KernelForm | undefined {
+  const has = (at: number, magic: string): boolean =>
+    head.subarray(at, at + magic.length).toString("latin1") === magic;
+  // Documentation/arch/arm64/booting.rst
+  if (has(0x38, "ARM\u0064")) return { arch: "arm64", end: peEnd };
+  // An ELF vmlinux of arm64 has no header that says where it is to be loaded.
+  if (has(0, "\u007fELF")) return has(18, elfOfArm64) ? undefined : { arch: "x86_64", end: elfEnd };
+  // Documentation/arch/x86/boot.rst: the magic of a bzImage's set-up header.
+  return has(0x202, "HdrS") ? { arch: "x86_64", end: bzImageEnd } : undefined;
+}
+
+/** EM_AARCH64, 183. */
+const elfOfArm64 = "\u00b7\u0000";
 const elfHeaderBytes = 64;
 const class64 = 2;
 
@@ -35,4 +62,20 @@ function elfEnd(head: Buffer): number {
 function bzImageEnd(head: Buffer): number {
   const setupSectors = head[0x1f1] || 4;
   return (setupSectors + 1) * 512 + head.readUInt32LE(0x1f4) * 16;
+}
+
+/** Where the last section of a PE file ends, which an Image is that firmware could start: 0 of any other. */
+function peEnd(head: Buffer): number {
+  if (head.length < 0x40 || head.toString("latin1", 0, 2) !== "MZ") return 0;
+  const at = head.readUInt32LE(0x3c);
+  if (at + 24 > head.length || head.toString("latin1", at, at + 4) !== "PE\0\0") return 0;
+  const table = at + 24 + head.readUInt16LE(at + 20);
+  let end = 0;
+  for (let i = 0; i < head.readUInt16LE(at + 6); i++) {
+    const section = table + 40 * i;
+    if (section + 24 > head.length) break;
+    // Its bytes in the file, and where they begin.
+    end = Math.max(end, head.readUInt32LE(section + 16) + head.readUInt32LE(section + 20));
+  }
+  return end;
 }

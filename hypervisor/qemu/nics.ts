@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
-import { hotplugBus } from "./argv.ts";
+import { type MachineKind, nicSlots, slotOfPort } from "./machine-kinds.ts";
 import { plugCommands } from "./plug-commands.ts";
 
 type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
@@ -22,6 +22,7 @@ interface Held extends Ids {
 export interface NicsOptions {
   /** The session to use now; throws when there is none. */
   readonly qmp: () => QmpClient;
+  readonly kind: MachineKind;
   /** Milliseconds a guest gets to let go of a NIC. */
   readonly unplugMs: number;
   /** Called when a NIC left without being asked to (`expected` false), or after its unplug had timed out. */
@@ -30,7 +31,7 @@ export interface NicsOptions {
   readonly prefix?: string;
 }
 
-/** The places of one VM for NICs, those of its hot-plug bridge unless it is somebody else's, and what is in them. */
+/** The places of one VM for NICs, and what is in them. */
 export class Nics {
   readonly #options: NicsOptions;
   /** By `placeOf`. */
@@ -44,7 +45,7 @@ export class Nics {
   async plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
     const held = this.#take(nic);
     const qmp = this.#options.qmp();
-    const commands = plugCommands(nic);
+    const commands = plugCommands(nic, this.#options.kind);
     let asked: "getfd" | "netdev_add" | "device_add" = "getfd";
     try {
       // A command on its way is always awaited: only then is it known what has to be undone.
@@ -134,20 +135,25 @@ export class Nics {
       const path = `/machine/peripheral/${nicId}`;
       const get = (property: string): Promise<unknown> =>
         this.#options.qmp().execute("qom-get", { path, property });
-      // `addr` is the device and function number: slot * 8 + function.
-      const slot = Number(await get("addr")) >> 3;
+      const place = await this.#placeBy(get);
       const netdevId = String(await get("netdev"));
-      const held = newHeld({ nicId, netdevId, slot, ...(await this.#busOf(get)) }, "plugged");
+      const held = newHeld({ nicId, netdevId, ...place }, "plugged");
       this.#held.set(placeOf(held), held);
     }
   }
 
-  /** Which bus a NIC is on, where it can be on any. */
-  async #busOf(get: (property: string) => Promise<unknown>): Promise<Pick<NicPlan, "bus">> {
-    if (this.#options.prefix === undefined) return {};
+  /** Where a NIC is by its properties: with its bus where it can be on any. */
+  async #placeBy(
+    get: (property: string) => Promise<unknown>,
+  ): Promise<Pick<NicPlan, "bus" | "slot">> {
+    const { prefix, kind } = this.#options;
+    // The device and function number: slot * 8 + function.
+    const slot = Number(await get("addr")) >> 3;
+    if (prefix === undefined && kind.nics === "bridge") return { slot };
     // A path, such as /machine/peripheral/port0/port0.
     const path = String(await get("parent_bus"));
-    return { bus: path.slice(path.lastIndexOf("/") + 1) };
+    const bus = path.slice(path.lastIndexOf("/") + 1);
+    return prefix === undefined ? { slot: slotOfPort(bus) } : { bus, slot };
   }
 
   /** DEVICE_DELETED with this `device` has arrived. Answers whether it told of a NIC that was there. */
@@ -183,11 +189,11 @@ export class Nics {
   #take(nic: NicPlan): Held {
     const step = "nic.plug";
     const { slot } = nic;
-    const known = nic.bus !== undefined || (slot >= 1 && slot <= hotplugBus.slots);
+    const known = nic.bus !== undefined || (slot >= 1 && slot <= nicSlots);
     if (!Number.isInteger(slot) || !known) {
       throw new PodnetError("NIC_SLOTS_FULL", `There is no NIC slot ${slot}`, {
         step,
-        hint: `A VM takes ${hotplugBus.slots} NICs; unplug one first`,
+        hint: `A VM takes ${nicSlots} NICs; unplug one first`,
       });
     }
     const holder = this.#held.get(placeOf(nic)) ?? this.#find(nic.nicId);
@@ -221,7 +227,7 @@ export class Nics {
   }
 }
 
-const placeOf = ({ bus = hotplugBus.id, slot }: Ids): string => `${bus}/${slot}`;
+const placeOf = ({ bus = "", slot }: Ids): string => `${bus}/${slot}`;
 
 function newHeld({ nicId, netdevId, slot, bus }: Ids, state: Held["state"]): Held {
   const leaving = Promise.withResolvers<void>();

@@ -2,14 +2,16 @@ import { constants, type Stats } from "node:fs";
 import { access, type FileHandle, open } from "node:fs/promises";
 import { type ErrorContext, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { architectureOf } from "../architecture.ts";
 import type { VmPlan } from "../driver.ts";
 import { checkOpened } from "./allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
+import { kindOf } from "./machine-kinds.ts";
 import { imageInUse, lookAtDisk } from "./image-file.ts";
 
 /**
  * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image of 1.7 MB,
- * 72 MiB fail and 76 boot (measured); the rest is for what a pod does.
+ * 72 MiB fail and 76 boot (measured; arm64's boots with 64); the rest is for what a pod does.
  */
 export const leastMemoryMib = 80;
 
@@ -23,8 +25,9 @@ export async function preflight(
   leastMemory: number,
 ): Promise<string> {
   if (qemuPath === undefined) {
-    throw new PodnetError("QEMU_MISSING", 'The program "qemu-system-x86_64" is not installed', {
-      hint: "Install it: apt-get install qemu-system-x86",
+    const { program, package: where } = kindOf(plan);
+    throw new PodnetError("QEMU_MISSING", `The program "${program}" is not installed`, {
+      hint: `Install it: apt-get install ${where}`,
     });
   }
   if (plan.memoryMib < leastMemory) {
@@ -45,10 +48,11 @@ export async function preflight(
   return qemuPath;
 }
 
-async function checkKernel(path: string, { jail, imagesWithin }: VmPlan): Promise<void> {
+async function checkKernel(path: string, plan: VmPlan): Promise<void> {
+  const { jail, imagesWithin } = plan;
   const field = "boot.kernel";
   const { head, stat } = await readHead(path, field, kernelHeadBytes, imagesWithin);
-  const fault = kernelFault(head, stat.size);
+  const fault = kernelFault(head, stat.size, architectureOf(plan));
   if (fault !== undefined) throw unreadable(path, field, fault);
   checkReadable(path, field, stat, jail);
 }

@@ -18,6 +18,7 @@ import type { VmPlan, VmRecord } from "../driver.ts";
 import { membersOf } from "../jail/cgroup.ts";
 import { readReport } from "../jail/report.ts";
 import { vmFiles } from "./argv.ts";
+import { kindOf } from "./machine-kinds.ts";
 
 /** A QEMU we started ourselves. */
 export interface StartedProcess {
@@ -66,7 +67,7 @@ export async function startProcess(
       });
       child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
       child.unref();
-      await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun);
+      await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun(plan));
       const report = child.stdio[firstInheritedFd + fds.length] as Readable | undefined;
       pid = jailed ? await jailedPid(report as Readable) : child.pid;
     });
@@ -99,7 +100,7 @@ function spawnStrictly(
 async function hasStarted(
   child: ChildProcess,
   program: string,
-  otherwise: typeof cannotRun,
+  otherwise: typeof launcherMissing,
 ): Promise<void> {
   await new Promise<void>((started, failed) => {
     child.once("spawn", started);
@@ -108,11 +109,13 @@ async function hasStarted(
   child.on("error", () => {});
 }
 
-const cannotRun = (program: string, cause: Error): PodnetError =>
-  new PodnetError("QEMU_MISSING", `The program "${program}" cannot be run: ${cause.message}`, {
-    hint: "Install it: apt-get install qemu-system-x86",
-    cause,
-  });
+const cannotRun =
+  (plan: VmPlan) =>
+  (program: string, cause: Error): PodnetError =>
+    new PodnetError("QEMU_MISSING", `The program "${program}" cannot be run: ${cause.message}`, {
+      hint: `Install it: apt-get install ${kindOf(plan).package}`,
+      cause,
+    });
 
 const launcherMissing = (program: string, cause: Error): PodnetError =>
   new PodnetError("JAIL_FAILED", `The launcher "${program}" cannot be run: ${cause.message}`, {

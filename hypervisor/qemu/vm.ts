@@ -23,6 +23,7 @@ import { eventData, type QmpEvent } from "../qmp/commands.ts";
 import { channelPorts } from "./argv.ts";
 import { whenThere, within } from "./connect.ts";
 import { ConsoleRing, drainConsole } from "./console.ts";
+import { kindOf } from "./machine-kinds.ts";
 import { Typing } from "./typing.ts";
 import type { Log } from "./log.ts";
 import { Nics } from "./nics.ts";
@@ -79,6 +80,7 @@ export class QemuVm implements RunningVm {
     this.#options = options;
     const { podId, attached } = options.plan;
     this.#nics = new Nics({
+      kind: kindOf(options.plan),
       ...(attached === undefined ? {} : { prefix: attachedPrefix(podId) }),
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,

@@ -146,6 +146,7 @@ test("info shows the node, and fails when its health does", async (t) => {
   const { code, out } = await podnet(["info"], here);
   t.is(code, 1);
   t.regex(out, /^podnetd +9\.9\.9, pid 7$/m);
+  t.regex(out, /^VMs +qemu 7\.2\.22, arm64, tcg$/m);
   t.regex(out, /^Pods +1 running, 1 failed$/m);
   t.regex(out, /✗ firewall: Chain HYPER is gone\n {2}hint: Restart podnetd\n$/);
   const json = JSON.parse((await podnet(["info", "-o", "json"], here)).out);

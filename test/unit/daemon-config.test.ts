@@ -35,6 +35,22 @@ test("without anything written the ancestors' defaults hold", (t) => {
   t.is(config.factory, "cold");
 });
 
+test("the default image is of the machines' architecture, which is the host's unless given", (t) => {
+  t.is(resolve("").config.qemu.arch, "x86_64");
+  const toml = '[qemu]\narch = "arm64"\n[image]\nkernel = "/own/Image"';
+  const { config, settings } = resolve(toml);
+  t.is(config.qemu.arch, "arm64");
+  t.deepEqual(config.image, {
+    kernel: "/own/Image",
+    initrd: "/usr/share/podnet/arm64/initramfs.gz",
+  });
+  const origins = new Map(settings.map(([key, { origin }]) => [key.key, origin]));
+  t.regex(origins.get("image.kernel") ?? "", /config\.toml$/);
+  t.is(origins.get("image.initrd"), "default");
+  const error = refusal(t, () => resolve("", {}, { "qemu.arch": "aarch64" }));
+  t.regex(error.message, /x86_64.*arm64/);
+});
+
 test("a flag wins over the environment, that over the file, that over the default", (t) => {
   const toml = '[network]\ncidr = "10.1.0.0/16"\nmtu = 1400\nbridge = "br1"\n';
   const { config, settings } = resolve(

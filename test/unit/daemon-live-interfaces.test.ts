@@ -223,7 +223,8 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     await change({ routes: { routes: [{ destination: "172.16.0.0/12", gateway: "10.0.0.1" }] } }),
     ["10.0.0.6/29", 1400, ["10.0.0.1/60"], 2],
   );
-  const shown = podView(node.pods.find(id), { run: undefined, live: undefined, accelerator: "" });
+  const accelerators = { x86_64: "tcg", arm64: "tcg" } as const;
+  const shown = podView(node.pods.find(id), { run: undefined, live: undefined, accelerators });
   t.deepEqual(
     shown.interfaces[1]?.routes.map(({ destination, gateway, metric }) => [
       destination,

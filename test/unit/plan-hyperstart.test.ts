@@ -45,6 +45,7 @@ const snapshot = {
   networks: [network("both", subnet("10.0.0.", 24), six), network("six", six)],
   macHolders: {},
   freshMacs: [1, 2, 3, 4].map((n) => `52:54:00:00:00:0${n}` as never),
+  arch: "x86_64",
   defaultImage: { kernel: "/vmlinux", initrd: "/initramfs", minMemoryMib: 80 },
   factory: "template",
   files: {

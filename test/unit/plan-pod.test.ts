@@ -7,6 +7,8 @@ import { validateSpec } from "../../api/validate.ts";
 import type { Ip } from "../../core/address.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
+import { architectureOf } from "../../hypervisor/architecture.ts";
+import type { NicPlan } from "../../hypervisor/driver.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
 import { planPod } from "../../daemon/pod/plan.ts";
@@ -43,6 +45,7 @@ const snapshot: Snapshot = {
     { length: 32 },
     (_, i) => `52:54:00:00:00:${(i + 1).toString(16).padStart(2, "0")}` as never,
   ),
+  arch: "x86_64",
   defaultImage: { kernel: "/image/vmlinux", initrd: "/image/initramfs.gz", minMemoryMib: 80 },
   factory: "cold",
   files: {
@@ -122,6 +125,14 @@ test("unasked, pods of the default image without disks start as the node says, a
   t.is(withDisk.vm.factory, undefined);
   t.is(factory({ kernel: "/own/vmlinux" }), undefined);
   t.is(factory({ kernel: "/own/vmlinux", factory: "template" }), "template");
+});
+
+test("a machine is of the node's architecture, and stays so", (t) => {
+  const { vm, interfaces } = plan({}, { arch: "arm64" });
+  t.is(vm.arch, "arm64");
+  const [line] = describePlug(interfaces[0]?.nic as NicPlan, vm).slice(2);
+  t.regex(line ?? "", /"bus":"port1","addr":"0x0"/);
+  t.is(architectureOf({}), "x86_64", "as in a plan of an earlier podnetd");
 });
 
 test("a pod of defaults, as text", (t) => {
@@ -276,6 +287,12 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
   ["IMAGE_MISSING", "boot.kernel", { boot: { kernel: "/gone" } }, {}],
   ["IMAGE_UNREADABLE", "boot.initrd", { boot: { initrd: "/locked" } }, {}],
   ["IMAGE_MISSING", "boot.disks[0].path", { boot: { disks: [{ path: "/gone" }] } }, {}],
+  [
+    "UNSUPPORTED",
+    "boot.kernel",
+    { boot: { kernel: "none", disks: [{ path: "/own/disk" }] } },
+    { arch: "arm64" },
+  ],
   ["MEMORY_TOO_SMALL", "resources.memory_mib", { resources: { memoryMib: 79 } }, {}],
   [
     "MEMORY_TOO_SMALL",

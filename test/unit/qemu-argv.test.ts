@@ -1,8 +1,12 @@
 import test from "ava";
 import * as fc from "fast-check";
-import { parsePodId } from "../../core/names.ts";
+import { parseMac } from "../../core/address.ts";
+import { parseIfName, parsePodId } from "../../core/names.ts";
+import type { Architecture } from "../../hypervisor/architecture.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { maxDisks, qemuArgv } from "../../hypervisor/qemu/argv.ts";
+import { kindFor, slotOfPort } from "../../hypervisor/qemu/machine-kinds.ts";
+import { plugCommands } from "../../hypervisor/qemu/plug-commands.ts";
 
 const plan: VmPlan = {
   podId: parsePodId("abcdefghijkl"),
@@ -53,6 +57,70 @@ test("the command line of a plain pod", (t) => {
 -initrd /image/initramfs.gz
 -append console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests`,
   );
+});
+
+test("the command line of a pod of arm64", (t) => {
+  const ports = Array.from({ length: 31 }, (_, i) => {
+    const [device, fn] = [(0x19 + (i >> 3)).toString(16), i & 7];
+    const first = fn === 0 ? ",multifunction=on" : "";
+    return `-device pcie-root-port,id=port${i + 1},chassis=${i + 1},bus=pcie.0,addr=0x${device}.${fn}${first}`;
+  });
+  const onArm = { ...host, qemu: "/usr/bin/qemu-system-aarch64" };
+  const arm = { ...plan, arch: "arm64", kernel: "/image/Image" } as const;
+  t.is(
+    text(qemuArgv(arm, onArm)),
+    `/usr/bin/qemu-system-aarch64
+-name guest=podnet-abcdefghijkl,debug-threads=on
+-machine virt,gic-version=3
+-accel tcg,tb-size=64
+-cpu cortex-a57
+-smp 1
+-m size=128M
+-nodefaults
+-no-user-config
+-display none
+-S
+-pidfile qemu.pid
+-chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
+-mon chardev=qmp,mode=control
+-chardev socket,id=witness,path=witness.sock,server=on,wait=off
+-mon chardev=witness,mode=control
+-chardev socket,id=console,path=console.sock,server=on,wait=off
+-serial chardev:console
+${ports.join("\n")}
+-device virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3
+-chardev socket,id=channel0,path=channel.sock,server=on,wait=off
+-device virtserialport,bus=serial0.0,nr=1,id=channel0,chardev=channel0,name=sh.hyper.channel.0
+-chardev socket,id=channel1,path=tty.sock,server=on,wait=off
+-device virtserialport,bus=serial0.0,nr=2,id=channel1,chardev=channel1,name=sh.hyper.channel.1
+-object rng-builtin,id=rng0
+-device virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4
+-kernel /image/Image
+-initrd /image/initramfs.gz
+-append console=ttyAMA0 quiet panic=1 cryptomgr.notests`,
+  );
+  const kvm = text(qemuArgv(arm, { ...onArm, accelerator: "kvm" }));
+  t.regex(kvm, /^-machine virt,gic-version=host\n-accel kvm\n-cpu host$/m);
+});
+
+test("a NIC goes into a slot of the bridge, or into a port of its own", (t) => {
+  const nic = {
+    nicId: "nic2",
+    netdevId: "net2",
+    fdName: "fd",
+    tap: parseIfName("tap"),
+    mac: parseMac("52:54:00:00:00:01"),
+    slot: 30,
+  };
+  const placeIn = (arch: Architecture, bus?: string) => {
+    const named = bus === undefined ? nic : { ...nic, bus };
+    const { device_add } = plugCommands(named, kindFor(arch));
+    return [device_add.bus, device_add.addr];
+  };
+  t.deepEqual(placeIn("x86_64"), ["br0", "0x1e"]);
+  t.deepEqual(placeIn("arm64"), ["port30", "0x0"]);
+  t.is(slotOfPort("port30"), 30);
+  t.deepEqual(placeIn("x86_64", "theirs"), ["theirs", "0x1e"]);
 });
 
 test("a template's memory is in a file that others see, a clone's changes are its own", (t) => {

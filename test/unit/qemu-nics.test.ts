@@ -5,6 +5,7 @@ import { parseIfName } from "../../core/names.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
 import { eventData } from "../../hypervisor/qmp/commands.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
+import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
 import { Nics } from "../../hypervisor/qemu/nics.ts";
 import {
   type Command,
@@ -38,7 +39,8 @@ async function slots(
     }
   });
   using qmp = await QmpClient.open(server.path, { deadlineMs: 200 });
-  const nics = new Nics({ qmp: () => qmp, unplugMs: 200, onRemoved: () => {} });
+  const kind = kindFor("x86_64");
+  const nics = new Nics({ kind, qmp: () => qmp, unplugMs: 200, onRemoved: () => {} });
   qmp.onEvent((one) => {
     const device = eventData(one, "DEVICE_DELETED")?.device;
     if (device !== undefined) nics.deviceDeleted(device);

@@ -2,7 +2,8 @@ import { symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import test from "ava";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
-import { channelPorts, hotplugBus } from "../../hypervisor/qemu/argv.ts";
+import { channelPorts } from "../../hypervisor/qemu/argv.ts";
+import { hotplugBridge } from "../../hypervisor/qemu/machine-kinds.ts";
 import { never, rig } from "./hypervisor-rig.ts";
 
 test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => {
@@ -54,7 +55,7 @@ test("the machine has the devices its description names, and no others", async (
       .map(({ name, type }) => `${name} ${type.slice(6, -1)}`)
       .sort();
   t.deepEqual(await children("/machine/peripheral"), [
-    `${hotplugBus.id} pcie-pci-bridge`,
+    `${hotplugBridge} pcie-pci-bridge`,
     ...channelPorts.map((id) => `${id} virtserialport`),
     "serial0 virtio-serial-pci",
   ]);

@@ -13,6 +13,7 @@ import {
   encodeCtlFrame,
 } from "../../guest-init/protocol/ctl-frame.ts";
 import { TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
+import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
 import { plugCommands } from "../../hypervisor/qemu/plug-commands.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { findProgram } from "../../linux/command.ts";
@@ -212,7 +213,7 @@ async function life(bare: BareMachine): Promise<readonly string[]> {
   const host = new Host(control, tty);
   const plug = async (slot: number): Promise<void> => {
     const nic = nicPlan(slot);
-    const commands = plugCommands({ ...nic, mac: parseMac(nic.mac) });
+    const commands = plugCommands({ ...nic, mac: parseMac(nic.mac) }, kindFor("x86_64"));
     await using tap = openTap(parseIfName(`sg${process.pid % 10_000}x${slot}`));
     await qmp.passFd(nic.fdName, tap.fd);
     await qmp.execute("netdev_add", commands.netdev_add);

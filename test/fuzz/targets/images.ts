@@ -1,4 +1,5 @@
 import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
+import { architectures } from "../../../hypervisor/architecture.ts";
 import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
 import { qcow2End, readQcow2 } from "../../../hypervisor/qemu/qcow2-file.ts";
 import { emptyQcow2 } from "../../../hypervisor/qemu/qcow2-overlay.ts";
@@ -19,6 +20,12 @@ const packed = (magic: readonly number[]): Uint8Array => {
   new DataView(image.buffer).setUint32(0x24c, 64, true);
   return image;
 };
+/** A kernel of arm64 that firmware could start as well, with one section. */
+const arm64Image = new Uint8Array(192);
+arm64Image.set([0x4d, 0x5a]);
+arm64Image.set([0x41, 0x52, 0x4d, 0x64, 0x40], 0x38);
+arm64Image.set([0x50, 0x45, 0, 0, 0x64, 0xaa, 1], 0x40);
+new DataView(arm64Image.buffer).setUint32(0x58 + 16, 0x80, true);
 const changed = (bytes: Uint8Array, at: number, value: number): Uint8Array =>
   Uint8Array.from(bytes, (byte, i) => (i === at ? value : byte));
 
@@ -46,6 +53,14 @@ export const images: Target = {
     elf,
     elf.subarray(0, 20),
     changed(elf, 4, 1),
+    changed(elf, 18, 183),
+    arm64Image,
+    arm64Image.subarray(0, 0x3c),
+    arm64Image.subarray(0, 0x48),
+    changed(arm64Image, 0, 0),
+    changed(arm64Image, 0x40, 0),
+    changed(arm64Image, 0x46, 0),
+    changed(arm64Image, 0x46, 9),
     bzImage,
     changed(bzImage, 0x1f1, 9),
     packed([0x02, 0x21, 0x4c, 0x18]),
@@ -68,14 +83,18 @@ export const images: Target = {
     changed(qcow2, 99, 7),
   ],
   lengths: () =>
-    [20, 24, 28, 32, 36, 40, 44, 48, 52, 54, 56, 72, 96, 0x1f1, 0x1f4, 0x248, 0x24c].map((at) => ({
+    [
+      18, 20, 24, 28, 32, 36, 40, 44, 48, 52, 54, 56, 60, 70, 72, 84, 96, 104, 108, 0x1f1, 0x1f4,
+      0x248, 0x24c,
+    ].map((at) => ({
       at,
       bytes: 4,
       littleEndian: true,
     })),
   longest: kernelHeadBytes,
   run: (bytes) => {
-    for (const size of [0, bytes.length, 2 ** 40]) kernelFault(Buffer.from(bytes), size);
+    for (const arch of architectures)
+      for (const size of [0, bytes.length, 2 ** 40]) kernelFault(Buffer.from(bytes), size, arch);
     for (const size of [bytes.length, 2 ** 40]) readWhole(Buffer.from(bytes), size);
     const payload = valueOf(["IMAGE_UNREADABLE"], () => bzImagePayload(Buffer.from(bytes)));
     if (payload !== undefined) valueOf(["IMAGE_UNREADABLE"], () => payloadFormat(payload));

@@ -311,7 +311,16 @@ export function playDaemon(): { calls: Calls; routes: (router: ConnectRouter) =>
       },
     });
     addService(router, NodeService, {
-      info: () => ({ version: "9.9.9", pid: 7, hostname: "host", pods: { running: 1, failed: 1 } }),
+      info: () => ({
+        version: "9.9.9",
+        pid: 7,
+        hostname: "host",
+        driver: "qemu",
+        qemuVersion: "7.2.22",
+        machineArch: "arm64",
+        accelerator: "tcg",
+        pods: { running: 1, failed: 1 },
+      }),
       health: () => ({
         ok: false,
         checks: [

@@ -1,0 +1,11 @@
+import type { VmPlan } from "./driver.ts";
+
+/** What guests are of; the kernel's own names. */
+export const architectures = ["x86_64", "arm64"] as const;
+export type Architecture = (typeof architectures)[number];
+
+/** The architecture of podnetd's own host. */
+export const hostArchitecture: Architecture = process.arch === "arm64" ? "arm64" : "x86_64";
+
+/** A plan of an earlier podnetd says none: it knew one. */
+export const architectureOf = ({ arch = "x86_64" }: Pick<VmPlan, "arch">): Architecture => arch;
