@@ -23,11 +23,24 @@ export function planSeed(
       files: {
         "meta-data": `${JSON.stringify({ "instance-id": podId, "local-hostname": guest.hostname })}\n`,
         "user-data": cloudInit.userData,
+        ...(agent === "none" ? { "vendor-data": eachBoot } : {}),
         "network-config": `${JSON.stringify(network)}\n`,
       },
     },
   };
 }
+
+/**
+ * cloud-init sets up the network of a new instance alone, unless it is told otherwise: what a pod is given while it runs
+ * would not be there any more once it was stopped and started. User data that say something of their own about it prevail.
+ */
+const eachBoot = `#cloud-config\n${JSON.stringify({ updates: { network: { when: ["boot-new-instance", "boot"] } } })}\n`;
+
+/**
+ * An interface's name among what netplan configures. Of two files that fit an interface networkd takes the first by name,
+ * and Debian's images have `all-en` and `all-eth`, which ask by DHCP: digits come before them.
+ */
+const netplanName = (guestName: string): string => `0-${guestName}`;
 
 function networkConfig({ routes, dns }: GuestConfig, interfaces: readonly InterfacePlan[]): object {
   const ethernets = withNic(interfaces).map(({ nic, guestName, addresses, mtu, network }) => {
@@ -35,7 +48,7 @@ function networkConfig({ routes, dns }: GuestConfig, interfaces: readonly Interf
     const asks = addresses.length === 0 && network === undefined;
     const own = routes.filter((route) => route.interface === guestName);
     return [
-      guestName,
+      netplanName(guestName),
       {
         match: { macaddress: nic.mac },
         "set-name": guestName,
