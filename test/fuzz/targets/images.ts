@@ -54,6 +54,7 @@ export const images: Target = {
     elf.subarray(0, 20),
     changed(elf, 4, 1),
     changed(elf, 18, 183),
+    changed(elf, 57, 1),
     arm64Image,
     arm64Image.subarray(0, 0x3c),
     arm64Image.subarray(0, 0x48),
