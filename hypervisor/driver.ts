@@ -242,7 +242,7 @@ export interface RunningVm {
   /**
    * Lets go of an attached VM with its NICs taken back: `NIC_UNPLUG_PENDING` when the guest keeps one, from which nothing
    * passes any more. Ends any other: waits `graceMs` for a guest that is powering off — with `ask` it is pressed the power
-   * button of first —, then quit, TERM, KILL by pid and start time.
+   * button of, until it feels it —, then quit, TERM, KILL by pid and start time.
    */
   stop(options: { readonly graceMs: number; readonly ask?: boolean }): Promise<void>;
   /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */

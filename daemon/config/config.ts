@@ -72,6 +72,7 @@ export interface Config {
     readonly createMs: number;
     readonly readyMs: number;
     readonly stopMs: number;
+    readonly powerButtonMs: number;
   };
 }
 
@@ -145,6 +146,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "timeouts.create_s": 120,
     "timeouts.ready_s": 60,
     "timeouts.stop_s": 5,
+    // Without an agent there is a system of its own in the guest, which ends its services one after the other.
+    "timeouts.power_button_s": 60,
   };
   const layer = new Map<string, Setting>([
     ["state_dir", fromUnit("state_dir", "STATE_DIRECTORY", "/var/lib/podnet")],
@@ -268,6 +271,7 @@ function build(merged: Layer): Config {
       createMs: timeouts.create_s * 1000,
       readyMs: timeouts.ready_s * 1000,
       stopMs: timeouts.stop_s * 1000,
+      powerButtonMs: timeouts.power_button_s * 1000,
     },
   };
 }

@@ -139,6 +139,7 @@ export const configSchema = z.strictObject({
     create_s: seconds(3600).min(1).describe("Longest a create may take"),
     ready_s: seconds(3600).min(1).describe("Longest a guest may take to say READY"),
     stop_s: seconds(600).describe("Longest a guest may take to power off before it is ended"),
+    power_button_s: seconds(600).describe("The same of a guest without an agent"),
   }),
 });
 

@@ -55,5 +55,11 @@ export interface Host {
   randomBytes(count: number): Uint8Array;
   /** Makes a machine's record durable, before anything is built on it. */
   recordRun(plan: PodPlan, record: VmRecord): void;
-  readonly timeouts: { readonly readyMs: number; readonly stopMs: number };
+  readonly timeouts: {
+    readonly readyMs: number;
+    /** Of a guest that its agent tells to power off. */
+    readonly stopMs: number;
+    /** Of a guest without an agent. */
+    readonly powerButtonMs: number;
+  };
 }

@@ -69,7 +69,9 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     live.vm = undefined;
     try {
       const ask = !hasAgent(live.plan) && live.poweringOff;
-      await vm?.stop({ graceMs: live.poweringOff ? host.timeouts.stopMs : 0, ask });
+      const { stopMs, powerButtonMs } = host.timeouts;
+      const longestMs = ask ? powerButtonMs : stopMs;
+      await vm?.stop({ graceMs: live.poweringOff ? longestMs : 0, ask });
     } finally {
       // Also what a live connection does not know of: files, and a process an earlier daemon started.
       await host.driver.reap(live.record, live.plan.vm);

@@ -51,6 +51,8 @@ export interface OpenVmOptions {
 /** How often a process that is not our child is looked at. Its end must be known within a second. */
 const lookEveryMs = 400;
 const boundLogEveryMs = 30_000;
+/** Between two presses of a guest's power button, milliseconds. */
+const pressAgainMs = 3000;
 
 /** A QEMU with a live QMP session and console. */
 export class QemuVm implements RunningVm {
@@ -349,6 +351,17 @@ export class QemuVm implements RunningVm {
     }
   }
 
+  /**
+   * Until the guest has ended, or the time is up: one that is booting does not feel the button yet, one that is powering off
+   * does not mind. A guest that knows none goes on as it does.
+   */
+  async #pressPowerButton(graceMs: number): Promise<void> {
+    for (let left = graceMs; left > 0 && !this.#over; left -= pressAgainMs) {
+      await this.#qmp?.execute("system_powerdown", {}, { deadlineMs: 1000 }).catch(() => {});
+      await within(this.#gone.promise, Math.min(left, pressAgainMs));
+    }
+  }
+
   /** Of a machine of somebody else: it runs on, and is not ours to watch any more. */
   async #giveBack(): Promise<void> {
     try {
@@ -365,11 +378,9 @@ export class QemuVm implements RunningVm {
     readonly graceMs: number;
     readonly ask?: boolean;
   }): Promise<void> {
-    // A guest that knows no power button goes on as it does, and is ended when the time is up.
-    if (ask === true)
-      await this.#qmp?.execute("system_powerdown", {}, { deadlineMs: 1000 }).catch(() => {});
     if (this.#options.plan.attached !== undefined) return this.#giveBack();
-    await within(this.#gone.promise, graceMs);
+    if (ask === true) await this.#pressPowerButton(graceMs);
+    else await within(this.#gone.promise, graceMs);
     const qmp = this.#over ? undefined : this.#qmp;
     const told = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(
       () => true,

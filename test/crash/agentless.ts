@@ -8,7 +8,12 @@ export type AgentlessChange = "agentless-create" | "agentless-add" | "agentless-
 const pod = { idOrName: subject };
 
 const create = ({ client }: Lane): Promise<unknown> =>
-  client.pods.create({ spec: { name: subject, boot: { agent: "none", cloudInit: {} } } });
+  client.pods.create({
+    spec: {
+      name: subject,
+      boot: { agent: "none", cloudInit: {}, cmdline: "standin.agent=power-button:1" },
+    },
+  });
 
 export const agentlessChanges: Readonly<Record<AgentlessChange, Acts>> = {
   "agentless-create": {

@@ -62,6 +62,7 @@ const known = {
     "ill-version",
     "ill-refusal",
     "poweroff-after",
+    "power-button",
     "reset-after",
     "flood",
     "chatter",

@@ -44,6 +44,7 @@ class StandIn {
   readonly #console: Chardev | undefined;
   readonly #machine: Machine;
   readonly #guest: Guest;
+  #presses = 0;
 
   constructor(line: CommandLine, behaviour: Behaviour) {
     this.#line = line;
@@ -62,7 +63,7 @@ class StandIn {
       event: (name, data) => this.#event(name, data),
       running: () => this.#guest.boot(),
       reset: () => this.#guest.reset(),
-      powerButton: () => {},
+      powerButton: () => this.#pressed(),
       plugged: (nic, fd) => this.#guest.plugged(nic, fd),
       askedToLeave: (nic) => {
         if (!behaviour.has("keep-nics")) setImmediate(() => this.#machine.eject(nic));
@@ -104,6 +105,12 @@ class StandIn {
     const chatter = readBehaviour(this.#line.cmdline, "agent").number("chatter");
     if (chatter !== undefined) this.#chatter(chatter);
     if (!paused) this.#guest.boot();
+  }
+
+  /** A guest without an agent that knows its power button, from one press on: it is booting before. */
+  #pressed(): void {
+    const from = readBehaviour(this.#line.cmdline, "agent").number("power-button");
+    if (++this.#presses === from) void this.#end({ guest: true, reason: "guest-shutdown" });
   }
 
   /** Events that come true and such that nobody knows, so many of each. */

@@ -43,7 +43,7 @@ function scene({ readyMs = 5000 } = {}) {
     clock: systemClock,
     openGuest,
     randomBytes: (count: number) => new Uint8Array(count),
-    timeouts: { readyMs, stopMs: 100 },
+    timeouts: { readyMs, stopMs: 100, powerButtonMs: 100 },
   } as unknown as Host;
   const watch = {
     host,

@@ -67,7 +67,7 @@ function guest(name: string, script: string): { readonly initrd: string; readonl
 
 let rig: Rig;
 test.before(async () => {
-  rig = await openRig("quarantine_s = 0\n[timeouts]\nstop_s = 2\n");
+  rig = await openRig("quarantine_s = 0\n[timeouts]\npower_button_s = 2\n");
 });
 test.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

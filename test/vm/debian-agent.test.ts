@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
-import { bootMs, eventually, openDebianRig, shell } from "./debian-rig.ts";
+import { bootMs, eventually, isClean, openDebianRig, shell } from "./debian-rig.ts";
 
 let rig: Awaited<ReturnType<typeof openDebianRig>>;
 test.serial.before(async (t) => {
@@ -141,14 +141,6 @@ test.serial("an interface that is added has the name asked for, and keeps it", a
   t.is(await shell(t, rig, "ls /sys/class/net"), "eth0\nlo");
   await isWhole(t);
 });
-
-/** Whether the file system in the disk's first partition was unmounted: ext4's superblock tells. */
-function isClean(disk: string): boolean {
-  const superblock = readFileSync(disk).subarray(2 ** 20 + 1024, 2 ** 20 + 2048);
-  const [state, incompatible] = [superblock.readUInt16LE(0x3a), superblock.readUInt32LE(0x60)];
-  // 1: "cleanly unmounted". 4: "needs recovery".
-  return state === 1 && (incompatible & 4) === 0;
-}
 
 test.serial("a stop lets systemd end what runs, and leaves the file system clean", async (t) => {
   t.false(isClean(rig.disk), "mounted");

@@ -1,4 +1,4 @@
-import { constants, copyFileSync, existsSync } from "node:fs";
+import { constants, copyFileSync, existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ExecutionContext } from "ava";
@@ -72,4 +72,12 @@ export async function eventually(rig: Rig, script: string): Promise<string> {
     await delay(500);
   }
   throw new Error(`${script} in the pod: ${last}`);
+}
+
+/** Whether the file system in the disk's first partition was unmounted: ext4's superblock tells. */
+export function isClean(disk: string): boolean {
+  const superblock = readFileSync(disk).subarray(2 ** 20 + 1024, 2 ** 20 + 2048);
+  const [state, incompatible] = [superblock.readUInt16LE(0x3a), superblock.readUInt32LE(0x60)];
+  // 1: "cleanly unmounted". 4: "needs recovery".
+  return state === 1 && (incompatible & 4) === 0;
 }

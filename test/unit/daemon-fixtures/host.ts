@@ -149,7 +149,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     openGuest: () => guest,
     randomBytes: (count: number) => crypto.getRandomValues(new Uint8Array(count)),
     recordRun: () => played.calls.push("record"),
-    timeouts: { readyMs: 1000, stopMs: 1000 },
+    timeouts: { readyMs: 1000, stopMs: 1000, powerButtonMs: 1000 },
   } as unknown as Host;
   const letGo = (nicId: string): void => {
     nics.delete(nicId);
