@@ -1,6 +1,6 @@
 import type { Ip } from "../../core/address.ts";
 import { askUpstream, type Way } from "./ask-upstream.ts";
-import { type Query, rcodeOf, rcodes } from "./query.ts";
+import { isTruncated, plainUdpBytes, type Query, rcodeOf, rcodes } from "./query.ts";
 
 /** Servers asked one after the other, and how long each has, milliseconds: all of it before a guest asks again (5 s). */
 const tries = 3;
@@ -22,7 +22,7 @@ export class Forwarder {
 
   /**
    * The answer of the first server that has one; a refusal where there is nothing better. One server alone is asked again:
-   * datagrams get lost. Undefined when none answers.
+   * datagrams get lost. So is one, by TCP, whose answer was cut shorter than the guest would take it. Undefined when none answers.
    */
   async forward(query: Query, way: Way, servers: readonly Ip[]): Promise<Uint8Array | undefined> {
     const first = Math.max(0, servers.indexOf(this.#best as Ip));
@@ -35,11 +35,19 @@ export class Forwarder {
       if (answer === undefined) continue;
       if (!isRefusal(answer)) {
         this.#best = server;
-        return answer;
+        const mayAskOn = way === "udp" && isTruncated(answer) && nth + 1 < tries;
+        return mayAskOn ? await this.#whole(query, server, answer) : answer;
       }
       refused.add(server);
       refusal = answer;
     }
     return refusal;
+  }
+
+  /** The whole of an answer that was cut short, unless the guest has room for no more than that, or it cannot be had. */
+  async #whole(query: Query, server: Ip, short: Uint8Array): Promise<Uint8Array> {
+    if (query.udpBytes <= plainUdpBytes) return short;
+    const whole = await this.#ask(query, server, "tcp", tryMs);
+    return whole === undefined || isRefusal(whole) ? short : whole;
   }
 }

@@ -4,8 +4,9 @@ import { decode } from "dns-packet";
 export const longestQuery = 4096;
 /** Datagrams beyond that many bytes are cut into pieces on some way (RFC 6891, DNS flag day 2020). */
 export const usualUdpBytes = 1232;
+/** Longest answer by UDP to who says nothing of it (RFC 1035 section 4.2.1). */
+export const plainUdpBytes = 512;
 const headerBytes = 12;
-const plainUdpBytes = 512;
 
 /** RFC 1035 section 4.1.1, RFC 6895. */
 export const rcodes = { formErr: 1, servFail: 2, nxDomain: 3, notImp: 4, refused: 5 } as const;
@@ -121,6 +122,9 @@ export function withId(bytes: Uint8Array, id: number): Uint8Array {
 
 /** What a server says of how it went, 0 when all is well. */
 export const rcodeOf = (bytes: Uint8Array): number => (bytes[3] ?? 0) & 0xf;
+
+/** Whether there is more of it to be had by TCP. */
+export const isTruncated = (bytes: Uint8Array): boolean => ((bytes[2] ?? 0) & 0x02) !== 0;
 
 /** Its header and question alone, and that there is more to be had by TCP: for one that is longer than was asked for. */
 export function truncated(bytes: Uint8Array, { questionEnd }: Query): Uint8Array {

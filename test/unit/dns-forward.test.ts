@@ -55,6 +55,36 @@ test("a server that refuses is passed over, and its refusal is told when nobody 
   t.deepEqual(refusing.seen, [a, b]);
 });
 
+/** A query by a guest that takes so much by UDP, and servers that cut short what they say by it. */
+function cutting(udpBytes: number, byTcp: Uint8Array | undefined, lost = 0) {
+  const short = Uint8Array.of(0, 0, 0x82, 0);
+  const seen: string[] = [];
+  const ask: typeof askUpstream = async (_query, server, way) => {
+    seen.push(`${way} ${server}`);
+    if (seen.length <= lost) return undefined;
+    return way === "tcp" ? byTcp : short;
+  };
+  const from = { ...asked, udpBytes };
+  return { short, seen, forward: () => new Forwarder(ask).forward(from, "udp", [a]) };
+}
+
+test("an answer that is cut shorter than the guest would take is asked for by TCP, within the tries there are", async (t) => {
+  const whole = Uint8Array.of(0, 0, 0x80, 0, 1);
+  const room = cutting(1232, whole);
+  t.is(await room.forward(), whole);
+  t.deepEqual(room.seen, [`udp ${a}`, `tcp ${a}`]);
+  const none = cutting(512, whole);
+  t.is(await none.forward(), none.short, "it would not fit");
+  t.deepEqual(none.seen, [`udp ${a}`]);
+  const late = cutting(1232, whole, 2);
+  t.is(await late.forward(), late.short, "the guest asks on itself");
+  t.is(late.seen.length, 3);
+  for (const tcp of [undefined, Uint8Array.of(0, 0, 0x80, 5)]) {
+    const without = cutting(4096, tcp);
+    t.is(await without.forward(), without.short, "better than nothing");
+  }
+});
+
 test("the nearest list that names anybody else is asked", (t) => {
   const none = { network: [], configured: [], host: [], gateways: [] };
   t.deepEqual(upstreamsOf({ ...none, network: [a], configured: [b], host: [c] }), [a]);

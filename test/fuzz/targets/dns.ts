@@ -1,7 +1,7 @@
 import { deepStrictEqual, ok } from "node:assert";
 import { decode, encode } from "dns-packet";
 import { contains, familyOf, lengthOf } from "../../../core/address.ts";
-import { isAnswer, readQuery, truncated } from "../../../daemon/dns/query.ts";
+import { isAnswer, isTruncated, readQuery, truncated } from "../../../daemon/dns/query.ts";
 import { replyOf, servFail, wrongQuery } from "../../../daemon/dns/reply.ts";
 import { parseReverseName } from "../../../daemon/dns/reverse-name.ts";
 import { lookUp, type Zone } from "../../../daemon/dns/zone.ts";
@@ -108,6 +108,7 @@ const queries: Target = {
       ok(isAnswer(reply, asked, asked.id), "it answers what was asked");
       ok(reply.length < 1200, `${reply.length} bytes`);
       ok(isAnswer(truncated(reply, asked), asked, asked.id));
+      ok(isTruncated(truncated(reply, asked)) && !isTruncated(reply));
       decode(Buffer.from(reply));
     }
   },
