@@ -25,7 +25,9 @@ export type Border =
   /** A QMP command. */
   | "qmp"
   /** A frame to the guest's agent, or what is typed on its console. */
-  | "channel";
+  | "channel"
+  /** A call to etcd. */
+  | "etcd";
 
 export type Side = "before" | "after";
 

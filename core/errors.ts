@@ -40,6 +40,7 @@ export const errorCodes = [
   "BRIDGE_CONFLICT",
   "BRIDGE_FULL",
   "TAP_CONFLICT",
+  "OVERLAY_CONFLICT",
   "CHAIN_CONFLICT",
   "FIREWALL_FAILED",
   "FIREWALL_AMBIGUOUS",
@@ -65,6 +66,15 @@ export const errorCodes = [
   "AGENT_REFUSED",
   "AGENT_DISCONNECTED",
   "HOST_RESTARTED",
+  // etcd is not there, or not as podnet needs it.
+  "ETCD_UNREACHABLE",
+  "ETCD_DENIED",
+  "ETCD_COMPACTED",
+  "ETCD_LEASE_GONE",
+  "ETCD_FAILED",
+  // Many hosts.
+  "OVERLAY_CONFIG_INVALID",
+  "SUBNET_TAKEN",
   // General.
   "UNAUTHENTICATED",
   "PERMISSION_DENIED",

@@ -164,6 +164,7 @@ const failures: Readonly<Record<Border, readonly [code: ErrorCode, errno: string
   socket: ["SYSCALL_FAILED", "ENOBUFS"],
   qmp: ["QMP_FAILED", "EIO"],
   channel: ["AGENT_DISCONNECTED", "EPIPE"],
+  etcd: ["ETCD_UNREACHABLE", "ECONNRESET"],
 };
 
 function injected({ border, what }: Crossing): PodnetError {

@@ -10,9 +10,9 @@ export interface Etcd {
   range(where: Where, options?: RangeOptions): Promise<RangeAnswer>;
   put(key: string, value: Value, options?: PutOptions): Promise<Answer>;
   delete(where: Where, options?: CallOptions): Promise<DeleteAnswer>;
-  /** `then` when all of `when` hold, else `otherwise`; at most 128 operations, each key written once. */
+  /** `do` when all of `when` hold, else `otherwise`; at most 128 operations, each key written once. */
   txn(txn: Txn, options?: CallOptions): Promise<TxnAnswer>;
-  grant(ttlSeconds: number, options?: CallOptions): Promise<GrantAnswer>;
+  grant(ttlSeconds: number, options?: GrantOptions): Promise<GrantAnswer>;
   revoke(lease: bigint, options?: CallOptions): Promise<Answer>;
   /** Undefined of a lease that has ended. */
   timeToLive(lease: bigint, options?: CallOptions): Promise<TimeToLive | undefined>;
@@ -47,6 +47,11 @@ export interface CallOptions {
 }
 
 export interface PutOptions extends CallOptions {
+  readonly lease?: bigint;
+}
+
+export interface GrantOptions extends CallOptions {
+  /** The id wanted, of one that is not there; etcd chooses unless given. */
   readonly lease?: bigint;
 }
 
@@ -105,7 +110,7 @@ export type Operation =
 
 export interface Txn {
   readonly when: readonly Compare[];
-  readonly then: readonly Operation[];
+  readonly do: readonly Operation[];
   readonly otherwise?: readonly Operation[];
 }
 

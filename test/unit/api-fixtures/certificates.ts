@@ -10,9 +10,10 @@ export interface Pair {
   readonly key: string;
 }
 
-/** A certificate authority and what it signed for both ends, by openssl. */
+/** A certificate authority and what it signed for both ends, by openssl; `names` are what the server is called by. */
 export async function makeCertificates(
   folder: string,
+  names = "DNS:localhost",
 ): Promise<{ readonly ca: string; readonly server: Pair; readonly client: Pair }> {
   const at = (name: string): string => path.join(folder, name);
   const read = (name: string): string => readFileSync(at(name), "utf8");
@@ -29,7 +30,7 @@ export async function makeCertificates(
     ]);
   const signed = ["-CA", at("ca.crt"), "-CAkey", at("ca.key")];
   await fresh("ca");
-  await fresh("server", ...signed, "-addext", "subjectAltName=DNS:localhost");
+  await fresh("server", ...signed, "-addext", `subjectAltName=${names}`);
   await fresh("client", ...signed);
   const pair = (name: string): Pair => ({ cert: read(`${name}.crt`), key: read(`${name}.key`) });
   return { ca: read("ca.crt"), server: pair("server"), client: pair("client") };

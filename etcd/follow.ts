@@ -1,0 +1,146 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Clock, systemClock } from "../core/clock.ts";
+import { isPodnetError, type PodnetError } from "../core/errors.ts";
+import type { Answer, Etcd, KeyValue, WatchEvent } from "./etcd.ts";
+
+export type Followed =
+  /** All there is. First of all, and whenever it cannot be said what has changed: compare it with what is known. */
+  | {
+      readonly kind: "snapshot";
+      /** Another one than before: revisions are not to be compared. */
+      readonly cluster: bigint;
+      readonly revision: bigint;
+      readonly kvs: readonly KeyValue[];
+    }
+  /** What has happened since, whole revisions, none left out and none twice. */
+  | { readonly kind: "changes"; readonly revision: bigint; readonly events: readonly WatchEvent[] }
+  /** etcd cannot be heard: since when (wall time), and why. Again when the reason becomes another one. */
+  | { readonly kind: "stale"; readonly since: number; readonly reason: PodnetError }
+  /** It can be heard again, and nothing had happened. (A snapshot or changes say so as well.) */
+  | { readonly kind: "current"; readonly revision: bigint };
+
+export interface FollowOptions {
+  /** Ends it, without an error. */
+  readonly signal: AbortSignal;
+  readonly clock?: Clock;
+  readonly random?: () => number;
+  readonly pause?: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** Longest pause between two attempts, milliseconds; each is drawn, so that many hosts do not come at once. */
+const longestPauseMs = 1000;
+const firstPauseMs = 100;
+
+const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
+  await delay(ms, undefined, { signal });
+};
+
+/**
+ * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as `stale` and tried again. Goes on
+ * from the last revision it has told of; after a compaction, and where etcd is another one or older than it was, with a
+ * snapshot. Ends when the signal aborts.
+ */
+export async function* follow(
+  etcd: Etcd,
+  prefix: string,
+  options: FollowOptions,
+): AsyncGenerator<Followed, void> {
+  const { signal, random = Math.random, pause = wait } = options;
+  const follower = new Follower(etcd, prefix, options);
+  for (let failures = 0; !signal.aborted; ) {
+    try {
+      for await (const followed of follower.once()) {
+        failures = 0;
+        if (followed !== undefined) yield followed;
+      }
+    } catch (thrown) {
+      if (signal.aborted) return;
+      const told = follower.failed(thrown);
+      if (told !== undefined) yield told;
+      const longest = Math.min(longestPauseMs, firstPauseMs * 2 ** failures++);
+      await pause(random() * longest, signal).catch(() => {});
+    }
+  }
+}
+
+class Follower {
+  readonly #etcd: Etcd;
+  readonly #prefix: string;
+  readonly #signal: AbortSignal;
+  readonly #clock: Clock;
+  /** Everything up to here was told of; undefined when a snapshot is needed. */
+  #known: Answer | undefined;
+  /** When etcd was heard last. */
+  #heard: number;
+  /** Why it is not heard now. */
+  #stale: PodnetError | undefined;
+
+  constructor(etcd: Etcd, prefix: string, { signal, clock = systemClock }: FollowOptions) {
+    this.#etcd = etcd;
+    this.#prefix = prefix;
+    this.#signal = signal;
+    this.#clock = clock;
+    this.#heard = clock.now();
+  }
+
+  /** One attempt, until it fails. Undefined: etcd was heard, and there is nothing to tell. */
+  async *once(): AsyncGenerator<Followed | undefined> {
+    const signal = this.#signal;
+    if (this.#known !== undefined && (await this.#isAnother(this.#known))) this.#known = undefined;
+    if (this.#known === undefined) {
+      const { kvs, revision, cluster } = await this.#etcd.range(
+        { prefix: this.#prefix },
+        { signal },
+      );
+      this.#known = { revision, cluster };
+      this.#hear();
+      yield { kind: "snapshot", cluster, revision, kvs };
+    }
+    const from = this.#known.revision + 1n;
+    for await (const watched of this.#etcd.watch({ prefix: this.#prefix }, { from, signal })) {
+      const wasStale = this.#hear();
+      if (watched.kind !== "alive") this.#reach(watched.revision);
+      const { revision } = this.#known;
+      if (watched.kind === "events") yield { kind: "changes", revision, events: watched.events };
+      else yield wasStale ? { kind: "current", revision } : undefined;
+    }
+  }
+
+  /** What is to be told of a failure. Throws what is none of etcd's. */
+  failed(thrown: unknown): Followed | undefined {
+    if (isPodnetError(thrown, "ETCD_COMPACTED")) {
+      this.#known = undefined;
+      return undefined;
+    }
+    if (!isPodnetError(thrown, "ETCD_UNREACHABLE", "ETCD_DENIED", "ETCD_FAILED")) throw thrown;
+    if (this.#stale?.code === thrown.code) return undefined;
+    this.#stale = thrown;
+    return { kind: "stale", since: this.#heard, reason: thrown };
+  }
+
+  /**
+   * Whether this etcd has not the history that is known: its data was lost, or put back to what it was. A watch would wait
+   * without a word until it had come as far.
+   */
+  async #isAnother(known: Answer): Promise<boolean> {
+    const now = await this.#etcd.range(
+      { prefix: this.#prefix },
+      { limit: 1, keysOnly: true, signal: this.#signal },
+    );
+    return now.cluster !== known.cluster || now.revision < known.revision;
+  }
+
+  /** Whether it had been away. */
+  #hear(): boolean {
+    const wasStale = this.#stale !== undefined;
+    this.#stale = undefined;
+    this.#heard = this.#clock.now();
+    return wasStale;
+  }
+
+  /** A member that is behind the others may say less than is known. */
+  #reach(revision: bigint): void {
+    if (this.#known !== undefined && revision > this.#known.revision)
+      this.#known = { ...this.#known, revision };
+  }
+}
