@@ -60,7 +60,8 @@ export async function startEtcd(options: EtcdLabOptions = {}): Promise<EtcdLab> 
   let tls: EtcdOptions["tls"];
   if (secrets !== undefined) {
     mkdirSync(secrets);
-    const called = addresses.map((address) => `IP:${address}`).join();
+    // Members on loopback come to each other from its first address, and are asked for a certificate of that.
+    const called = [...addresses, "127.0.0.1"].map((address) => `IP:${address}`).join();
     const { ca, client } = await makeCertificates(secrets, called);
     tls = { ca, ...client };
   }
