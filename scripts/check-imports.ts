@@ -34,6 +34,7 @@ const rules: readonly Rule[] = [
   },
   { room: "guest-init/image/", rooms: ["core/", "linux/"], packages: ["node:"] },
   { room: "api/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
+  { room: "overlay/", rooms: ["core/", "etcd/"], packages: "none" },
   { room: "etcd/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
   {
     room: "cli/",
@@ -56,6 +57,7 @@ const rules: readonly Rule[] = [
       "guest-init/",
       "api/",
       "etcd/",
+      "overlay/",
       "package.json",
     ],
     packages: [
@@ -114,7 +116,7 @@ function violations(file: string): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,cli,daemon}/**/*.ts",
+  "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,overlay,cli,daemon}/**/*.ts",
   { cwd: top },
 );
 const wrong = files.filter((file) => !/^(?:api|etcd)\/gen\//.test(file)).flatMap(violations);

@@ -1,15 +1,36 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("text", async () => {
-  const [{ addressTexts }, { text }, { hostFiles }, { images }, { ports }, { nftables }, { dns }] =
-    await Promise.all([
-      import("./targets/addresses.ts"),
-      import("./targets/text.ts"),
-      import("./targets/host-files.ts"),
-      import("./targets/images.ts"),
-      import("./targets/ports.ts"),
-      import("./targets/nftables.ts"),
-      import("./targets/dns.ts"),
-    ]);
-  return [...addressTexts, ...text, ...hostFiles, images, ports, nftables, ...dns];
+  const [
+    { addressTexts },
+    { text },
+    { hostFiles },
+    { images },
+    { ports },
+    { nftables },
+    { dns },
+    { rules },
+    { overlay },
+  ] = await Promise.all([
+    import("./targets/addresses.ts"),
+    import("./targets/text.ts"),
+    import("./targets/host-files.ts"),
+    import("./targets/images.ts"),
+    import("./targets/ports.ts"),
+    import("./targets/nftables.ts"),
+    import("./targets/dns.ts"),
+    import("./targets/rules.ts"),
+    import("./targets/overlay.ts"),
+  ]);
+  return [
+    ...addressTexts,
+    ...text,
+    ...hostFiles,
+    images,
+    ports,
+    nftables,
+    ...dns,
+    ...rules,
+    overlay,
+  ];
 });

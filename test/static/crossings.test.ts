@@ -5,7 +5,8 @@ import test from "ava";
 const top = path.resolve(import.meta.dirname, "../..");
 
 /** The rooms of podnetd. Agent, image builder and command line have no failpoints. */
-const rooms = "{core,ipallocator,linux,network,hypervisor,etcd,daemon,guest-init/channel}/**/*.ts";
+const rooms =
+  "{core,ipallocator,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts";
 
 /** By module: its functions that change something outside of the process, or send something there. */
 const mutators: Readonly<Record<string, RegExp>> = {

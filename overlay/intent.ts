@@ -1,0 +1,311 @@
+import { assertNever } from "../core/brand.ts";
+import { type Claim, leasesOf, leaseWrite, sameWrite } from "./claim.ts";
+import type { OverlayConfig } from "./flannel/config.ts";
+import { leaseKey, sameSubnets, type Subnets } from "./flannel/key.ts";
+import { type LeaseState, type Moment, type Own, renewalAt, type Trouble } from "./lease-state.ts";
+import { ownerOf } from "./owner.ts";
+import type { Lease, Leases } from "./registry.ts";
+import type { GrantId, LeaseTransaction, LeaseWrite } from "./store.ts";
+import { chooseSubnets, fits, meet } from "./subnets.ts";
+
+/** What a host does next about its lease. */
+export type Intent =
+  /** Nothing, until then or until something happens. */
+  | { readonly kind: "rest"; readonly until?: number }
+  /** A transaction; with a fresh etcd lease where `transaction` takes one. */
+  | {
+      readonly kind: "commit";
+      readonly transaction: (grant: GrantId) => LeaseTransaction;
+      readonly fresh: boolean;
+      /** Subnets that this host does not have yet. */
+      readonly candidate?: Subnets;
+    }
+  /** The candidate is not wanted any more. */
+  | { readonly kind: "cancel" }
+  | { readonly kind: "drain"; readonly subnets: Subnets }
+  | { readonly kind: "undrain" }
+  /** The subnets are nobody's by now, or this host's no longer by its own will. */
+  | { readonly kind: "let-go" }
+  /** Subnets on probation are this host's. */
+  | { readonly kind: "confirmed" }
+  /** Subnets on probation are another's, and their key is gone. */
+  | { readonly kind: "dropped" }
+  /** The key asked for shows as this host's. */
+  | { readonly kind: "settled"; readonly lease: Lease };
+
+export interface Resolved {
+  readonly intent: Intent;
+  readonly troubles: readonly Trouble[];
+}
+
+const rest: Intent = { kind: "rest" };
+const alsoIn = (trouble: Trouble, { intent, troubles }: Resolved): Resolved => ({
+  intent,
+  troubles: [trouble, ...troubles],
+});
+const resolved = (intent: Intent, ...troubles: Trouble[]): Resolved => ({ intent, troubles });
+
+/** Looks at what there is, and at it alone: what was meant before is of no matter. */
+export function intentOf(
+  state: LeaseState,
+  config: OverlayConfig,
+  leases: Leases,
+  moment: Moment,
+): Resolved {
+  const { own, candidate, probation, wish } = state;
+  if (probation !== undefined) return onProbation(state, probation, leases);
+  if (candidate !== undefined) {
+    const entry = leases.get(leaseKey(state.settings.prefix, candidate));
+    if (entry?.kind === "lease" && ownerOf(entry.grant) === state.host.owner)
+      return resolved({ kind: "settled", lease: entry });
+    return acquire(state, config, leases, moment);
+  }
+  if (own === undefined) {
+    // (A lease of before a restart is taken up once more, so that it is given up in good order.)
+    const done =
+      wish === "leave" &&
+      !ownLeases(state, config, leases).some(({ grant }) => ownerOf(grant) !== undefined);
+    return done ? resolved(rest) : acquire(state, config, leases, moment);
+  }
+  const entry = leases.get(own.key);
+  if (entry?.kind === "lease" && entry.grant !== own.grant && entry.grant === state.spare?.grant)
+    return resolved({ kind: "settled", lease: entry });
+  const draining = drainOf(state, own, config);
+  if (draining !== undefined) return resolved(draining);
+  if (state.drain === "done")
+    return wish === "leave"
+      ? leave(own, entry, state)
+      : alsoIn({ kind: "misfit", subnets: own.subnets }, acquire(state, config, leases, moment));
+  if (entry === undefined) return lost(state, own, config, leases);
+  if (entry.kind === "skipped" || !isHolder(state, own, entry)) {
+    const holder = entry.kind === "lease" ? (entry.value.publicIp ?? entry.key) : entry.key;
+    return resolved(rest, { kind: "taken", subnets: own.subnets, holder });
+  }
+  return held(state, own, entry, { config, leases, moment });
+}
+
+/** Whoever was first has the subnets; the other chooses again, before anything lives in them. */
+function onProbation(
+  state: LeaseState,
+  { own, until }: NonNullable<LeaseState["probation"]>,
+  leases: Leases,
+): Resolved {
+  const entry = leases.get(own.key);
+  if (entry?.kind !== "lease" || !isHolder(state, own, entry)) return resolved({ kind: "dropped" });
+  if (leases.revision === undefined || leases.revision < until) return resolved(rest);
+  const first = [...leases].find(
+    (other) =>
+      other.kind === "lease" &&
+      other.key !== own.key &&
+      other.createRevision < entry.createRevision &&
+      meet(other.subnets, own.subnets),
+  );
+  if (first === undefined) return resolved({ kind: "confirmed" });
+  return resolved({ kind: "commit", fresh: false, transaction: () => without([entry]) });
+}
+
+/**
+ * By the very grant it was written with (a clone has the same mark); or word for word what this host wrote, by nobody's mark: so
+ * it becomes a reservation and stops being one. A reservation may say something else, for this host's address.
+ */
+function isHolder({ host }: LeaseState, own: Own, lease: Lease): boolean {
+  if (lease.grant === own.grant) return true;
+  if (ownerOf(lease.grant) !== undefined) return false;
+  const { publicIp, publicIp6 } = lease.value;
+  return (
+    lease.text === own.text ||
+    (lease.grant === 0n && publicIp !== undefined && publicIp === host.publicIp) ||
+    (lease.grant === 0n && publicIp6 !== undefined && publicIp6 === host.publicIp6)
+  );
+}
+
+function drainOf(
+  { wish, drain, settings }: LeaseState,
+  { subnets }: Own,
+  config: OverlayConfig,
+): Intent | undefined {
+  const wanted = wish === "leave" || (settings.misfit === "drain" && !fits(subnets, config));
+  if (wanted === (drain !== "no")) return undefined;
+  return wanted ? { kind: "drain", subnets } : { kind: "undrain" };
+}
+
+/** The subnets are empty. A reservation stays what it is. */
+function leave(own: Own, entry: ReturnType<Leases["get"]>, state: LeaseState): Resolved {
+  if (entry?.kind !== "lease" || entry.grant === 0n || !isHolder(state, own, entry))
+    return resolved({ kind: "let-go" });
+  return resolved({
+    kind: "commit",
+    fresh: false,
+    transaction: () => ({
+      compares: [{ key: entry.key, modRevision: entry.modRevision }],
+      puts: [],
+      deletes: [entry.key],
+    }),
+  });
+}
+
+/** The key is gone, and pods live in the subnets: the same ones again, unless somebody has them by now. */
+function lost(state: LeaseState, own: Own, config: OverlayConfig, leases: Leases): Resolved {
+  const { subnets } = own;
+  const trouble: Trouble = { kind: "lost", subnets };
+  const mine = ownLeases(state, config, leases);
+  for (const entry of leases)
+    if (entry.kind === "lease" && meet(entry.subnets, subnets) && !mine.includes(entry))
+      return resolved(rest, { kind: "taken", subnets, holder: entry.value.publicIp ?? entry.key });
+  const claim = claimOf(state, subnets, config, leases);
+  if (claim.kind !== "write") return resolved(rest, trouble, refusalOf(claim, subnets));
+  return resolved(create(claim.write), trouble);
+}
+
+interface Around {
+  readonly config: OverlayConfig;
+  readonly leases: Leases;
+  readonly moment: Moment;
+}
+
+function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolved {
+  const { config, leases, moment } = around;
+  const misfit = !fits(own.subnets, config);
+  const troubles: Trouble[] = misfit ? [{ kind: "misfit", subnets: own.subnets }] : [];
+  const due = renewalAt(state.settings, own.grantedAt);
+  const permanent = entry.grant === 0n;
+  const claim = claimOf(state, own.subnets, config, leases);
+  const isDue = !permanent && (moment.at >= due || entry.grant !== own.grant);
+  if (claim.kind !== "write") {
+    troubles.push(refusalOf(claim, own.subnets));
+    // Its address is somebody else's now: what stands in the key stays, and stays alive.
+    if (claim.kind === "shared" && isDue) return resolved(again(entry), ...troubles);
+    return resolved(rest, ...troubles);
+  }
+  if (isDue || claim.write.value !== entry.text) {
+    const transaction = (grant: GrantId): LeaseTransaction => ({
+      compares: [{ key: entry.key, modRevision: entry.modRevision }],
+      puts: [{ write: claim.write, grant: permanent ? 0n : grant }],
+      deletes: [],
+    });
+    return resolved({ kind: "commit", fresh: !permanent, transaction }, ...troubles);
+  }
+  const strays = ownLeases(state, config, leases).filter(
+    ({ key, grant }) => key !== own.key && grant !== 0n,
+  );
+  if (strays.length > 0)
+    return resolved(
+      { kind: "commit", fresh: false, transaction: () => without(strays) },
+      ...troubles,
+    );
+  return resolved(permanent ? rest : { kind: "rest", until: due }, ...troubles);
+}
+
+/** Every key of the host's but its own: a start that was cut short leaves one behind. */
+const without = (strays: readonly Lease[]): LeaseTransaction => ({
+  compares: strays.map(({ key, modRevision }) => ({ key, modRevision })),
+  puts: [],
+  deletes: strays.map(({ key }) => key),
+});
+
+/** As it stands, for longer. */
+const again = (entry: Lease): Intent => ({
+  kind: "commit",
+  fresh: true,
+  transaction: (grant) => ({
+    compares: [{ key: entry.key, modRevision: entry.modRevision }],
+    puts: [{ write: sameWrite(entry), grant }],
+    deletes: [],
+  }),
+});
+
+const create = (write: LeaseWrite, candidate?: Subnets, unfit: readonly Lease[] = []): Intent => ({
+  kind: "commit",
+  fresh: true,
+  transaction: (grant) => ({
+    compares: [
+      { key: write.key, modRevision: 0n },
+      ...unfit.map(({ key, modRevision }) => ({ key, modRevision })),
+    ],
+    puts: [{ write, grant }],
+    deletes: unfit.map(({ key }) => key),
+  }),
+  ...(candidate === undefined ? {} : { candidate }),
+});
+
+/** Subnets for a host that has none, or none that fit: its own ones by what stands there, its former ones, or free ones. */
+function acquire(
+  state: LeaseState,
+  config: OverlayConfig,
+  leases: Leases,
+  { draw }: Moment,
+): Resolved {
+  const { settings, previous } = state;
+  const mine = ownLeases(state, config, leases);
+  const fitting = mine
+    .filter(
+      ({ key, subnets }) =>
+        fits(subnets, config) &&
+        key === leaseKey(settings.prefix, subnets) &&
+        key !== state.own?.key,
+    )
+    .toSorted((a, b) => rank(b, previous) - rank(a, previous));
+  const [kept] = fitting;
+  if (state.candidate === undefined && kept !== undefined) {
+    const claim = claimOf(state, kept.subnets, config, leases);
+    if (claim.kind !== "write") return resolved(rest, refusalOf(claim, kept.subnets));
+    const permanent = kept.grant === 0n;
+    return resolved({
+      kind: "commit",
+      fresh: !permanent,
+      candidate: kept.subnets,
+      transaction: (grant) => ({
+        compares: [{ key: kept.key, modRevision: kept.modRevision }],
+        puts: [{ write: claim.write, grant: permanent ? 0n : grant }],
+        deletes: [],
+      }),
+    });
+  }
+  // Reservations are somebody's decision, and stay.
+  const unfit = mine.filter((lease) => lease.grant !== 0n && !fitting.includes(lease));
+  const keys = new Set(unfit.map(({ key }) => key));
+  const subnets =
+    state.candidate ?? chooseSubnets({ config, previous, leases, without: keys, draw });
+  if (subnets === undefined) return resolved(rest, { kind: "exhausted" });
+  const claim = claimOf(state, subnets, config, leases);
+  const usable = claim.kind === "write" && fits(subnets, config);
+  if (state.candidate !== undefined && !usable) return resolved({ kind: "cancel" });
+  if (claim.kind !== "write") return resolved(rest, refusalOf(claim, subnets));
+  return resolved(create(claim.write, subnets, unfit));
+}
+
+/** Which of its own leases a host takes: the one it had, a reservation, the newest. */
+const rank = (lease: Lease, previous: Subnets | undefined): number =>
+  previous !== undefined && sameSubnets(lease.subnets, previous)
+    ? Infinity
+    : lease.grant === 0n
+      ? Number.MAX_SAFE_INTEGER
+      : Number(lease.modRevision);
+
+const ownLeases = (state: LeaseState, config: OverlayConfig, leases: Leases): Lease[] =>
+  leasesOf(state.host, state.own?.subnets ?? state.previous, config, leases);
+
+function claimOf(
+  state: LeaseState,
+  subnets: Subnets,
+  config: OverlayConfig,
+  leases: Leases,
+): Claim {
+  const { host } = state;
+  const { prefix } = state.settings;
+  const without = new Set(ownLeases(state, config, leases).map(({ key }) => key));
+  return leaseWrite({ prefix, config, host, subnets, leases, without });
+}
+
+function refusalOf(claim: Exclude<Claim, { kind: "write" }>, subnets: Subnets): Trouble {
+  switch (claim.kind) {
+    case "shared":
+      return { kind: "shared", ip: claim.ip, holder: claim.holder.key };
+    case "address":
+      return { kind: "no-address", family: claim.family };
+    case "families":
+      return { kind: "misfit", subnets };
+    default:
+      return assertNever(claim);
+  }
+}

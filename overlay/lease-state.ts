@@ -1,0 +1,172 @@
+import type { Ip } from "../core/address.ts";
+import type { PodnetError } from "../core/errors.ts";
+import type { Host } from "./claim.ts";
+import type { OverlayConfig } from "./flannel/config.ts";
+import type { Subnets } from "./flannel/key.ts";
+import type { Prefix } from "./flannel/prefix.ts";
+import type { Committed, GrantId, LeaseTransaction, Revision } from "./store.ts";
+
+/** Of a host's lease: how long, and what becomes of it when it no longer fits. */
+export interface LeaseSettings {
+  readonly prefix: Prefix;
+  /** Seconds of an etcd lease; flannel's are 86,400. */
+  readonly ttlSeconds: number;
+  /** How long before its end it is renewed, seconds. */
+  readonly marginSeconds: number;
+  /** With subnets that a new configuration would not hand out: drain them and take others, or keep them. */
+  readonly misfit: "drain" | "keep";
+}
+
+/** The subnets that this host has, as far as it is concerned: they stay its own until it gives them up on purpose. */
+export interface Own {
+  readonly subnets: Subnets;
+  readonly key: string;
+  /** 0n: a reservation, which does not end. */
+  readonly grant: GrantId;
+  readonly grantedAt: number;
+  /** What this host last wrote into the key. */
+  readonly text: string;
+}
+
+/** What keeps a host from having its lease as it should be. */
+export type Trouble =
+  | { readonly kind: "config-missing" }
+  | { readonly kind: "config-invalid"; readonly error: PodnetError }
+  | { readonly kind: "exhausted" }
+  /** The key is gone: it is being registered again. */
+  | { readonly kind: "lost"; readonly subnets: Subnets }
+  /** Another host has the key of this one's subnets. */
+  | { readonly kind: "taken"; readonly subnets: Subnets; readonly holder: string }
+  | { readonly kind: "shared"; readonly ip: Ip; readonly holder: string }
+  | { readonly kind: "no-address"; readonly family: 4 | 6 }
+  /** The configuration has changed, and these subnets are none of it. */
+  | { readonly kind: "misfit"; readonly subnets: Subnets }
+  /** A call of the store has failed; it is tried again. */
+  | { readonly kind: "failing"; readonly error: unknown };
+
+/** Since when, milliseconds of the events' time. */
+export type Since<T> = T & { readonly since: number };
+
+/** A call of the store that has not been answered. One at a time. */
+export type Request =
+  | { readonly kind: "config"; readonly id: number }
+  | { readonly kind: "grant"; readonly id: number; readonly grant: GrantId; readonly at: number }
+  | { readonly kind: "commit"; readonly id: number; readonly transaction: LeaseTransaction }
+  /** Ends an etcd lease, so that no transaction that is still on its way can put anything with it. */
+  | { readonly kind: "cancel"; readonly id: number; readonly grant: GrantId };
+
+/** An etcd lease that nothing has yet. */
+export interface Spare {
+  readonly grant: GrantId;
+  readonly at: number;
+}
+
+export interface LeaseState {
+  readonly settings: LeaseSettings;
+  readonly host: Host;
+  /** What to take again if it is free. */
+  readonly previous: Subnets | undefined;
+  readonly config: OverlayConfig | undefined;
+  readonly configRevision: Revision;
+  /** Whether the leases were listed once: before that, none are known to be free. */
+  readonly listed: boolean;
+  /** Since when the store has not been followed. */
+  readonly staleSince: number | undefined;
+  readonly own: Own | undefined;
+  /** Subnets asked for in a transaction of which nobody knows whether it was done: no others until that is known. */
+  readonly candidate: Subnets | undefined;
+  /**
+   * Subnets just acquired, which are this host's own when everything until then is known: another host may have taken the same ones
+   * by another key at the same moment.
+   */
+  readonly probation: { readonly own: Own; readonly until: Revision } | undefined;
+  readonly wish: "join" | "leave";
+  readonly drain: "no" | "asked" | "done";
+  readonly request: Request | undefined;
+  readonly nextRequest: number;
+  readonly spare: Spare | undefined;
+  readonly failures: number;
+  /** No request before then. */
+  readonly notBefore: number;
+  /** When a tick is wanted. */
+  readonly wakeAt: number | undefined;
+  readonly troubles: readonly Since<Trouble>[];
+}
+
+/** What happens to a host's lease; the time in milliseconds and a random number, from 0 to below 1, come with each. */
+export type LeaseEvent =
+  | { readonly kind: "tick" }
+  /** The configuration's key as it was read or followed; undefined: it is not there. */
+  | {
+      readonly kind: "config";
+      readonly text: string | undefined;
+      readonly revision: Revision;
+      readonly request?: number;
+    }
+  /** The leases have been followed further. */
+  | { readonly kind: "leases" }
+  | { readonly kind: "stale" }
+  | { readonly kind: "current" }
+  /** An etcd lease was granted, or ended. */
+  | { readonly kind: "answered"; readonly request: number }
+  | {
+      readonly kind: "committed";
+      readonly request: number;
+      readonly committed: Committed;
+    }
+  /** A call has failed, and nobody knows whether it was done. */
+  | { readonly kind: "failed"; readonly request: number; readonly error: unknown }
+  /** The host's address or its backend's data are others now. */
+  | { readonly kind: "host"; readonly host: Host }
+  | { readonly kind: "leave" }
+  | { readonly kind: "join" }
+  /** Nothing is left in the subnets. */
+  | { readonly kind: "drained" };
+
+export type LeaseCommand =
+  | Request
+  /** Ends an etcd lease that is of no use any more; nobody waits for it. */
+  | { readonly kind: "revoke"; readonly grant: GrantId }
+  /** Empty these subnets, and say so. */
+  | { readonly kind: "drain"; readonly subnets: Subnets }
+  /** They are to stay after all. */
+  | { readonly kind: "undrain" };
+
+export interface Moment {
+  /** Milliseconds that never go backwards. */
+  readonly at: number;
+  readonly draw: number;
+}
+
+/** A host that has no lease yet. */
+export const beginning = (
+  settings: LeaseSettings,
+  host: Host,
+  previous: Subnets | undefined,
+): LeaseState => ({
+  settings,
+  host,
+  previous,
+  config: undefined,
+  configRevision: -1n,
+  listed: false,
+  staleSince: undefined,
+  own: undefined,
+  candidate: undefined,
+  probation: undefined,
+  wish: "join",
+  drain: "no",
+  request: undefined,
+  nextRequest: 1,
+  spare: undefined,
+  failures: 0,
+  notBefore: 0,
+  wakeAt: undefined,
+  troubles: [],
+});
+
+/** When a lease granted then is renewed: the margin before its end, or half-way when it is shorter than that. */
+export const renewalAt = (
+  { ttlSeconds, marginSeconds }: LeaseSettings,
+  grantedAt: number,
+): number => grantedAt + Math.max(ttlSeconds - marginSeconds, ttlSeconds / 2) * 1000;

@@ -1,0 +1,45 @@
+import type { Subnets } from "./flannel/key.ts";
+import type { LeaseState, Since, Trouble } from "./lease-state.ts";
+
+/** How a host's lease is, in a word. */
+export type LeasePhase =
+  /** No configuration yet, or the store has not answered. */
+  | "waiting"
+  | "acquiring"
+  | "held"
+  /** The key is gone, or another host's: the host keeps its subnets, and tries to have them back. */
+  | "lost"
+  | "draining"
+  | "left";
+
+export interface LeaseStatus {
+  readonly phase: LeasePhase;
+  readonly subnets: Subnets | undefined;
+  /** Kept for this host: it does not end. */
+  readonly reserved: boolean;
+  /** For how long the store has not been followed, milliseconds; undefined when it is. */
+  readonly staleMs: number | undefined;
+  readonly troubles: readonly Since<Trouble>[];
+}
+
+/** What is to be told of a host's lease. */
+export function leaseStatus(state: LeaseState, at: number): LeaseStatus {
+  const { own, staleSince, troubles } = state;
+  return {
+    phase: phaseOf(state),
+    subnets: own?.subnets,
+    reserved: own?.grant === 0n,
+    staleMs: staleSince === undefined ? undefined : at - staleSince,
+    troubles,
+  };
+}
+
+function phaseOf(state: LeaseState): LeasePhase {
+  const { own, wish, drain, config, listed, troubles, candidate, probation } = state;
+  if (own === undefined) {
+    if (wish === "leave" && candidate === undefined && probation === undefined) return "left";
+    return config === undefined || !listed ? "waiting" : "acquiring";
+  }
+  if (drain !== "no") return "draining";
+  return troubles.some(({ kind }) => kind === "lost" || kind === "taken") ? "lost" : "held";
+}

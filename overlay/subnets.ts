@@ -1,0 +1,166 @@
+import {
+  type Cidr,
+  type Family,
+  familyBits,
+  familyOf,
+  type Ip,
+  type Ipv4,
+  ipFromBigInt,
+  ipOf,
+  ipToBigInt,
+  lengthOf,
+  overlaps,
+  rangeOf,
+} from "../core/address.ts";
+import type { OverlayConfig, SubnetSpace } from "./flannel/config.ts";
+import type { Subnets } from "./flannel/key.ts";
+import type { Entry } from "./registry.ts";
+
+/** Free subnets among which one is drawn: few races are lost, and a network fills up from its beginning. */
+const drawnFrom = 100;
+
+/**
+ * 240.0.0.0, of an IPv4 range that no host can have. A host of an overlay without IPv4 writes this and the number of its subnet as
+ * its public IPv4 address: flanneld, which looks for its own lease by that address alone and has 0.0.0.0, leaves it be.
+ */
+const standInBase = 240n << 24n;
+/** As many subnets have a stand-in address. */
+const standIns = 1n << 28n;
+
+/** Whether the subnets are ones that the configuration would hand out. */
+export const fits = (subnets: Subnets, config: OverlayConfig): boolean =>
+  sameFamilies(subnets, config) &&
+  inSpace(subnets.v4, config.v4) &&
+  inSpace(subnets.v6, config.v6) &&
+  (subnets.v6 === undefined ||
+    config.v4 !== undefined ||
+    standInAddress(subnets.v6, config) !== undefined);
+
+/** Whether the subnets are of the families that the configuration has. */
+export const sameFamilies = (subnets: Subnets, config: OverlayConfig): boolean =>
+  (subnets.v4 === undefined) === (config.v4 === undefined) &&
+  (subnets.v6 === undefined) === (config.v6 === undefined);
+
+/** Whether two hosts' subnets share an address. */
+export const meet = (a: Subnets, b: Subnets): boolean => crosses(a.v4, b.v4) || crosses(a.v6, b.v6);
+const crosses = (a: Cidr | undefined, b: Cidr | undefined): boolean =>
+  a !== undefined && b !== undefined && overlaps(a, b);
+
+function inSpace(subnet: Cidr | undefined, space: SubnetSpace | undefined): boolean {
+  if (subnet === undefined || space === undefined) return subnet === space;
+  const base = ipToBigInt(ipOf(subnet));
+  return (
+    familyOf(subnet) === familyOf(space.network) &&
+    lengthOf(subnet) === space.length &&
+    base >= ipToBigInt(space.first) &&
+    base <= ipToBigInt(space.last)
+  );
+}
+
+/**
+ * What stands for a public IPv4 address where the overlay has no IPv4: no two subnets have the same, so no two hosts have.
+ * Undefined beyond the 2^28th subnet of a network.
+ */
+export function standInAddress(subnet: Cidr, { v6 }: OverlayConfig): Ipv4 | undefined {
+  if (v6 === undefined) return undefined;
+  const { first } = rangeOf(v6.network);
+  const number = (ipToBigInt(ipOf(subnet)) - first) >> BigInt(128 - v6.length);
+  return number < 0n || number >= standIns
+    ? undefined
+    : (ipFromBigInt(4, standInBase + number) as Ipv4);
+}
+
+export interface Choice {
+  readonly config: OverlayConfig;
+  /** What the host had before: taken again, each family by itself, if it is free. */
+  readonly previous: Subnets | undefined;
+  /** All keys there are; what is `without` counts as free. */
+  readonly leases: Iterable<Entry>;
+  readonly without?: ReadonlySet<string>;
+  /** From 0 to below 1. */
+  readonly draw: number;
+}
+
+/** Chooses a host's subnets. Undefined when no free one is left. */
+export function chooseSubnets(choice: Choice): Subnets | undefined {
+  const { config } = choice;
+  const taken: { readonly v4: Cidr[]; readonly v6: Cidr[] } = { v4: [], v6: [] };
+  for (const entry of choice.leases) {
+    if (entry.kind === "skipped" || choice.without?.has(entry.key) === true) continue;
+    const { v4, v6 } = entry.subnets;
+    if (v4 !== undefined) taken.v4.push(v4);
+    if (v6 !== undefined) taken.v6.push(v6);
+  }
+  const pick = (family: "v4" | "v6"): Cidr | undefined => {
+    const space = config[family];
+    if (space === undefined) return undefined;
+    const previous = choice.previous?.[family];
+    if (
+      previous !== undefined &&
+      inSpace(previous, space) &&
+      !taken[family].some((one) => overlaps(one, previous))
+    )
+      return previous;
+    const free = freeSubnets(space, taken[family], drawnFrom).filter(
+      (subnet) => config.v4 !== undefined || standInAddress(subnet, config) !== undefined,
+    );
+    // (The families are drawn for apart: the second by what is left of the number after the first.)
+    const draw = family === "v4" ? choice.draw : (choice.draw * drawnFrom) % 1;
+    return free[Math.floor(draw * free.length)];
+  };
+  const v4 = pick("v4");
+  const v6 = pick("v6");
+  if (config.v4 === undefined) return v6 && { v4: undefined, v6 };
+  return v4 === undefined || (config.v6 !== undefined && v6 === undefined) ? undefined : { v4, v6 };
+}
+
+/** The first free subnets of a space, at most so many. As fast as sorting what is taken. */
+export function freeSubnets(space: SubnetSpace, taken: readonly Cidr[], most: number): Cidr[] {
+  const family = familyOf(space.network);
+  const numbers = new Numbers(space, family);
+  const busy = taken.flatMap((subnet) => numbers.covered(subnet)).sort((a, b) => a.from - b.from);
+  const free: Cidr[] = [];
+  let at = 0;
+  for (const { from, to } of [...busy, { from: Infinity, to: Infinity }]) {
+    for (; at < from && at <= numbers.last && free.length < most; at++)
+      free.push(numbers.subnet(at));
+    if (at > numbers.last || free.length >= most) break;
+    at = Math.max(at, to + 1);
+  }
+  return free;
+}
+
+/** The subnets of a space by number, from 0 for the first. */
+class Numbers {
+  readonly #space: SubnetSpace;
+  readonly #family: Family;
+  readonly #base: bigint;
+  readonly #shift: bigint;
+  /** The highest number; no further than numbers go, which nobody will fill. */
+  readonly last: number;
+
+  constructor(space: SubnetSpace, family: Family) {
+    this.#space = space;
+    this.#family = family;
+    this.#base = ipToBigInt(space.first);
+    this.#shift = BigInt(familyBits(family) - space.length);
+    const highest = (ipToBigInt(space.last) - this.#base) >> this.#shift;
+    this.last = Number(smaller(highest, BigInt(Number.MAX_SAFE_INTEGER)));
+  }
+
+  /** Which numbers a subnet of any size lies on. */
+  covered(subnet: Cidr): { from: number; to: number }[] {
+    const { first, last } = rangeOf(subnet);
+    const from = (first - this.#base) >> this.#shift;
+    const to = (last - this.#base) >> this.#shift;
+    if (to < 0n || from > BigInt(this.last)) return [];
+    return [{ from: Math.max(0, Number(from)), to: Number(smaller(to, BigInt(this.last))) }];
+  }
+
+  subnet(number: number): Cidr {
+    const base: Ip = ipFromBigInt(this.#family, this.#base + (BigInt(number) << this.#shift));
+    return `${base}/${this.#space.length}` as Cidr;
+  }
+}
+
+const smaller = (a: bigint, b: bigint): bigint => (a < b ? a : b);
