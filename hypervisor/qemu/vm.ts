@@ -1,7 +1,5 @@
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
-import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import { PodnetError } from "../../core/errors.ts";
 import {
   type Keyboard,
   type NicPlace,
@@ -18,11 +16,11 @@ import { lookAtMachine } from "../attach/look.ts";
 import { attachedPrefix, release } from "../attach/release.ts";
 import { saveState } from "../factory/state.ts";
 import { ranOutOfMemory } from "../jail/cgroup.ts";
-import { QmpClient } from "../qmp/client.ts";
+import type { QmpClient } from "../qmp/client.ts";
 import { eventData, type QmpEvent } from "../qmp/commands.ts";
-import { channelPorts } from "./argv.ts";
-import { whenThere, within } from "./connect.ts";
-import { ConsoleRing, drainConsole } from "./console.ts";
+import { within } from "./connect.ts";
+import { Connections } from "./connections.ts";
+import { ConsoleRing } from "./console.ts";
 import { kindOf } from "./machine-kinds.ts";
 import { Typing } from "./typing.ts";
 import type { Log } from "./log.ts";
@@ -32,6 +30,7 @@ import { removeRemains } from "./remains.ts";
 import { boundLog, lastLine, logTail } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
 import { usageOf } from "./usage.ts";
+import { vmEventOf, VmEvents } from "./vm-events.ts";
 
 export interface OpenVmOptions {
   readonly record: VmRecord;
@@ -62,31 +61,37 @@ export class QemuVm implements RunningVm {
   readonly #ring = new ConsoleRing();
   readonly #typing = new Typing();
   readonly #nics: Nics;
-  readonly #listeners = new Set<(event: VmEvent) => void>();
+  readonly #events: VmEvents;
+  readonly #connections: Connections;
   readonly #timers: NodeJS.Timeout[] = [];
   /** Resolves when the process has ended. */
   readonly #gone = Promise.withResolvers<void>();
-  /** Aborted when the VM is let go of: it ends the connecting nobody else waits for. */
-  readonly #letGo = new AbortController();
   #over = false;
-  #exit: VmEvent | undefined;
-  #qmp: QmpClient | undefined;
-  /** Who listened at the socket of a machine of somebody else. */
-  #listener: number | undefined;
-  #console: UnixConnection | undefined;
   #stopping: Promise<void> | undefined;
   #usage: Promise<VmUsage | undefined> | undefined;
 
   private constructor(options: OpenVmOptions) {
     this.record = options.record;
     this.#options = options;
-    const { podId, attached } = options.plan;
+    const { plan, log } = options;
+    const { podId, attached } = plan;
+    this.#events = new VmEvents(log);
     this.#nics = new Nics({
-      kind: kindOf(options.plan),
+      kind: kindOf(plan),
       ...(attached === undefined ? {} : { prefix: attachedPrefix(podId) }),
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,
-      onRemoved: (nicId, expected) => this.#emit({ kind: "nic-removed", nicId, expected }),
+      onRemoved: (nicId, expected) => this.#events.emit({ kind: "nic-removed", nicId, expected }),
+    });
+    this.#connections = new Connections({
+      plan,
+      ring: this.#ring,
+      typing: this.#typing,
+      runs: () => !this.#over && this.#alive(),
+      onEvent: (event) => this.#take(event),
+      onOverwritten: (bytes) => this.#events.emit({ kind: "console-overwritten", bytes }),
+      onSessionLost: (reason) => void this.#sessionLost(reason),
+      log,
     });
   }
 
@@ -94,10 +99,8 @@ export class QemuVm implements RunningVm {
   static async open(options: OpenVmOptions, signal: AbortSignal): Promise<QemuVm> {
     const vm = new QemuVm(options);
     try {
-      if (options.session === undefined) {
-        await vm.#connectConsole(options.socketMs, signal);
-        await vm.#connectQmp(options.socketMs, signal);
-      } else vm.#adopt(options.session);
+      if (options.session === undefined) await vm.#connections.open(options.socketMs, signal);
+      else vm.#connections.adopt(options.session);
       if (options.restore !== undefined) {
         await options.restore(vm.#session(), signal);
         vm.asleep = true;
@@ -183,20 +186,14 @@ export class QemuVm implements RunningVm {
   }
 
   onEvent(listener: (event: VmEvent) => void): () => void {
-    this.#listeners.add(listener);
-    const exit = this.#exit;
-    // Whoever subscribes after the end hears of it all the same.
-    if (exit !== undefined) queueMicrotask(() => this.#tell(listener, exit));
-    return () => this.#listeners.delete(listener);
+    return this.#events.subscribe(listener);
   }
 
   detach(): Promise<void> {
-    this.#letGo.abort();
     for (const timer of this.#timers) clearInterval(timer);
-    this.#qmp?.close();
-    this.#console?.close();
+    this.#connections.close();
     this.#ring.close();
-    this.#listeners.clear();
+    this.#events.clear();
     return Promise.resolve();
   }
 
@@ -208,49 +205,11 @@ export class QemuVm implements RunningVm {
     });
   }
 
-  get #detached(): boolean {
-    return this.#letGo.signal.aborted;
-  }
-
   #session(): QmpClient {
     if (this.#over) throw new PodnetError("QEMU_EXITED", "QEMU has ended");
-    if (this.#qmp === undefined) throw new PodnetError("INTERNAL", "The VM was let go of");
-    return this.#qmp;
-  }
-
-  async #connectConsole(withinMs: number, signal: AbortSignal): Promise<void> {
-    const path = this.socketPath("console");
-    const connection = await whenThere(() => connectUnix(path, signal), withinMs, signal);
-    if (this.#detached) return connection.close();
-    this.#console = connection;
-    this.#typing.connected(connection.socket);
-    drainConsole(connection, this.#ring, {
-      overwritten: (bytes) => this.#emit({ kind: "console-overwritten", bytes }),
-      onEnd: () => this.#again("console", () => this.#connectConsole(0, this.#letGo.signal)),
-    });
-  }
-
-  async #connectQmp(withinMs: number, signal: AbortSignal): Promise<void> {
-    const path = this.#options.plan.attached?.qmp ?? this.socketPath("qmp");
-    const qmp = await whenThere(() => QmpClient.open(path, { signal }), withinMs, signal);
-    if (this.#detached) return qmp.close();
-    this.#refuseAnother(qmp);
-    this.#adopt(qmp);
-  }
-
-  /** The socket of a machine of somebody else may be given to another one while the first still runs. */
-  #refuseAnother(qmp: QmpClient): void {
-    const before = this.#listener;
-    if (before === undefined || qmp.peer.pid === before) return;
-    qmp.close();
-    throw new PodnetError("QMP_PROTOCOL", "Another machine has the QMP socket now");
-  }
-
-  #adopt(qmp: QmpClient): void {
-    if (this.#options.plan.attached !== undefined) this.#listener = qmp.peer.pid;
-    this.#qmp = qmp;
-    qmp.onEvent((event) => this.#take(event));
-    qmp.onClose((reason) => void this.#sessionLost(reason));
+    const { qmp } = this.#connections;
+    if (qmp === undefined) throw new PodnetError("INTERNAL", "The VM was let go of");
+    return qmp;
   }
 
   #watch(): void {
@@ -280,49 +239,23 @@ export class QemuVm implements RunningVm {
   #take(event: QmpEvent): void {
     const deleted = eventData(event, "DEVICE_DELETED")?.device;
     if (deleted !== undefined && this.#nics.deviceDeleted(deleted)) return;
-    const port = eventData(event, "VSERPORT_CHANGE");
-    for (const number of [0, 1] as const)
-      if (port?.id === channelPorts[number])
-        return this.#emit({ kind: "channel", port: number, open: port.open });
-    if (eventData(event, "STOP")) return this.#emit({ kind: "run-state", runs: false });
-    if (eventData(event, "RESUME")) return this.#emit({ kind: "run-state", runs: true });
-    if (eventData(event, "RESET")?.guest === true) this.#emit({ kind: "guest-reset" });
-    else if (eventData(event, "SHUTDOWN")?.guest === true) this.#emit({ kind: "guest-shutdown" });
-    else this.#emit({ kind: "unheeded" });
+    this.#events.emit(vmEventOf(event));
   }
 
   /** The end of the stream is the first sign that QEMU has ended; when it has not, a new session is opened. */
   async #sessionLost(reason: PodnetError): Promise<void> {
-    if (this.#detached || this.#over) return;
+    if (this.#connections.closed || this.#over) return;
     const { ended } = this.#options;
     // The kernel closes QEMU's descriptors before its parent hears of the end, and with it of the exit code.
     if (ended !== undefined) await within(ended, 300);
     if (!this.#alive()) return this.#exited(reason.message);
     this.#options.log("warn", "The QMP session was lost", { reason: reason.message });
-    this.#again("QMP", async () => {
-      await this.#connectQmp(0, this.#letGo.signal);
+    this.#connections.openQmpAgain(async (signal) => {
       // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a time.
-      await this.#nics.observe(this.#letGo.signal).catch(() => this.#qmp?.close());
+      await this.#nics.observe(signal).catch(() => this.#connections.qmp?.close());
       // Nobody has heard what it did meanwhile.
-      this.#emit({ kind: "run-state" });
+      this.#events.emit({ kind: "run-state" });
     });
-  }
-
-  /** Tries to connect again, ever less often, as long as QEMU runs. */
-  #again(what: string, connect: () => Promise<void>): void {
-    const attempt = async (waitMs: number): Promise<void> => {
-      await delay(waitMs, undefined, { ref: false });
-      if (this.#detached || this.#over || !this.#alive()) return;
-      try {
-        await connect();
-        this.#options.log("info", `Connected to QEMU's ${what} again`, {});
-      } catch (error) {
-        const { message } = toPodnetError(error);
-        this.#options.log("warn", `Cannot connect to QEMU's ${what}`, { reason: message });
-        await attempt(Math.min(waitMs * 2, 5000));
-      }
-    };
-    if (!this.#detached) void attempt(50);
   }
 
   async #exited(how: string): Promise<void> {
@@ -332,23 +265,9 @@ export class QemuVm implements RunningVm {
     const limited = ranOutOfMemory(this.#options.plan.jail?.cgroups ?? []);
     const why = limited ? `${how}, beyond its memory limit` : how;
     const exit = { kind: "exited", detail: said === "" ? why : `${why}: ${said}` } as const;
-    this.#exit = exit;
     this.#gone.resolve();
-    this.#emit(exit);
+    this.#events.emit(exit);
     await this.detach();
-  }
-
-  #emit(event: VmEvent): void {
-    for (const listener of this.#listeners) this.#tell(listener, event);
-  }
-
-  #tell(listener: (event: VmEvent) => void, event: VmEvent): void {
-    try {
-      listener(event);
-    } catch (error) {
-      const { message } = toPodnetError(error);
-      this.#options.log("error", "A listener to the VM's events failed", { reason: message });
-    }
   }
 
   /**
@@ -357,7 +276,9 @@ export class QemuVm implements RunningVm {
    */
   async #pressPowerButton(graceMs: number): Promise<void> {
     for (let left = graceMs; left > 0 && !this.#over; left -= pressAgainMs) {
-      await this.#qmp?.execute("system_powerdown", {}, { deadlineMs: 1000 }).catch(() => {});
+      await this.#connections.qmp
+        ?.execute("system_powerdown", {}, { deadlineMs: 1000 })
+        .catch(() => {});
       await within(this.#gone.promise, Math.min(left, pressAgainMs));
     }
   }
@@ -381,7 +302,7 @@ export class QemuVm implements RunningVm {
     if (this.#options.plan.attached !== undefined) return this.#giveBack();
     if (ask === true) await this.#pressPowerButton(graceMs);
     else await within(this.#gone.promise, graceMs);
-    const qmp = this.#over ? undefined : this.#qmp;
+    const qmp = this.#over ? undefined : this.#connections.qmp;
     const told = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(
       () => true,
       () => false,
