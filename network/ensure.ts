@@ -37,6 +37,8 @@ import type { Obstacle } from "./obstacle.ts";
 import { observeObstacles } from "./obstacles.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 import type { NamedLink, ObservedRouter } from "./observed.ts";
+import type { OverlayRuled } from "./overlay/desired.ts";
+import type { OverlayRules } from "./overlay/overlays.ts";
 import { SerialQueue } from "./queue.ts";
 import type { Known } from "./sweep.ts";
 
@@ -133,6 +135,8 @@ export interface HostNetwork extends AsyncDisposable {
     networks: readonly NetworkFragment[],
     signal: AbortSignal,
   ): Promise<readonly Obstacle[]>;
+  /** Rules of overlays, in turn with all others; for `Overlays`. */
+  readonly overlayRules: OverlayRules;
   /** What has to be remembered to undo our changes; the same that `remember` was last given. */
   readonly remembered: Remembered;
 }
@@ -154,6 +158,30 @@ class OpenHostNetwork implements HostNetwork {
     const { firewall = "iptables" } = options;
     const opened = openFirewall({ kernel, memory, firewall, iptables, chain });
     this.#view = { ...kernel, ...opened, hostSeed, memory };
+  }
+
+  get overlayRules(): OverlayRules {
+    const { firewall } = this.#view;
+    const compare = (overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> =>
+      firewall.compareOverlay(overlay, signal);
+    return {
+      ensure: (overlay, signal) =>
+        this.#queue.run(async () => {
+          const done: Change[] = [];
+          await this.#converge(() => compare(overlay, signal), done, false, signal);
+          return done;
+        }, signal),
+      diff: (overlay, signal) => this.#queue.run(() => compare(overlay, signal), signal),
+      remove: (doomed, signal) =>
+        this.#takeAway(
+          [
+            () =>
+              firewall.compareRemoval(({ kind, key }) => kind === "overlay" && doomed(key), signal),
+          ],
+          signal,
+        ),
+      describe: (overlay) => firewall.describeOverlay(overlay),
+    };
   }
 
   get remembered(): Remembered {

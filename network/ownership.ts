@@ -1,8 +1,11 @@
 import { mark } from "./desired.ts";
 
-/** Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`. */
+/**
+ * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`,
+ * `podnet:overlay:default`.
+ */
 export interface Owner {
-  readonly kind: "network" | "pod" | "chain";
+  readonly kind: "network" | "pod" | "chain" | "overlay";
   readonly key: string;
   /** A pod's interface. */
   readonly index?: number;
@@ -17,11 +20,14 @@ export const podMark = (id: string, index: number): string => `${mark.alias}pod:
 /** The mark of a pod's rules. */
 export const podRuleMark = (id: string): string => `${mark.alias}pod:${id}`;
 
+/** The mark of an overlay's devices and rules. */
+export const overlayMark = (name: string): string => `${mark.alias}overlay:${name}`;
+
 /** The mark of what all networks share in a table: jumps into the chain. */
 export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;
 
 const pattern =
-  /^podnet:(?:(network|chain):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
+  /^podnet:(?:(network|chain|overlay):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
 
 /** Reads a link alias or a rule comment; undefined when it is not one of our marks. */
 export function parseOwner(text: string | undefined): Owner | undefined {
@@ -30,7 +36,7 @@ export function parseOwner(text: string | undefined): Owner | undefined {
   const [, kind, key, pod, index] = match;
   if (pod !== undefined)
     return { kind: "pod", key: pod, ...(index === undefined ? {} : { index: Number(index) }) };
-  return { kind: kind as "network" | "chain", key: key as string };
+  return { kind: kind as "network" | "chain" | "overlay", key: key as string };
 }
 
 /** Whether the mark belongs to the given owner, all interfaces of a pod included. */

@@ -1,3 +1,4 @@
+import { assertNever } from "../core/brand.ts";
 import type { Change } from "./change.ts";
 import { isUnfinished } from "./diff-network.ts";
 import { endLinks } from "./diff-pod.ts";
@@ -10,14 +11,30 @@ export interface Known {
   /** Those of them whose rules stay as well: all, unless given. */
   readonly ruled?: ReadonlySet<string>;
   readonly networks: ReadonlySet<string>;
+  /** Every overlay stays, unless given. */
+  readonly overlays?: ReadonlySet<string>;
 }
 
-export const nothingKnown: Known = { pods: new Set(), networks: new Set() };
+export const nothingKnown: Known = {
+  pods: new Set(),
+  networks: new Set(),
+  overlays: new Set(),
+};
 
 /** Whether a marked thing has no row. What networks share goes with the last of them and is decided elsewhere. */
 export function isOrphan(owner: Owner, known: Known): boolean {
-  if (owner.kind === "pod") return !known.pods.has(owner.key);
-  return owner.kind === "network" && !known.networks.has(owner.key);
+  switch (owner.kind) {
+    case "pod":
+      return !known.pods.has(owner.key);
+    case "network":
+      return !known.networks.has(owner.key);
+    case "overlay":
+      return known.overlays !== undefined && !known.overlays.has(owner.key);
+    case "chain":
+      return false;
+    default:
+      return assertNever(owner.kind);
+  }
 }
 
 /** The changes that end every link that bears our mark and has no row. What bears no mark is never in them. Pure. */

@@ -1,6 +1,7 @@
 import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
 import type { Variant } from "../iptables/variant.ts";
+import type { OverlayRuled } from "../overlay/desired.ts";
 import type { Owner } from "../ownership.ts";
 
 /**
@@ -18,11 +19,15 @@ export interface FirewallDriver {
    * that has never published anything. Throws as `compareNetwork`.
    */
   comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]>;
+  /** The changes that give an overlay its rules, and take away those of a former network, subnet or switch. Throws as `compareNetwork`. */
+  compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]>;
   /** The changes that take away the doomed owners' rules, and with the last network what all of them share. */
   compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
   /** Text that is another one whenever a rule may have changed; cheap. */
   fingerprint(signal: AbortSignal): Promise<string>;
   facts(signal: AbortSignal): Promise<FirewallFacts>;
+  /** The rules an overlay is to have, as text, a line each. Looks at nothing. */
+  describeOverlay(overlay: OverlayRuled): readonly string[];
   /** The rules a fragment is to have, as text, a line each. Looks at nothing. */
   describe(fragment: Fragment): readonly string[];
   /** What has to go of a pod's rules and what has to come, as text, a line each. Looks at nothing. */

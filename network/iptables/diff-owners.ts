@@ -2,10 +2,19 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { ChangeOf } from "../change.ts";
 import { hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
 import type { ChainMemory } from "../memory.ts";
-import { chainMark, networkMark, type Owner, parseOwner, podRuleMark } from "../ownership.ts";
+import type { OverlayRuled } from "../overlay/desired.ts";
+import {
+  chainMark,
+  networkMark,
+  type Owner,
+  overlayMark,
+  parseOwner,
+  podRuleMark,
+} from "../ownership.ts";
 import { diffFirewall, marksIn } from "./diff.ts";
 import type { ObservedFirewall } from "./firewall.ts";
 import { networkRules, sharedRules } from "./network-rules.ts";
+import { overlayChain, overlayRules } from "./overlay-rules.ts";
 import { publishedRules } from "./published-rules.ts";
 import { type Rule, tableNames } from "./rule.ts";
 import { chooseVariant, type Variant, variants } from "./variant.ts";
@@ -52,8 +61,25 @@ export function diffPodFirewall(
   return diffOwner({ chain, rules, marks: [podRuleMark(desired.key)], own }, observed, context);
 }
 
+/** The commits that give an overlay its rules in one family. Pure. Throws as `diffNetworkFirewall`. */
+export function diffOverlayFirewall(
+  desired: OverlayRuled,
+  chain: string,
+  observed: ObservedFirewall,
+  context: FirewallContext,
+): Commit[] {
+  const rules = overlayRules(desired, observed.family);
+  const own = (owner: Owner): boolean => owner.kind === "overlay" && owner.key === desired.name;
+  if (rules.length === 0) return diffFirewallRemoval(chain, observed, context, own);
+  const marks = [overlayMark(desired.name)];
+  const into = overlayChain(desired.name);
+  return diffOwner({ chain, into, rules, marks, own }, observed, context);
+}
+
 interface OwnersWanted {
   readonly chain: string;
+  /** The chain of ours that the rules are in; the same unless given. */
+  readonly into?: string;
   readonly rules: readonly Rule[];
   /** Whose rules they are. */
   readonly marks: readonly string[];
@@ -62,7 +88,7 @@ interface OwnersWanted {
 }
 
 function diffOwner(
-  { chain, rules, marks, own }: OwnersWanted,
+  { chain, into = chain, rules, marks, own }: OwnersWanted,
   observed: ObservedFirewall,
   context: FirewallContext,
 ): Commit[] {
@@ -73,14 +99,14 @@ function diffOwner(
   const edits = diffFirewall({
     family,
     saved: observed.saved[variant],
-    chain,
+    chain: into,
     rules,
     owners: new Set(marks),
     remembered: (table, name) => memory.made(variant, table, name),
   });
   const other: Variant = variant === "nft" ? "legacy" : "nft";
   return [
-    ...edits.map((edit): Commit => ({ kind: "iptables", family, variant, chain, ...edit })),
+    ...edits.map((edit): Commit => ({ kind: "iptables", family, variant, chain: into, ...edit })),
     ...takeAway(other, chain, observed, context, own),
   ];
 }
@@ -132,7 +158,9 @@ function takeAway(
   const goes = (owner: Owner): boolean =>
     owner.kind === "chain" ? deserted || owner.key !== chain : doomed(owner);
   const oldChains = [
-    ...owners.filter((owner) => owner.kind === "chain").map((owner) => owner.key),
+    ...owners.flatMap(({ kind, key }) =>
+      kind === "chain" ? [key] : kind === "overlay" ? [overlayChain(key)] : [],
+    ),
     ...context.memory.names(variant),
   ];
   const edits = diffFirewall({

@@ -3,16 +3,19 @@ import type { Change } from "../change.ts";
 import { type Fragment, hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
+import { type OverlayRuled, sideOf } from "../overlay/desired.ts";
 import type { Owner } from "../ownership.ts";
 import {
   diffFirewallRemoval,
   diffNetworkFirewall,
+  diffOverlayFirewall,
   diffPodFirewall,
   type FirewallContext,
   variantInUse,
 } from "./diff-owners.ts";
 import { firewallFingerprint, observeFirewall, type ObservedFirewall } from "./firewall.ts";
 import { networkRules, sharedRules } from "./network-rules.ts";
+import { overlayRules } from "./overlay-rules.ts";
 import type { IptablesPrograms } from "./programs.ts";
 import { publishedRules } from "./published-rules.ts";
 import { type Rule, ruleText } from "./rule.ts";
@@ -65,6 +68,18 @@ export class IptablesDriver implements FirewallDriver {
     );
   }
 
+  async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
+    const { configured, chain } = this.#options;
+    if (configured === "off") {
+      const own = ({ kind, key }: Owner): boolean => kind === "overlay" && key === overlay.name;
+      return this.compareRemoval(own, signal);
+    }
+    const has6 = sideOf(overlay, 6) !== undefined;
+    return this.#compare(configured, has6, signal, (observed, context) =>
+      diffOverlayFirewall(overlay, chain, observed, context),
+    );
+  }
+
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain, memory } = this.#options;
     // Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells.
@@ -97,6 +112,13 @@ export class IptablesDriver implements FirewallDriver {
     return variantInUse(observed, this.#context(configured, 4));
   }
 
+  describeOverlay(overlay: OverlayRuled): readonly string[] {
+    if (this.#options.configured === "off") return [];
+    return families.flatMap((family) =>
+      overlayRules(overlay, family).map((rule) => `${commandOf(family)} ${ruleText(rule)}`),
+    );
+  }
+
   describe(fragment: Fragment): readonly string[] {
     const { configured, chain } = this.#options;
     if (configured === "off") return [];
@@ -105,8 +127,7 @@ export class IptablesDriver implements FirewallDriver {
         fragment.kind === "pod"
           ? publishedRules(fragment, chain, family)
           : rulesOf(fragment, family);
-      const command = family === 4 ? "iptables" : "ip6tables";
-      return rules.map((rule) => `${command} ${ruleText(rule)}`);
+      return rules.map((rule) => `${commandOf(family)} ${ruleText(rule)}`);
     });
   }
 
@@ -143,6 +164,8 @@ export class IptablesDriver implements FirewallDriver {
     return { configured, memory: this.#options.memory.chains(family) };
   }
 }
+
+const commandOf = (family: Family): string => (family === 4 ? "iptables" : "ip6tables");
 
 const rulesOf = (fragment: NetworkFragment, family: Family): Rule[] =>
   fragment.firewall && hasFamily(fragment, family)

@@ -15,12 +15,14 @@ export interface TableWanted {
   readonly removable: readonly string[];
 }
 
+type Rank = 0 | 1 | 2 | 3;
+
 interface Placed {
   readonly args: readonly string[];
   readonly text: string;
   readonly mark: string | undefined;
   /** Among rules of podnet in one chain, lower ranks come first; undefined for others' rules. */
-  readonly rank: 0 | 1 | undefined;
+  readonly rank: Rank | undefined;
 }
 
 /**
@@ -77,12 +79,15 @@ function editOwner(
     );
   }
   const there = new Set(kept.values());
-  let top = 0;
+  // Where the next rule of a rank comes, once one of it has.
+  const next = new Map<Rank | undefined, number>();
   for (const rule of rules) {
     if (there.has(rule)) continue;
-    const at = rule.rank === 0 ? top++ : chain === ours ? list.length : afterLast(list, 0);
+    const last = chain === ours && rule.rank !== 0;
+    const at = last ? list.length : (next.get(rule.rank) ?? afterLower(list, rule.rank ?? 0));
     lines.push(`-I ${chain} ${at + 1} ${rule.text}`);
     list.splice(at, 0, rule);
+    next.set(rule.rank, at + 1);
   }
   return lines;
 }
@@ -117,31 +122,38 @@ function keptRules(
   return kept;
 }
 
-const afterLast = (list: readonly Placed[], rank: 0 | 1): number =>
-  list.findLastIndex((rule) => rule.rank === rank) + 1;
+/** The first place behind all rules of lower ranks. */
+const afterLower = (list: readonly Placed[], rank: Rank): number =>
+  list.findLastIndex((rule) => rule.rank !== undefined && rule.rank < rank) + 1;
 
 /** Whether no rule of this owner stands on the wrong side of another rule of podnet. */
 function inOrder(list: readonly Placed[], mark: string): boolean {
-  const firstHigh = list.findIndex((rule) => rule.rank === 1);
-  const lastLow = list.findLastIndex((rule) => rule.rank === 0);
-  if (firstHigh < 0 || firstHigh > lastLow) return true;
-  return !list.some(
-    (rule, i) =>
-      rule.mark === mark &&
-      ((rule.rank === 0 && i > firstHigh) || (rule.rank === 1 && i < lastLow)),
-  );
+  let highest = 0;
+  // Of those that a rule of this owner's has passed: what comes later may not be lower.
+  let owned = 0;
+  for (const rule of list) {
+    if (rule.rank === undefined) continue;
+    const own = rule.mark === mark;
+    if (rule.rank < (own ? highest : owned)) return false;
+    highest = Math.max(highest, rule.rank);
+    if (own) owned = highest;
+  }
+  return true;
 }
 
 /**
- * In FORWARD, what lets packets out of a bridge comes after what asks about packets into any bridge; in our chain,
- * what drops comes after what a pod has opened.
+ * In FORWARD, an overlay's own comes first, for it lets in what networks drop; then what asks about packets into any
+ * bridge; then what lets them out of one; last, what an overlay accepts of everything else. In a chain of ours, what
+ * drops comes after what a pod has opened.
  */
-function rankOf(ours: string, chain: string, args: readonly string[]): 0 | 1 | undefined {
+function rankOf(ours: string, chain: string, args: readonly string[]): Rank | undefined {
   const owner = parseOwner(commentOf(args));
   if (owner === undefined) return undefined;
   if (chain === ours) return owner.kind === "pod" ? 0 : 1;
-  if (chain === "FORWARD") return args.includes("-i") && targetOf(args) === "ACCEPT" ? 1 : 0;
-  return 0;
+  if (chain !== "FORWARD") return 0;
+  const accepts = targetOf(args) === "ACCEPT";
+  if (owner.kind === "overlay") return accepts ? 3 : 0;
+  return accepts && args.includes("-i") ? 2 : 1;
 }
 
 const usesChain = (wanted: TableWanted): boolean =>

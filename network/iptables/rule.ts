@@ -56,6 +56,9 @@ const canonicalWord = (word: string): string =>
 export const ruleText = (rule: Rule): string =>
   `${rule.table} -A ${rule.chain} ${joinWords(rule.args)}`;
 
+/** How chains of overlays begin: no chain that is configured may. */
+export const overlayChainStart = "PODNET-OVERLAY-";
+
 const builtIn =
   "PREROUTING INPUT FORWARD OUTPUT POSTROUTING ACCEPT DROP QUEUE RETURN REJECT DNAT SNAT MASQUERADE REDIRECT".split(
     " ",
@@ -66,9 +69,10 @@ const builtIn =
  * take for something else. Throws `CONFIG_INVALID`.
  */
 export function parseChainName(text: string, field = "iptables_chain"): string {
-  if (/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,27}$/.test(text) && !builtIn.includes(text)) return text;
+  const reserved = builtIn.includes(text) || text.startsWith(overlayChainStart);
+  if (/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,27}$/.test(text) && !reserved) return text;
   throw new PodnetError("CONFIG_INVALID", `"${printable(text)}" cannot be our chain's name`, {
     field,
-    hint: "Use 1 to 28 characters from A-Z a-z 0-9 _ . - that name no chain or target of iptables itself",
+    hint: "Use 1 to 28 characters from A-Z a-z 0-9 _ . - that name no chain or target of iptables itself, nor an overlay's",
   });
 }

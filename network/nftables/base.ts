@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
+import type { Family } from "../../core/address.ts";
 import { mark } from "../desired.ts";
+import { multicast, passMark } from "../overlay/traffic.ts";
 import { kindOf, type SetName, setNames } from "./element.ts";
 
 /** Family and name of the one table that is ours. */
@@ -12,6 +14,7 @@ export const chainNames = [
   "output",
   "published",
   "postrouting",
+  "overlays",
 ] as const;
 export type ChainName = (typeof chainNames)[number];
 
@@ -46,6 +49,8 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
       "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
       "iifname . oifname @within accept",
+      "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
+      "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
       "drop",
     ],
   },
@@ -80,9 +85,34 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "ip6 saddr . oifname @own6 return",
       "ip saddr . iifname @masqueraded4 masquerade",
       "ip6 saddr . iifname @masqueraded6 masquerade",
+      "jump overlays",
+    ],
+  },
+  // As flannel's: what somebody has marked, what stays in the overlay, what comes to pods here from outside, and groups.
+  overlays: {
+    rules: [
+      `meta mark and ${passMark} == ${passMark} return`,
+      ...([4, 6] as const).flatMap((family) => overlayRules(family)),
     ],
   },
 };
+
+function overlayRules(family: Family): string[] {
+  const ip = family === 4 ? "ip" : "ip6";
+  const pair = `${ip} saddr . ${ip} daddr`;
+  const hide = (set: string, how: string): string[] => [
+    `${ip} saddr @${set}${family} ${ip} daddr != ${multicast[family]} masquerade${how}`,
+    `${ip} saddr != @${set}${family} ${ip} daddr @${set}${family} masquerade${how}`,
+  ];
+  return [
+    `${pair} @shown${family} return`,
+    `${pair} @trusted${family} return`,
+    `${pair} @inside${family} return`,
+    `${ip} daddr @lease${family} return`,
+    ...hide("randomly", " fully-random"),
+    ...hide("plainly", ""),
+  ];
+}
 
 export const hookOf = (chain: ChainName): Hook | undefined => chains[chain].hook;
 

@@ -3,10 +3,11 @@ import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
-import { networkMark, type Owner, podRuleMark } from "../ownership.ts";
+import type { OverlayRuled } from "../overlay/desired.ts";
+import { networkMark, type Owner, overlayMark, podRuleMark } from "../ownership.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
-import { type Element, named, networkElements, podElements } from "./element.ts";
+import { type Element, named, networkElements, overlayElements, podElements } from "./element.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -41,6 +42,11 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compare(owner, wanted);
   }
 
+  async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
+    await this.#options.table.look(signal);
+    return this.#compare(overlayMark(overlay.name), overlayElements(overlay));
+  }
+
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { table } = this.#options;
     if (!(await this.#seesTable(signal))) return [];
@@ -64,6 +70,12 @@ export class NftablesDriver implements FirewallDriver {
 
   facts(): Promise<FirewallFacts> {
     return Promise.resolve("nftables");
+  }
+
+  describeOverlay(overlay: OverlayRuled): readonly string[] {
+    return overlayElements(overlay).map(
+      (element) => `nftables ${element.set} ${elementText(element)}`,
+    );
   }
 
   describe(fragment: Fragment): readonly string[] {

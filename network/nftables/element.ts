@@ -1,6 +1,8 @@
 import { type Family, familyOf, type Ip, networkOf } from "../../core/address.ts";
 import type { NetworkFragment, PodFragment, PublishedDesired } from "../desired.ts";
-import { networkMark, podRuleMark } from "../ownership.ts";
+import type { OverlayRuled } from "../overlay/desired.ts";
+import { outermost } from "../overlay/traffic.ts";
+import { networkMark, overlayMark, podRuleMark } from "../ownership.ts";
 
 /**
  * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's is in those that are
@@ -34,6 +36,25 @@ export const sets = {
   /** The same of single pods, which are on bridges of others. */
   hairpin4: { type: "ipv4_addr . ifname . ipv4_addr", interval: true },
   hairpin6: { type: "ipv6_addr . ifname . ipv6_addr", interval: true },
+  /** This host's parts of overlays. */
+  lease4: { type: "ipv4_addr", interval: true },
+  lease6: { type: "ipv6_addr", interval: true },
+  /** Overlays and this host's parts of them: who may reach pods here from another host. */
+  admitted4: { type: "ipv4_addr . ipv4_addr", interval: true },
+  admitted6: { type: "ipv6_addr . ipv6_addr", interval: true },
+  /** The same the other way round: from here, addresses are not hidden in the overlay. */
+  inside4: { type: "ipv4_addr . ipv4_addr", interval: true },
+  inside6: { type: "ipv6_addr . ipv6_addr", interval: true },
+  /** Overlays and who outside of them sees pods' own addresses; and those by whom theirs are not hidden from pods. */
+  shown4: { type: "ipv4_addr . ipv4_addr", interval: true },
+  shown6: { type: "ipv6_addr . ipv6_addr", interval: true },
+  trusted4: { type: "ipv4_addr . ipv4_addr", interval: true },
+  trusted6: { type: "ipv6_addr . ipv6_addr", interval: true },
+  /** Overlays whose addresses are hidden outside, and outside addresses in them: by random ports, or by any. */
+  randomly4: { type: "ipv4_addr", interval: true },
+  randomly6: { type: "ipv6_addr", interval: true },
+  plainly4: { type: "ipv4_addr", interval: true },
+  plainly6: { type: "ipv6_addr", interval: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 export interface SetKind {
@@ -84,6 +105,36 @@ export function networkElements(network: NetworkFragment): Element[] {
       }),
     ),
   ];
+}
+
+/** An overlay's elements. Pure. */
+export function overlayElements(overlay: OverlayRuled): Element[] {
+  const owner = overlayMark(overlay.name);
+  const { masquerade } = overlay;
+  return overlay.sides.flatMap(({ network, subnet }): Element[] => {
+    const family = familyOf(network);
+    const except = outermost(masquerade?.except ?? []).filter((cidr) => familyOf(cidr) === family);
+    const hidden: Element[] =
+      masquerade === undefined
+        ? []
+        : [
+            { set: `inside${family}`, key: `${subnet} . ${network}`, owner },
+            ...except.flatMap((cidr): Element[] => [
+              { set: `shown${family}`, key: `${network} . ${cidr}`, owner },
+              { set: `trusted${family}`, key: `${cidr} . ${network}`, owner },
+            ]),
+            {
+              set: `${masquerade.randomFully ? "randomly" : "plainly"}${family}`,
+              key: network,
+              owner,
+            },
+          ];
+    return [
+      { set: `lease${family}`, key: subnet, owner },
+      { set: `admitted${family}`, key: `${network} . ${subnet}`, owner },
+      ...hidden,
+    ];
+  });
 }
 
 /** The elements by which what a pod has published is reached. Pure. */

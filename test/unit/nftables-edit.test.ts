@@ -37,6 +37,7 @@ test("the table says the same of any number of networks and pods", (t) => {
       "add chain inet podnet output { type nat hook output priority -100; policy accept; }",
       "add chain inet podnet published",
       "add chain inet podnet postrouting { type nat hook postrouting priority 100; policy accept; }",
+      "add chain inet podnet overlays",
       ...Object.entries({
         forward: ["oifname @bridges jump arriving"],
         arriving: [
@@ -44,6 +45,8 @@ test("the table says the same of any number of networks and pods", (t) => {
           "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
           "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
           "iifname . oifname @within accept",
+          "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
+          "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
           "drop",
         ],
         prerouting: ["fib daddr type local jump published"],
@@ -67,6 +70,26 @@ test("the table says the same of any number of networks and pods", (t) => {
           "ip6 saddr . oifname @own6 return",
           "ip saddr . iifname @masqueraded4 masquerade",
           "ip6 saddr . iifname @masqueraded6 masquerade",
+          "jump overlays",
+        ],
+        overlays: [
+          "meta mark and 0x4000 == 0x4000 return",
+          "ip saddr . ip daddr @shown4 return",
+          "ip saddr . ip daddr @trusted4 return",
+          "ip saddr . ip daddr @inside4 return",
+          "ip daddr @lease4 return",
+          "ip saddr @randomly4 ip daddr != 224.0.0.0/4 masquerade fully-random",
+          "ip saddr != @randomly4 ip daddr @randomly4 masquerade fully-random",
+          "ip saddr @plainly4 ip daddr != 224.0.0.0/4 masquerade",
+          "ip saddr != @plainly4 ip daddr @plainly4 masquerade",
+          "ip6 saddr . ip6 daddr @shown6 return",
+          "ip6 saddr . ip6 daddr @trusted6 return",
+          "ip6 saddr . ip6 daddr @inside6 return",
+          "ip6 daddr @lease6 return",
+          "ip6 saddr @randomly6 ip6 daddr != ff00::/8 masquerade fully-random",
+          "ip6 saddr != @randomly6 ip6 daddr @randomly6 masquerade fully-random",
+          "ip6 saddr @plainly6 ip6 daddr != ff00::/8 masquerade",
+          "ip6 saddr != @plainly6 ip6 daddr @plainly6 masquerade",
         ],
       }).flatMap(([chain, rules]) =>
         rules.map(

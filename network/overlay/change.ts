@@ -1,0 +1,108 @@
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import { assertNever } from "../../core/brand.ts";
+import type { IfName } from "../../core/names.ts";
+import { type LinkSettings, settingsText } from "../change.ts";
+
+/** A VXLAN device as it is born; parts of it can only be had by making another. */
+export interface VxlanBirth {
+  readonly vni: number;
+  readonly port: number;
+  readonly local: Ip;
+  readonly parent: IfName;
+  readonly gbp: boolean;
+  readonly learning: boolean;
+}
+
+/** A route as far as an overlay's are told apart. */
+export interface RouteTo {
+  readonly destination: Cidr;
+  readonly gateway?: Ip;
+  readonly link: IfName;
+  /** The gateway is taken to be on the link. */
+  readonly onlink: boolean;
+}
+
+/** One effect on the kernel, as data. An array of them is in the order they are applied. */
+export type OverlayChange =
+  | { readonly kind: "delete-device"; readonly device: IfName }
+  | {
+      readonly kind: "create-device";
+      readonly device: IfName;
+      readonly vxlan: VxlanBirth;
+      readonly set: LinkSettings;
+    }
+  | { readonly kind: "set-device"; readonly device: IfName; readonly set: LinkSettings }
+  | {
+      readonly kind: "set-learning";
+      readonly device: IfName;
+      readonly vni: number;
+      readonly learning: boolean;
+    }
+  | { readonly kind: "add-address"; readonly device: IfName; readonly prefix: IpPrefix }
+  | { readonly kind: "remove-address"; readonly device: IfName; readonly prefix: IpPrefix }
+  | PeerChange;
+
+/** What there are thousands of: done in batches, each for itself, and going on past failures. */
+export type PeerChange =
+  /** Whatever was there. */
+  | { readonly kind: "set-neighbour"; readonly device: IfName; readonly ip: Ip; readonly mac: Mac }
+  | { readonly kind: "remove-neighbour"; readonly device: IfName; readonly ip: Ip }
+  /** Frames to this MAC leave to this host. */
+  | { readonly kind: "set-fdb"; readonly device: IfName; readonly mac: Mac; readonly remote: Ip }
+  | { readonly kind: "remove-fdb"; readonly device: IfName; readonly mac: Mac; readonly remote: Ip }
+  | ({ readonly kind: "set-route" } & RouteTo)
+  | ({
+      readonly kind: "remove-route";
+      readonly protocol: number;
+      readonly metric: number;
+    } & RouteTo);
+
+const peerKinds: ReadonlySet<string> = new Set<PeerChange["kind"]>([
+  "set-neighbour",
+  "remove-neighbour",
+  "set-fdb",
+  "remove-fdb",
+  "set-route",
+  "remove-route",
+]);
+
+export const isPeerChange = (change: OverlayChange): change is PeerChange =>
+  peerKinds.has(change.kind);
+
+/** A change as people read it, one line. */
+export function overlayChangeText(change: OverlayChange): string {
+  switch (change.kind) {
+    case "delete-device":
+      return `link - ${change.device}`;
+    case "create-device": {
+      const { vni, port, local, parent, gbp, learning } = change.vxlan;
+      const flags = `${learning ? "" : " nolearning"}${gbp ? " gbp" : ""}`;
+      return `link + ${change.device} vxlan id ${vni} local ${local} dev ${parent} dstport ${port}${flags} ${settingsText(change.set)}`;
+    }
+    case "set-device":
+      return `link ~ ${change.device} ${settingsText(change.set)}`;
+    case "set-learning":
+      return `link ~ ${change.device} ${change.learning ? "learning" : "nolearning"}`;
+    case "add-address":
+      return `address + ${change.prefix} on ${change.device}`;
+    case "remove-address":
+      return `address - ${change.prefix} on ${change.device}`;
+    case "set-neighbour":
+      return `neighbour + ${change.ip} lladdr ${change.mac} on ${change.device}`;
+    case "remove-neighbour":
+      return `neighbour - ${change.ip} on ${change.device}`;
+    case "set-fdb":
+      return `fdb + ${change.mac} dst ${change.remote} on ${change.device}`;
+    case "remove-fdb":
+      return `fdb - ${change.mac} dst ${change.remote} on ${change.device}`;
+    case "set-route":
+      return `route + ${routeText(change)}`;
+    case "remove-route":
+      return `route - ${routeText(change)}`;
+    default:
+      return assertNever(change);
+  }
+}
+
+const routeText = ({ destination, gateway, link, onlink }: RouteTo): string =>
+  `${destination}${gateway === undefined ? "" : ` via ${gateway}`} dev ${link}${onlink ? " onlink" : ""}`;

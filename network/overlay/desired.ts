@@ -1,0 +1,86 @@
+import { type Cidr, type Family, familyOf, type Ip, type Mac } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+
+/** One network across hosts, as it is to be on this one. Plain data: what it says is all that is made, and all that stays. */
+export interface OverlayDesired {
+  /** Names it in marks; characters as in a network's name. */
+  readonly name: string;
+  readonly backend: OverlayBackend;
+  /** The link by which this host reaches the others. */
+  readonly parent: IfName;
+  /** One for each family it has. Nothing of one touches the other. */
+  readonly sides: readonly OverlaySide[];
+  /** Hides pods' addresses from what is outside of the overlay; absent leaves addresses alone. */
+  readonly masquerade?: OverlayMasquerade;
+  /** Accepts what is forwarded from and to the overlay, where a firewall drops it otherwise (flannel's forward rules). */
+  readonly forward: boolean;
+}
+
+/** How packets get to the other hosts. */
+export type OverlayBackend =
+  | VxlanBackend
+  /** By routes to their addresses: all hosts are on one link. */
+  | { readonly kind: "host-gw" }
+  /** Not by this host's doing. */
+  | { readonly kind: "none" };
+
+export interface VxlanBackend {
+  readonly kind: "vxlan";
+  readonly vni: number;
+  /** UDP port; 0 is the kernel's own, 8472. */
+  readonly port: number;
+  /** What the underlay carries, where that is less than the parent does. */
+  readonly mtu?: number;
+  readonly gbp: boolean;
+  readonly learning: boolean;
+  /** Hosts on the same link are reached by it, without the tunnel. */
+  readonly directRouting: boolean;
+}
+
+/** What an overlay is in one family. */
+export interface OverlaySide {
+  /** The whole overlay. */
+  readonly network: Cidr;
+  /** This host's part of it. */
+  readonly subnet: Cidr;
+  /** The address of this host that the others send to. */
+  readonly publicIp: Ip;
+  /** VXLAN only. */
+  readonly vtep?: OverlayVtep;
+  /** Every other host. */
+  readonly peers: readonly OverlayPeer[];
+}
+
+export interface OverlayVtep {
+  readonly device: IfName;
+  /** The address others know it by. Absent keeps what the device has, or takes one the kernel draws. */
+  readonly mac?: Mac;
+}
+
+/** Another host's part of the overlay. */
+export interface OverlayPeer {
+  readonly subnet: Cidr;
+  readonly publicIp: Ip;
+  /** Its end of the tunnel; VXLAN only. */
+  readonly vtepMac?: Mac;
+}
+
+export interface OverlayMasquerade {
+  /** Source ports are drawn at random, all of them: two connections never race for one. */
+  readonly randomFully: boolean;
+  /** Those outside of the overlay that see pods' own addresses, and whose own pods see. */
+  readonly except: readonly Cidr[];
+}
+
+/** What the rules of an overlay are made from. */
+export type OverlayRuled = Pick<OverlayDesired, "name" | "masquerade" | "forward"> & {
+  readonly sides: readonly Pick<OverlaySide, "network" | "subnet">[];
+};
+
+export const sideFamily = ({ network }: Pick<OverlaySide, "network">): Family => familyOf(network);
+
+/** The side of a family; undefined when the overlay has none. */
+export const sideOf = <Side extends Pick<OverlaySide, "network">>(
+  overlay: { readonly sides: readonly Side[] },
+  family: Family,
+): Side | undefined => overlay.sides.find((side) => sideFamily(side) === family);

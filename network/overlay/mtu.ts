@@ -1,0 +1,29 @@
+import type { Family } from "../../core/address.ts";
+import { assertNever } from "../../core/brand.ts";
+import type { OverlayBackend } from "./desired.ts";
+
+/** Outer addresses, UDP, VXLAN and the inner Ethernet header. */
+const vxlanOverhead: Readonly<Record<Family, number>> = { 4: 50, 6: 70 };
+
+/**
+ * What fits through the overlay in one family, where the parent carries `parentMtu`. A tunnel over IPv6 has longer
+ * headers: the kernel would cut its device down by itself, and pods would be told more than fits.
+ */
+export function sideMtu(backend: OverlayBackend, family: Family, parentMtu: number): number {
+  switch (backend.kind) {
+    case "vxlan":
+      return Math.min(backend.mtu ?? parentMtu, parentMtu) - vxlanOverhead[family];
+    case "host-gw":
+    case "none":
+      return parentMtu;
+    default:
+      return assertNever(backend);
+  }
+}
+
+/** What every pod of the overlay can send, whichever of its families it uses. */
+export const overlayMtu = (
+  backend: OverlayBackend,
+  families: readonly Family[],
+  parentMtu: number,
+): number => Math.min(parentMtu, ...families.map((family) => sideMtu(backend, family, parentMtu)));

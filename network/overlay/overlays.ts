@@ -1,0 +1,225 @@
+import type { Family, Ip, Mac } from "../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { throwFailures } from "../apply.ts";
+import type { Change } from "../change.ts";
+import { overlayMark } from "../ownership.ts";
+import { SerialQueue } from "../queue.ts";
+import { applyOverlay } from "./apply.ts";
+import type { OverlayChange } from "./change.ts";
+import { type OverlayDesired, type OverlayRuled, type OverlaySide, sideFamily } from "./desired.ts";
+import {
+  type Followed,
+  type FollowedSide,
+  onlyPeersDiffer,
+  refuseForeignAddress,
+  summary,
+} from "./followed.ts";
+import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
+import { observeDirect, observeMarked, observeParent, observeSide } from "./observe.ts";
+import { planPeers, planSide } from "./plan.ts";
+import { orphanRoutes } from "./sweep.ts";
+import { type RefusedPeer, wantedSide } from "./wanted.ts";
+
+/** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
+export interface OverlayRules {
+  ensure(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
+  diff(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
+  remove(doomed: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;
+  /** As text, a line each, without a look at the host. */
+  describe(overlay: OverlayRuled): readonly string[];
+}
+
+export interface OverlayOutcome {
+  readonly changes: readonly OverlayChange[];
+  readonly rules: readonly Change[];
+  /** What could not be made of single peers; the next look tries again. */
+  readonly failures: readonly PodnetError[];
+  /** Peers for which nothing is made, and why. */
+  readonly refused: readonly RefusedPeer[];
+  /** What pods of the overlay can send. */
+  readonly mtu: number;
+  /** By what MAC others reach this host. */
+  readonly macs: ReadonlyMap<Family, Mac>;
+}
+
+/** Overlays on this host: the one way their devices, neighbours, forwarding entries, routes and rules are changed. */
+export class Overlays implements AsyncDisposable {
+  readonly #kernel: OverlayKernel;
+  readonly #rules: OverlayRules;
+  /** Apart from the other changes of the host's network: four thousand peers hold up no pod. */
+  readonly #queue = new SerialQueue();
+  readonly #followed = new Map<string, Followed>();
+
+  /** In the calling thread's network namespace, unless another kernel is given. Changes nothing by itself. */
+  constructor(rules: OverlayRules, kernel: OverlayKernel = openOverlayKernel()) {
+    this.#kernel = kernel;
+    this.#rules = rules;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#queue.idle();
+    this.#kernel.netlink.close();
+  }
+
+  /**
+   * Looks at all that is the overlay's on this host and makes it what it should be. Doing it twice changes nothing the
+   * second time. What fails of one family or one peer holds up no other.
+   *
+   * Throws `OVERLAY_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`, and what rules throw.
+   */
+  ensure(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
+    return this.#queue.run(() => this.#ensure(desired, signal), signal);
+  }
+
+  /**
+   * The same for news of peers, by what was last made and without a look: milliseconds, whatever their number. Looks
+   * where anything else is new, or the kernel turns out to be another than was thought.
+   */
+  follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
+    return this.#queue.run(async () => {
+      const outcome = await this.#follow(desired, signal);
+      return outcome ?? this.#ensure(desired, signal);
+    }, signal);
+  }
+
+  /** The changes that `ensure` would make now. Throws as it would. */
+  diff(
+    desired: OverlayDesired,
+    signal: AbortSignal,
+  ): Promise<{ readonly changes: readonly OverlayChange[]; readonly rules: readonly Change[] }> {
+    return this.#queue.run(async () => {
+      const parent = await observeParent(this.#kernel.netlink, desired.parent);
+      const changes = await this.#former(desired);
+      for (const side of desired.sides)
+        changes.push(...(await this.#compare(desired, side, parent)).changes);
+      return { changes, rules: await this.#rules.diff(desired, signal) };
+    }, signal);
+  }
+
+  /**
+   * Takes away everything of overlays that are not among these: devices and rules by their marks, routes by our number.
+   * Absent is success. With none, nothing of any is left.
+   */
+  sweep(known: readonly OverlayDesired[], signal: AbortSignal): Promise<readonly OverlayChange[]> {
+    return this.#queue.run(async () => {
+      const names = new Set(known.map(({ name }) => name));
+      for (const name of this.#followed.keys()) if (!names.has(name)) this.#followed.delete(name);
+      const marks = new Set([...names].map(overlayMark));
+      const { netlink } = this.#kernel;
+      const routes = await orphanRoutes(netlink, known);
+      const devices = (await observeMarked(netlink)).filter(({ alias }) => !marks.has(alias));
+      const changes = [
+        ...devices.map(({ device }): OverlayChange => ({ kind: "delete-device", device })),
+        ...routes,
+      ];
+      const applied = await applyOverlay(changes, this.#kernel, signal);
+      const failures = [...applied.failures];
+      try {
+        await this.#rules.remove((name) => !names.has(name), signal);
+      } catch (error) {
+        failures.push(toPodnetError(error));
+      }
+      throwFailures(failures);
+      return applied.done;
+    }, signal);
+  }
+
+  async #ensure(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
+    this.#followed.delete(desired.name);
+    const parent = await observeParent(this.#kernel.netlink, desired.parent);
+    const changes: OverlayChange[] = [];
+    const failures: PodnetError[] = [];
+    const broken: PodnetError[] = [];
+    const apply = async (planned: readonly OverlayChange[]): Promise<void> => {
+      const applied = await applyOverlay(planned, this.#kernel, signal);
+      changes.push(...applied.done);
+      failures.push(...applied.failures);
+    };
+    await apply(await this.#former(desired));
+    // Before peers: what is forwarded to them is judged from the first packet on.
+    let rules: readonly Change[] = [];
+    try {
+      rules = await this.#rules.ensure(desired, signal);
+    } catch (error) {
+      broken.push(toPodnetError(error));
+    }
+    const sides = new Map<Family, FollowedSide>();
+    for (const side of desired.sides) {
+      try {
+        const compared = await this.#compare(desired, side, parent);
+        await apply(compared.changes);
+        const device = compared.wanted.device?.device;
+        const deviceMac =
+          device === undefined ? undefined : (await this.#kernel.netlink.link(device))?.mac;
+        sides.set(sideFamily(side), { ...compared, deviceMac, parentMtu: parent.mtu });
+      } catch (error) {
+        broken.push(toPodnetError(error));
+      }
+    }
+    throwFailures(broken);
+    const followed = { desired, sides };
+    if (failures.length === 0) this.#followed.set(desired.name, followed);
+    return { ...summary(followed), changes, rules, failures };
+  }
+
+  async #follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
+    const before = this.#followed.get(desired.name);
+    if (before === undefined || !onlyPeersDiffer(before.desired, desired)) return undefined;
+    this.#followed.delete(desired.name);
+    const planned: OverlayChange[] = [];
+    const sides = new Map<Family, FollowedSide>();
+    for (const side of desired.sides) {
+      const last = before.sides.get(sideFamily(side));
+      if (last === undefined) return undefined;
+      const news = side.peers.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
+      const direct = new Set([...last.direct, ...(await this.#direct(desired, news))]);
+      const asked = new Set([...last.asked, ...news]);
+      const isDirect = (ip: Ip): boolean => direct.has(ip);
+      const wanted = wantedSide(desired, side, { ...last, isDirect });
+      planned.push(...planPeers(wanted, { ...last.wanted, strays: [] }));
+      sides.set(sideFamily(side), { ...last, wanted, direct, asked });
+    }
+    const { done, failures } = await applyOverlay(planned, this.#kernel, signal);
+    // Then the kernel is not as it was thought to be.
+    if (failures.length > 0) return undefined;
+    const followed = { desired, sides };
+    this.#followed.set(desired.name, followed);
+    return { ...summary(followed), changes: done, rules: [], failures };
+  }
+
+  async #compare(desired: OverlayDesired, side: OverlaySide, parent: Link): Promise<ComparedSide> {
+    const { netlink } = this.#kernel;
+    if (desired.backend.kind === "host-gw") await refuseForeignAddress(netlink, side, parent);
+    const observed = await observeSide(netlink, side, parent);
+    const asked = side.peers.map(({ publicIp }) => publicIp);
+    const direct = await this.#direct(desired, asked);
+    const wanted = wantedSide(desired, side, {
+      parentMtu: parent.mtu,
+      deviceMac: observed.device?.mac,
+      isDirect: (ip) => direct.has(ip),
+    });
+    const changes = planSide(desired.name, side.network, wanted, observed);
+    return { changes, wanted, direct, asked: new Set(asked) };
+  }
+
+  async #direct({ backend }: OverlayDesired, addresses: readonly Ip[]): Promise<ReadonlySet<Ip>> {
+    if (backend.kind !== "vxlan" || !backend.directRouting) return new Set();
+    return observeDirect(this.#kernel.netlink, addresses);
+  }
+
+  /** Devices that an earlier configuration of this overlay made, and this one does not want. */
+  async #former({ name, sides, backend }: OverlayDesired): Promise<OverlayChange[]> {
+    const wanted = new Set(
+      backend.kind === "vxlan" ? sides.flatMap(({ vtep }) => vtep?.device ?? []) : [],
+    );
+    const marked = await observeMarked(this.#kernel.netlink);
+    return marked
+      .filter(({ device, alias }) => alias === overlayMark(name) && !wanted.has(device))
+      .map(({ device }) => ({ kind: "delete-device", device }));
+  }
+}
+
+interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
+  readonly changes: readonly OverlayChange[];
+}

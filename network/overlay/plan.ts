@@ -1,0 +1,241 @@
+import {
+  type Cidr,
+  contains,
+  familyBits,
+  ipOf,
+  type IpPrefix,
+  lengthOf,
+  type Mac,
+} from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import { mark } from "../desired.ts";
+import { overlayMark, parseOwner } from "../ownership.ts";
+import type { OverlayChange, PeerChange, RouteTo, VxlanBirth } from "./change.ts";
+import type { PeerTables, WantedDevice, WantedSide } from "./wanted.ts";
+
+/** A link of the name the device is to have. */
+export interface ObservedDevice {
+  readonly device: IfName;
+  readonly kind: string | undefined;
+  readonly alias: string | undefined;
+  readonly group: number;
+  readonly mtu: number;
+  readonly up: boolean;
+  readonly mac: Mac | undefined;
+  /** How it was born; `parent` is undefined when it is bound to no link, or to one that has gone. */
+  readonly vxlan:
+    | (Omit<VxlanBirth, "parent" | "local"> & {
+        readonly parent: IfName | undefined;
+        readonly local: VxlanBirth["local"] | undefined;
+        /** A default destination: what is unknown is flooded there. */
+        readonly remote: boolean;
+      })
+    | undefined;
+  readonly addresses: readonly IpPrefix[];
+}
+
+/** What of the host one side is compared with: nothing but what is the overlay's to keep. */
+export interface ObservedSide extends PeerTables {
+  readonly device: ObservedDevice | undefined;
+  /** Routes of ours that cannot be had by their destination alone: there is another to it, or they are flannel's. */
+  readonly strays: readonly StrayRoute[];
+}
+
+export interface StrayRoute extends RouteTo {
+  readonly protocol: number;
+  readonly metric: number;
+}
+
+/** What the metric of our routes is: the kernel's own, where none is given. */
+export const ownMetric = (destination: Cidr): number => (destination.includes(":") ? 1024 : 0);
+
+/**
+ * The changes that bring one side from observed to wanted: the device; then routes that go, so that nothing is sent
+ * where nobody is; then neighbours, forwarding entries and, last, routes that come, for a route without its neighbour
+ * would have the kernel ask for it; then what no route needs any more. Pure. Throws `OVERLAY_CONFLICT`.
+ */
+export function planSide(
+  name: string,
+  network: Cidr,
+  wanted: WantedSide,
+  observed: ObservedSide,
+): OverlayChange[] {
+  const { device, changes } = planDevice(name, network, wanted.device, observed.device);
+  return [...changes, ...planPeers(wanted, { ...observed, ...lost[device](observed, wanted) })];
+}
+
+/** The changes of what there is of peers. Pure. */
+export function planPeers(
+  wanted: Pick<WantedSide, "device" | "neighbours" | "fdb" | "routes">,
+  observed: PeerTables & { readonly strays: readonly StrayRoute[] },
+): PeerChange[] {
+  const gone: PeerChange[] = [];
+  const come: PeerChange[] = [];
+  const left: PeerChange[] = [];
+  for (const [destination, route] of observed.routes)
+    if (!wanted.routes.has(destination)) gone.push(removal(route));
+  // (Where there will be one of ours, that takes its place.)
+  for (const stray of observed.strays)
+    if (stray.metric !== ownMetric(stray.destination) || !wanted.routes.has(stray.destination))
+      gone.push({ kind: "remove-route", ...stray });
+  const device = wanted.device?.device;
+  if (device !== undefined) {
+    for (const [ip, mac] of wanted.neighbours)
+      if (observed.neighbours.get(ip) !== mac)
+        come.push({ kind: "set-neighbour", device, ip, mac });
+    for (const [mac, remote] of wanted.fdb)
+      if (observed.fdb.get(mac) !== remote) come.push({ kind: "set-fdb", device, mac, remote });
+    for (const [mac, remote] of observed.fdb)
+      if (!wanted.fdb.has(mac)) left.push({ kind: "remove-fdb", device, mac, remote });
+    for (const ip of observed.neighbours.keys())
+      if (!wanted.neighbours.has(ip)) left.push({ kind: "remove-neighbour", device, ip });
+  }
+  for (const [destination, route] of wanted.routes)
+    if (!sameRoute(route, observed.routes.get(destination)))
+      come.push({ kind: "set-route", ...route });
+  return [...gone, ...come, ...left];
+}
+
+const removal = (route: RouteTo): PeerChange => ({
+  kind: "remove-route",
+  ...route,
+  protocol: mark.routeProtocol,
+  metric: ownMetric(route.destination),
+});
+
+const sameRoute = (a: RouteTo, b: RouteTo | undefined): boolean =>
+  b !== undefined && a.gateway === b.gateway && a.link === b.link && a.onlink === b.onlink;
+
+/** What goes along with a change of the device, and has to come again. */
+const lost: Readonly<
+  Record<
+    DevicePlan["device"],
+    (observed: ObservedSide, wanted: WantedSide) => Partial<ObservedSide>
+  >
+> = {
+  kept: () => ({}),
+  // (The kernel forgets neighbours of a device whose own address changes, for good ones, too.)
+  readdressed: () => ({ neighbours: new Map() }),
+  made: withoutDevice,
+};
+
+function withoutDevice(observed: ObservedSide, wanted: WantedSide): Partial<ObservedSide> {
+  const name = wanted.device?.device;
+  const elsewhere = ({ link }: RouteTo): boolean => link !== name;
+  return {
+    neighbours: new Map(),
+    fdb: new Map(),
+    routes: new Map([...observed.routes].filter(([, route]) => elsewhere(route))),
+    strays: observed.strays.filter(elsewhere),
+  };
+}
+
+interface DevicePlan {
+  readonly device: "kept" | "readdressed" | "made";
+  readonly changes: readonly OverlayChange[];
+}
+
+function planDevice(
+  name: string,
+  network: Cidr,
+  wanted: WantedDevice | undefined,
+  observed: ObservedDevice | undefined,
+): DevicePlan {
+  if (wanted === undefined) return { device: "kept", changes: [] };
+  const { device, mtu, vxlan, address } = wanted;
+  const alias = overlayMark(name);
+  const group = mark.linkGroup;
+  if (observed !== undefined) {
+    const difference = birthDifference(wanted, observed);
+    refuseOthers(alias, observed, difference);
+    if (difference === undefined) {
+      const readdressed = wanted.mac !== undefined && wanted.mac !== observed.mac;
+      const changes = repair(wanted, observed, alias, network);
+      return { device: readdressed ? "readdressed" : "kept", changes };
+    }
+  }
+  // A device that was there keeps its MAC, which the others know, whatever else is new about it.
+  const mac = wanted.mac ?? observed?.mac;
+  const set = { alias, group, mtu, ...(mac === undefined ? {} : { mac }) };
+  return {
+    device: "made",
+    changes: [
+      ...(observed === undefined ? [] : [{ kind: "delete-device", device } as const]),
+      { kind: "create-device", device, vxlan, set },
+      { kind: "add-address", device, prefix: address },
+      { kind: "set-device", device, set: { up: true } },
+    ],
+  };
+}
+
+function repair(
+  wanted: WantedDevice,
+  observed: ObservedDevice,
+  alias: string,
+  network: Cidr,
+): OverlayChange[] {
+  const { device, mac, mtu, vxlan, address } = wanted;
+  const set = {
+    ...(observed.alias === alias ? {} : { alias }),
+    ...(observed.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+    ...(mac === undefined || observed.mac === mac ? {} : { mac }),
+    ...(observed.mtu === mtu ? {} : { mtu }),
+  };
+  const { vni, learning } = vxlan;
+  return [
+    ...(Object.keys(set).length === 0 ? [] : [{ kind: "set-device", device, set } as const]),
+    ...(observed.vxlan?.learning === learning
+      ? []
+      : [{ kind: "set-learning", device, vni, learning } as const]),
+    ...(observed.addresses.includes(address)
+      ? []
+      : [{ kind: "add-address", device, prefix: address } as const]),
+    // After the other has come: with a device's last IPv4 address go its routes and neighbours.
+    ...observed.addresses
+      .filter((prefix) => prefix !== address && isEnd(prefix, network))
+      .map((prefix): OverlayChange => ({ kind: "remove-address", device, prefix })),
+    ...(observed.up ? [] : [{ kind: "set-device", device, set: { up: true } } as const]),
+  ];
+}
+
+/** Whether it can only be the end this host had with another subnet. */
+const isEnd = (prefix: IpPrefix, network: Cidr): boolean =>
+  contains(network, ipOf(prefix)) && lengthOf(prefix) === familyBits(prefix.includes(":") ? 6 : 4);
+
+/** What of a device that is there can only be had by making another; undefined when nothing is. */
+function birthDifference(
+  { vxlan: wanted }: WantedDevice,
+  { kind, vxlan }: ObservedDevice,
+): string | undefined {
+  if (vxlan === undefined) return `it is a ${kind ?? "hardware"} link, not a VXLAN`;
+  if (vxlan.vni !== wanted.vni) return `its VNI is ${vxlan.vni}, not ${wanted.vni}`;
+  if (vxlan.port !== wanted.port) return `its port is ${vxlan.port}, not ${wanted.port}`;
+  if (vxlan.local !== wanted.local)
+    return `its address is ${vxlan.local ?? "none"}, not ${wanted.local}`;
+  if (vxlan.parent !== wanted.parent)
+    return `it is bound to ${vxlan.parent ?? "no link"}, not ${wanted.parent}`;
+  if (vxlan.gbp !== wanted.gbp) return `it has group policies ${vxlan.gbp ? "on" : "off"}`;
+  return vxlan.remote ? "it floods what it does not know" : undefined;
+}
+
+/** What bears no mark is taken over as it is, or not at all: it is somebody else's, who may still use it. */
+function refuseOthers(
+  alias: string,
+  observed: ObservedDevice,
+  difference: string | undefined,
+): void {
+  if (observed.alias === alias) return;
+  const owner = parseOwner(observed.alias);
+  const reason =
+    owner === undefined ? difference : `it belongs to podnet's ${owner.kind} "${owner.key}"`;
+  if (reason === undefined) return;
+  throw new PodnetError(
+    "OVERLAY_CONFLICT",
+    `Link "${observed.device}" exists and cannot be used: ${reason}`,
+    {
+      hint: `Remove it when nothing uses it any more: ip link delete ${observed.device}`,
+      details: { link: observed.device },
+    },
+  );
+}

@@ -1,0 +1,18 @@
+import { type Cidr, type Family, contains, ipOf, lengthOf, parseCidr } from "../../core/address.ts";
+
+/** Who has set this bit in a packet's mark wants its address left alone (kubelet's, which flannel heeds). */
+export const passMark = "0x4000";
+
+/** Groups: what is sent there is not to be answered at another address. */
+export const multicast: Readonly<Record<Family, Cidr>> = {
+  4: parseCidr("224.0.0.0/4"),
+  6: parseCidr("ff00::/8"),
+};
+
+/** Without those that others of them contain, and in one order: no two share an address. */
+export function outermost(cidrs: readonly Cidr[]): Cidr[] {
+  const all = [...new Set(cidrs)].toSorted();
+  const holds = (outer: Cidr, inner: Cidr): boolean =>
+    outer !== inner && lengthOf(outer) < lengthOf(inner) && contains(outer, ipOf(inner));
+  return all.filter((cidr) => !all.some((other) => holds(other, cidr)));
+}

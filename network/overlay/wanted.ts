@@ -1,0 +1,167 @@
+import {
+  type Cidr,
+  familyBits,
+  type Ip,
+  ipOf,
+  type IpPrefix,
+  ipToBytes,
+  lengthOf,
+  type Mac,
+  macToBytes,
+  withLength,
+} from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import type { RouteTo, VxlanBirth } from "./change.ts";
+import { type OverlayDesired, type OverlayPeer, type OverlaySide, sideFamily } from "./desired.ts";
+import { sideMtu } from "./mtu.ts";
+
+/** What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart by. */
+export interface PeerTables {
+  readonly neighbours: ReadonlyMap<Ip, Mac>;
+  readonly fdb: ReadonlyMap<Mac, Ip>;
+  readonly routes: ReadonlyMap<Cidr, RouteTo>;
+}
+
+export interface WantedDevice {
+  readonly device: IfName;
+  readonly mac: Mac | undefined;
+  readonly mtu: number;
+  readonly vxlan: VxlanBirth;
+  /** The host's own end, where the others' packets to it arrive. */
+  readonly address: IpPrefix;
+}
+
+export interface WantedSide extends PeerTables {
+  readonly device: WantedDevice | undefined;
+  readonly refused: readonly RefusedPeer[];
+}
+
+/** A peer for which nothing is made. */
+export interface RefusedPeer {
+  readonly peer: OverlayPeer;
+  readonly reason: string;
+}
+
+/** What has been seen of the host, as far as it decides what is wanted. */
+export interface Surroundings {
+  readonly parentMtu: number;
+  /** The MAC the device has now. */
+  readonly deviceMac?: Mac | undefined;
+  /** Whether packets to this address leave by a link the host is on, by no gateway and no tunnel. */
+  readonly isDirect: (publicIp: Ip) => boolean;
+}
+
+/** What the kernel uses where no port is given (VXLAN_PORT of Linux; IANA's is another). */
+export const kernelVxlanPort = 8472;
+
+/** What one side of an overlay comes to on this host. Pure. */
+export function wantedSide(
+  desired: OverlayDesired,
+  side: OverlaySide,
+  surroundings: Surroundings,
+): WantedSide {
+  const { backend, parent } = desired;
+  const neighbours = new Map<Ip, Mac>();
+  const fdb = new Map<Mac, Ip>();
+  const routes = new Map<Cidr, RouteTo>();
+  const refused: RefusedPeer[] = [];
+  const device = wantedDevice(desired, side, surroundings.parentMtu);
+  if (backend.kind === "none") return { neighbours, fdb, routes, device, refused };
+  const ownMac = device?.mac ?? surroundings.deviceMac;
+  const refusal = gatekeeper(side);
+  for (const peer of side.peers) {
+    const reason = refusal(peer);
+    if (reason !== undefined) {
+      refused.push({ peer, reason });
+      continue;
+    }
+    const { subnet, publicIp, vtepMac } = peer;
+    const direct =
+      backend.kind === "host-gw" || (backend.directRouting && surroundings.isDirect(publicIp));
+    if (device === undefined || direct) {
+      routes.set(subnet, { destination: subnet, gateway: publicIp, link: parent, onlink: false });
+      continue;
+    }
+    const gateway = ipOf(subnet);
+    const trouble = macTrouble(vtepMac, ownMac, fdb) ?? baseTrouble(gateway, neighbours);
+    if (vtepMac === undefined || trouble !== undefined) {
+      refused.push({ peer, reason: trouble ?? "" });
+      continue;
+    }
+    neighbours.set(gateway, vtepMac);
+    fdb.set(vtepMac, publicIp);
+    routes.set(subnet, { destination: subnet, gateway, link: device.device, onlink: true });
+  }
+  return { neighbours, fdb, routes, device, refused };
+}
+
+function wantedDevice(
+  { backend, parent }: OverlayDesired,
+  side: OverlaySide,
+  parentMtu: number,
+): WantedDevice | undefined {
+  if (backend.kind !== "vxlan" || side.vtep === undefined) return undefined;
+  const { vni, gbp, learning } = backend;
+  const family = sideFamily(side);
+  const port = backend.port === 0 ? kernelVxlanPort : backend.port;
+  return {
+    device: side.vtep.device,
+    mac: side.vtep.mac,
+    mtu: sideMtu(backend, family, parentMtu),
+    vxlan: { vni, port, local: side.publicIp, parent, gbp, learning },
+    address: withLength(ipOf(side.subnet), familyBits(family)),
+  };
+}
+
+/**
+ * Says why a peer must not be given routes. Whoever can write leases could otherwise lead this host's own pods' traffic,
+ * or all of it, elsewhere.
+ */
+function gatekeeper(side: OverlaySide): (peer: OverlayPeer) => string | undefined {
+  const network = bitsOf(side.network);
+  const own = bitsOf(side.subnet);
+  const seen = new Set<Cidr>();
+  return ({ subnet, publicIp }) => {
+    const bits = bitsOf(subnet);
+    if (!isWithin(bits, network)) return `${subnet} is not in ${side.network}`;
+    if (isWithin(bits, own) || isWithin(own, bits)) return `${subnet} is this host's own`;
+    if (publicIp === side.publicIp) return `${publicIp} is this host's own address`;
+    if (seen.has(subnet)) return `${subnet} is another peer's, too`;
+    seen.add(subnet);
+    return undefined;
+  };
+}
+
+function macTrouble(
+  mac: Mac | undefined,
+  own: Mac | undefined,
+  fdb: ReadonlyMap<Mac, Ip>,
+): string | undefined {
+  if (mac === undefined) return "its end of the tunnel has no MAC";
+  if (((macToBytes(mac)[0] as number) & 1) !== 0 || mac === "00:00:00:00:00:00")
+    return `${mac} is no single host's MAC`;
+  if (mac === own) return `${mac} is this host's own MAC`;
+  return fdb.has(mac) ? `${mac} is another peer's MAC, too` : undefined;
+}
+
+const baseTrouble = (base: Ip, neighbours: ReadonlyMap<Ip, Mac>): string | undefined =>
+  neighbours.has(base) ? `${base} begins another peer's subnet, too` : undefined;
+
+interface Bits {
+  readonly bytes: Uint8Array;
+  readonly length: number;
+}
+
+const bitsOf = (cidr: Cidr): Bits => ({ bytes: ipToBytes(ipOf(cidr)), length: lengthOf(cidr) });
+
+/** Whether one network is part of another: on bytes, for there are thousands of them. */
+function isWithin(inner: Bits, outer: Bits): boolean {
+  if (inner.bytes.length !== outer.bytes.length || inner.length < outer.length) return false;
+  for (let i = 0; i < outer.bytes.length; i++) {
+    const bits = Math.min(8, Math.max(0, outer.length - i * 8));
+    const mask = 0xff00 >> bits;
+    if ((((inner.bytes[i] as number) ^ (outer.bytes[i] as number)) & mask & 0xff) !== 0)
+      return false;
+  }
+  return true;
+}
