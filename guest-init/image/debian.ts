@@ -42,11 +42,15 @@ export interface DebianPackage {
   readonly size: number;
 }
 
+/** Where apt keeps no index of its lists, as in containers, each look-up reads them all; several run at once. */
+const lookUpMs = 180_000;
+
 const field = (record: string, name: string): string =>
   new RegExp(`^${name}: (.*)$`, "m").exec(record)?.[1] ?? "";
 
 async function show(source: PackageSource, name: string): Promise<DebianPackage> {
-  const { stdout } = await run(["apt-cache", ...source.options, "--no-all-versions", "show", name]);
+  const command = ["apt-cache", ...source.options, "--no-all-versions", "show", name] as const;
+  const { stdout } = await run(command, { timeoutMs: lookUpMs });
   const found = {
     name: field(stdout, "Package"),
     version: field(stdout, "Version"),
@@ -60,7 +64,8 @@ async function show(source: PackageSource, name: string): Promise<DebianPackage>
 
 /** Newest real kernel package of a meta package such as linux-image-cloud-amd64. */
 async function newestKernel(source: PackageSource, meta: string): Promise<DebianPackage> {
-  const { stdout } = await run(["apt-cache", ...source.options, "depends", meta]);
+  const command = ["apt-cache", ...source.options, "depends", meta] as const;
+  const { stdout } = await run(command, { timeoutMs: lookUpMs });
   const name = /Depends: (linux-image-[0-9][^\s]*)/.exec(stdout)?.[1];
   if (name === undefined)
     throw new PodnetError("PREFLIGHT_FAILED", `Package "${meta}" names no kernel`);

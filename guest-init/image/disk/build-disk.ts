@@ -22,36 +22,63 @@ import { bootSectors } from "./mbr.ts";
 
 const suite = "bookworm";
 const diskMib = 1024;
-/** What an image is made of that is likely to change: a new version of one makes a new tree. */
+
+/** A disk that can be built: below build/ and build/cache/, in this directory. */
+export interface DiskKind {
+  readonly directory: string;
+  /** Word for make-tree. */
+  readonly tree: "agent" | "cloud";
+  /** What it is made of that is likely to change: a new version of one makes a new tree. */
+  readonly watched: readonly string[];
+  /** The agent that it has as a service. */
+  readonly agent?: string;
+}
+
 const watched = ["systemd", "base-files", "libc6"] as const;
+export const agentDisk = (agent: string): DiskKind => ({
+  directory: "image-debian",
+  tree: "agent",
+  watched,
+  agent,
+});
+/** Such as Debian's images for clouds are: netplan, cloud-init, and no agent. */
+export const cloudDisk: DiskKind = {
+  directory: "image-cloud",
+  tree: "cloud",
+  watched: [...watched, "cloud-init", "netplan.io"],
+};
+
 const outputs = ["disk.raw", "vmlinux", "initrd.img"] as const;
 
 /**
- * Builds build/image-debian: disk.raw, which boots by itself, and its kernel and initrd for those who want to hand them to QEMU.
+ * Builds a Debian: disk.raw, which boots by itself, and its kernel and initrd for those who want to hand them to QEMU.
  * With unchanged inputs it only looks. Throws `PREFLIGHT_FAILED` when debootstrap is not installed.
  */
-export async function buildDebianDisk(top: string, agent: string): Promise<void> {
-  const image = path.join(top, "build/image-debian");
+export async function buildDebianDisk(top: string, kind: DiskKind): Promise<void> {
+  const { directory, agent } = kind;
+  const image = path.join(top, "build", directory);
   mkdirSync(image, { recursive: true });
-  const packages = await findPackages(ownPackages, "linux-image-cloud-amd64", watched);
+  const packages = await findPackages(ownPackages, "linux-image-cloud-amd64", kind.watched);
   const treeKey = keyOf(
+    kind.tree,
     sha256File(path.join(import.meta.dirname, "make-tree")),
     ...packages.map(({ sha256 }) => sha256),
   );
-  const key = keyOf(treeKey, sha256File(agent), ...recipe(import.meta.dirname), ...recipe(service));
+  const agentHash = agent === undefined ? "none" : sha256File(agent);
+  const key = keyOf(treeKey, agentHash, ...recipe(import.meta.dirname), ...recipe(service));
   if (isCurrent(image, key)) {
-    console.log(`  Debian image is current: agent ${sha256File(agent).slice(0, 12)}`);
+    console.log(`  Debian image is current: agent ${agentHash.slice(0, 12)}`);
     return;
   }
-  const cache = new BuildCache(path.join(top, "build/cache/image-debian"));
+  const cache = new BuildCache(path.join(top, "build/cache", directory));
   const archive = await cache.file("tree.tar", treeKey, (to) =>
-    step("Debian: packages", () => makeTree(top, to)),
+    step("Debian: packages", () => makeTree(top, kind, to)),
   );
   await step("Debian: disk", () => makeDisk(image, archive, agent));
   const manifest = {
     key,
     packages: packages.map(packageRecord),
-    agent: { sha256: sha256File(agent) },
+    agent: { sha256: agentHash },
     outputs: Object.fromEntries(
       outputs.map((name) => [name, { bytes: statSync(path.join(image, name)).size }]),
     ),
@@ -100,7 +127,7 @@ async function alone(script: string, ...args: readonly string[]): Promise<void> 
   );
 }
 
-async function makeTree(top: string, archive: string): Promise<void> {
+async function makeTree(top: string, { tree }: DiskKind, archive: string): Promise<void> {
   if (findProgram("debootstrap") === undefined)
     throw new PodnetError("PREFLIGHT_FAILED", "debootstrap is not installed", {
       hint: "Install it: apt-get install debootstrap",
@@ -118,7 +145,7 @@ async function makeTree(top: string, archive: string): Promise<void> {
   const work = mkdtempSync(path.join(path.dirname(archive), "work-"));
   try {
     const packages = path.join(top, "build/debs/archives");
-    await alone("make-tree", suite, mirror, packages, path.join(work, "tree.tar"));
+    await alone("make-tree", tree, suite, mirror, packages, path.join(work, "tree.tar"));
     // 300 MB each, and of no use any more.
     for (const old of globSync("tree-*.tar", { cwd: path.dirname(archive) }))
       rmSync(path.join(path.dirname(archive), old));
@@ -128,11 +155,12 @@ async function makeTree(top: string, archive: string): Promise<void> {
   }
 }
 
-async function makeDisk(image: string, archive: string, agent: string): Promise<void> {
+async function makeDisk(image: string, archive: string, agent: string | undefined): Promise<void> {
   const work = mkdtempSync(path.join(image, "work-"));
   const made = (name: string): string => path.join(work, name);
   try {
-    await alone("make-disk", archive, agent, service, work, String(diskMib));
+    const withAgent = agent === undefined ? [] : [agent, service];
+    await alone("make-disk", archive, work, String(diskMib), ...withAgent);
     const { size } = statSync(made("disk.raw"));
     const sectors = bootSectors(
       readFileSync(made("boot.img")),
