@@ -129,6 +129,18 @@ export const agentsFaults: readonly Fault[] = [
     slow: true,
   },
   {
+    kind: "mark",
+    name: "an image's own DHCP comes before what its seed disk says",
+    file: "daemon/pod/plan-seed.ts",
+    find: "`0-${guestName}`",
+    put: "guestName",
+    noticedBy: {
+      file: "test/unit/plan-seed.test.ts",
+      title:
+        "what a seed disk says of an interface comes before an image's own word for every eth* and en*",
+    },
+  },
+  {
     kind: "release",
     name: "the agent keeps descriptors of programs that have ended",
     file: "guest-init/agent/session.ts",
