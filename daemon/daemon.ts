@@ -14,7 +14,10 @@ import { obstacleHint, obstacleText } from "../network/obstacle.ts";
 import { lockNetns, lockState } from "./lock.ts";
 import { DriftWatch } from "./drift/drift.ts";
 import type { Log } from "../linux/log.ts";
+import { oneLook } from "./metrics.ts";
 import { openNode } from "./node.ts";
+import { usageOfPods } from "./pod-metrics.ts";
+import { withNic } from "./pod/pod-plan.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
@@ -82,15 +85,24 @@ export async function openDaemon(
 
   const netlink = opened.use(Rtnetlink.open());
   const totals = new TrafficTotals();
-  const countPods = async () =>
-    totals.add(
-      await tapCounters(
-        netlink,
-        node.pods.runningPorts().map(({ tap }) => tap),
-      ),
-    );
+  const countLinks = oneLook(() =>
+    tapCounters(
+      netlink,
+      node.pods.held().flatMap(({ plan }) => withNic(plan.interfaces).map(({ nic }) => nic.tap)),
+    ),
+  );
+  const countPods = async () => {
+    // A tap of somebody else has counted before, and does so afterwards.
+    const ours = new Set<string>(node.pods.runningPorts().map(({ tap }) => tap));
+    const links = await countLinks();
+    return totals.add(new Map([...links].filter(([tap]) => ours.has(tap))));
+  };
   await countPods();
   node.metrics.followTraffic(countPods);
+  if (config.podMetrics)
+    node.metrics.followPods(async () =>
+      usageOfPods(node.pods.held(), await countLinks(), systemClock),
+    );
 
   const parts: ServiceParts = {
     ...node,

@@ -2,6 +2,7 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom
 import type { NetworkName } from "../core/names.ts";
 import type { ResolverCounts } from "./dns/resolver.ts";
 import type { Resolvers } from "./dns/resolvers.ts";
+import { type PodUsage, podMetrics } from "./pod-metrics.ts";
 import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
 import type { Totals } from "./traffic/totals.ts";
@@ -132,13 +133,7 @@ export class Metrics {
         },
       });
     // One look for both, which are asked for together.
-    let looking: Promise<Totals> | undefined;
-    const latest = (): Promise<Totals> => {
-      looking ??= read().finally(() => {
-        looking = undefined;
-      });
-      return looking;
-    };
+    const latest = oneLook(read);
     this.#registry.registerMetric(
       sums(
         "podnet_traffic_bytes_total",
@@ -153,6 +148,11 @@ export class Metrics {
         ({ rxPackets, txPackets }) => [rxPackets, txPackets],
       ),
     );
+  }
+
+  /** Shows what each pod uses, counted when it is asked for. */
+  followPods(read: () => Promise<readonly PodUsage[]>): void {
+    for (const metric of podMetrics(oneLook(read))) this.#registry.registerMetric(metric);
   }
 
   /** Shows what passes published ports by loopback, and how many host ports are held. */
@@ -235,6 +235,17 @@ export class Metrics {
   async render(): Promise<{ readonly type: string; readonly text: string }> {
     return { type: this.#registry.contentType, text: await this.#registry.metrics() };
   }
+}
+
+/** A look that whoever asks while it goes on has part in. */
+export function oneLook<T>(look: () => Promise<T>): () => Promise<T> {
+  let looking: Promise<T> | undefined;
+  return () => {
+    looking ??= look().finally(() => {
+      looking = undefined;
+    });
+    return looking;
+  };
 }
 
 // Both are counted when they are read. `registers: []` keeps them out of prom-client's global registry.

@@ -56,6 +56,8 @@ export interface Config {
   /** The default network: pods that name none join it. */
   readonly network: NetworkDefinition;
   readonly dns: DnsConfig;
+  /** Whether /metrics shows each pod. */
+  readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
@@ -128,6 +130,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "dns.resolver": true,
     "dns.domain": "podnet",
     "dns.upstreams": [],
+    "metrics.pods": true,
     firewall: "iptables",
     iptables_chain: "HYPER",
     iptables_variant: "auto",
@@ -254,6 +257,7 @@ function build(merged: Layer): Config {
     limits: limitsConfig(values.limits),
     network: networkConfig(values.network, read),
     dns: dnsConfig(values.dns, read),
+    podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: values.iptables_chain,
     iptablesVariant: values.iptables_variant,

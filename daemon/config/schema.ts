@@ -86,6 +86,9 @@ export const configSchema = z.strictObject({
       .array(z.string())
       .describe("Asked for all other names by networks without dns; the host's own when empty"),
   }),
+  metrics: z.strictObject({
+    pods: z.boolean().describe("/metrics shows what each pod uses, by its name"),
+  }),
   firewall: z
     .enum(["iptables", "nftables"])
     .describe("What writes the rules: the ancestors' chains, or a table of podnet's own"),

@@ -114,6 +114,11 @@ export class Pods implements RunningPorts {
     return this.#live.get(id);
   }
 
+  /** All that this process holds of pods that have machines. */
+  held(): LivePod[] {
+    return [...this.#live.values()];
+  }
+
   runningPorts(): RunningPort[] {
     return [...this.#live.values()].flatMap(portsOfPod);
   }

@@ -7,7 +7,7 @@ import type {
   PodStats,
   StatsResponse,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 import { create, openStandInRig } from "./standin-rig.ts";
 
 let rig: Rig;
@@ -45,6 +45,7 @@ async function now(): Promise<MachineStats> {
   if (machine === undefined) throw new Error("No machine is seen");
   return machine;
 }
+const podOne = async () => (await rig.client.pods.get({ idOrName: "one" })).pod;
 const inGuest = (script: string) => execIn(rig.client, "one", "sh", "-c", script);
 /** Its processor is busy for so many seconds. */
 const burn = (seconds: number) => inGuest(`while :; do :; done & sleep ${seconds}; kill $!`);
@@ -131,8 +132,38 @@ test.serial(
   },
 );
 
+/** What `GET /metrics` says of single pods. */
+async function scraped({ lab, daemon }: Rig): Promise<string[]> {
+  const words = ["-s", "--unix-socket", daemon.socket, "http://podnet/metrics"];
+  const text = await lab.host.run("curl", ...words);
+  return text.split("\n").filter((line) => line.startsWith("podnet_pod_"));
+}
+
+test.serial("what stats says of a pod /metrics says, too, by the pod's name", async (t) => {
+  const { cpuS, memoryBytes, disks } = await now();
+  const lines = new Map((await scraped(rig)).map((line) => line.split(" ") as [string, string]));
+  const value = (name: string): number => Number(lines.get(`podnet_pod_${name}`));
+  const cpu = value('cpu_seconds_total{pod="one"}');
+  t.true(cpu >= cpuS && cpu < cpuS + 60, `${cpu} ${cpuS}`);
+  t.true(value('memory_bytes{pod="one"}') > Number(memoryBytes) / 2);
+  t.true(value('memory_limit_bytes{pod="one"}') > 64 << 20);
+  t.true(
+    value('disk_bytes_total{pod="one",disk="0",direction="read"}') >= Number(disks[0]?.readBytes),
+  );
+  const received = 'network_bytes_total{pod="one",interface="eth0",direction="rx"}';
+  const before = value(received);
+  t.is(
+    (await rig.lab.host.run("ping", "-c", "3", addressOf(await podOne()))).includes(
+      "0% packet loss",
+    ),
+    true,
+  );
+  const after = (await scraped(rig)).find((line) => line.startsWith(`podnet_pod_${received}`));
+  t.true(Number(after?.split(" ")[1]) >= before + 3 * 84, `${after} ${before}`);
+});
+
 test.serial("of a QEMU that does not say what its disks do all else is told", async (t) => {
-  await using standIns = await openStandInRig();
+  await using standIns = await openStandInRig("quarantine_s = 0\n[metrics]\npods = false\n");
   const image = join(standIns.directory, "image.raw");
   writeFileSync(image, Buffer.alloc(1 << 20));
   const disks = [{ path: image, readOnly: true }];
@@ -157,4 +188,5 @@ test.serial("of a QEMU that does not say what its disks do all else is told", as
     ["diskless", 0, true, 1],
   ]);
   t.is(answer?.pods[0]?.machine?.memoryLimitBytes, 0n, "not confined: there is none");
+  t.deepEqual(await scraped(standIns), [], "switched off");
 });
