@@ -152,18 +152,68 @@ test.serial("a network without a resolver has its own servers, as ever", async (
   t.deepEqual(await found("bare", "web", "10.32.0.1"), [], "nobody answers there");
 });
 
+/** Waits until a guest says so; it is told when it is its turn, and nobody waits for it. */
+async function asks(pod: string, wanted: string): Promise<string> {
+  let output = "";
+  for (let nth = 0; nth < 100 && output !== wanted; nth++) {
+    if (nth > 0) await delay(100);
+    ({ output } = await execIn(rig.client, pod, "cat", "/etc/resolv.conf"));
+  }
+  return output;
+}
+
+test.serial("a running guest asks whom its network says, resolver or none", async (t) => {
+  const own = "nameserver 10.31.0.1\nsearch podnet\n";
+  const other = { ...alone, dns: [labAddresses.internet], dnsSearch: ["x.example"] };
+  t.is(await asks("cell", own), own);
+  const spec = { ...other, resolver: false };
+  const { plan } = await rig.client.networks.update({ spec, planOnly: true });
+  t.true(plan.includes(`guest of cell: name servers ${labAddresses.internet} search x.example`));
+  t.is(await asks("cell", own), own, "that was a plan");
+  await rig.client.networks.update({ spec });
+  const others = `nameserver ${labAddresses.internet}\nsearch x.example\n`;
+  for (const pod of ["cell", "cell2"]) t.is(await asks(pod, others), others);
+  t.deepEqual(await found("cell", "outside.example"), ["203.0.113.99"]);
+  await rig.client.networks.update({ spec: alone });
+  t.is(await asks("cell", own), own);
+  t.deepEqual(await found("cell", "cell2"), await addressesOf("cell2"));
+});
+
 test.serial(
-  "guests that were told of a resolver keep it, and new ones are not told of it",
+  "a pod on several networks finds the names of each, from when it joins to when it leaves",
   async (t) => {
-    await rig.client.networks.update({ spec: { ...alone, resolver: false } });
-    t.deepEqual(await found("cell", "cell2"), await addressesOf("cell2"));
-    const told = async (): Promise<string> => {
-      const words = ["create", "--network", "alone", "--plan"];
-      return /"dns":\{"servers":\[[^\]]*\]/.exec(await rig.daemon.podnet(...words))?.[0] ?? "";
+    const [address = ""] = await addressesOf("cell");
+    const none = async (
+      asker: string,
+      name: string,
+      ...servers: readonly string[]
+    ): Promise<void> => {
+      t.regex(await lookUp(asker, name, ...servers), /NXDOMAIN/, `${asker} asks for ${name}`);
     };
-    t.notRegex(await told(), /10\.31\.0\.1/);
-    await rig.client.networks.update({ spec: alone });
-    t.is(await told(), '"dns":{"servers":["10.31.0.1"]');
+    const before = await addressesOf("db");
+    await none("db", "cell.podnet");
+    await rig.client.pods.addInterface({ idOrName: "db", interface: { network: "alone" } });
+    const there = (await addressesOf("db")).filter((each) => !before.includes(each));
+    t.is(there.length, 1);
+    const servers = [...gateways, "10.31.0.1"].map((ip) => `nameserver ${ip}\n`).join("");
+    t.is(await asks("db", `${servers}search podnet\n`), `${servers}search podnet\n`);
+    for (const gateway of [...gateways, "10.31.0.1"]) {
+      t.deepEqual(await found("db", "cell.podnet", gateway), [address], gateway);
+      t.deepEqual(await found("db", "web.podnet", gateway), (await addressesOf("web")).toSorted());
+      t.regex(await lookUp("db", address, gateway), /name = cell\.podnet/);
+    }
+    t.deepEqual(await found("db", "cell.alone.podnet"), [address]);
+    t.deepEqual(await found("cell", "db"), there, "who is on one of them sees that one");
+    t.deepEqual(await found("web", "db"), before.toSorted());
+    await none("web", "cell.podnet");
+    await none("web", address);
+    await none("cell", "web.podnet");
+    await none("db", "bare.podnet");
+    await rig.client.pods.removeInterface({ idOrName: "db", guestName: "eth1" });
+    const alone = [...gateways].map((ip) => `nameserver ${ip}\n`).join("");
+    t.is(await asks("db", `${alone}search podnet\n`), `${alone}search podnet\n`);
+    await none("db", "cell.podnet");
+    await none("db", address);
   },
 );
 

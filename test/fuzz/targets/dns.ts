@@ -23,6 +23,9 @@ const names = [
   "blue.podnet",
   "nobody.podnet",
   "9.113.0.203.in-addr.arpa",
+  "113.0.203.in-addr.arpa",
+  "9.2.0.192.in-addr.arpa",
+  "9.0.0.10.in-addr.arpa",
   "2.0.0.10.in-addr.arpa",
   "0.0.10.in-addr.arpa",
   `${"fd000000000000000000000000000002".split("").toReversed().join(".")}.ip6.arpa`,
@@ -80,7 +83,7 @@ const replies: readonly Uint8Array[] = ["a.example", "A.eXample", "b.example"].m
 const queries: Target = {
   name: "dns-query",
   files: ["daemon/dns/query.ts", "daemon/dns/zone.ts"],
-  except: ["withId", "rcodeOf", "truncated"],
+  except: ["withId", "rcodeOf", "isTruncated", "truncated"],
   seeds: [
     ...names.flatMap((name) => types.map((type, i) => query(name, type, i % 2 === 0))),
     ...replies,
