@@ -1,7 +1,9 @@
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import { leaseLines } from "./plan-answers.ts";
 import type { Describers, PlanSection } from "./plan-text.ts";
 import { interfaceLine, tapLine, toldLines } from "./plan-text.ts";
-import { type InterfacePlan, type PodPlan, staying, withNic } from "./pod-plan.ts";
+import { sameServers } from "./plan-servers.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, staying, withNic } from "./pod-plan.ts";
 
 /** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
 export function describeChange(
@@ -48,7 +50,12 @@ export function describeChange(
     {
       step: "guest.configure",
       title: "Told to the guest, which leaves alone what is so already",
-      lines: toldAnew(before.guest, after),
+      lines: hasAgent(after) ? toldAnew(before.guest, after) : [],
+    },
+    {
+      step: "guest.answer",
+      title: "Answered when the guest asks, at its own port",
+      lines: hasAgent(after) ? [] : answeredAnew(before, after),
     },
   ].filter(({ lines }) => lines.length > 0);
 }
@@ -56,11 +63,20 @@ export function describeChange(
 const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
   new Map(staying(interfaces).map((each) => [each.position, each]));
 
-/** A NIC that goes takes what the guest knows of it along: then it is told nothing. */
+/** A NIC that goes takes what the guest knows of it along: then it is told of other name servers alone. */
 function toldAnew(before: GuestConfig, plan: PodPlan): string[] {
   const { guest: after } = plan;
   const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
   const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
   const fewer = after.interfaces.length < before.interfaces.length;
-  return known === told || fewer ? [] : toldLines(plan, false);
+  const alike = sameServers(before.dns, after.dns);
+  return alike && (known === told || fewer) ? [] : toldLines(plan, false);
+}
+
+/** Of a guest that asks by itself: what it would hear otherwise than before. */
+function answeredAnew(before: PodPlan, after: PodPlan): string[] {
+  const lines = (plan: PodPlan): string[] =>
+    withNic(staying(plan.interfaces)).flatMap((each) => leaseLines(plan, each));
+  const known = new Set(lines(before));
+  return lines(after).filter((line) => !known.has(line));
 }
