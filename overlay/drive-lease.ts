@@ -1,0 +1,226 @@
+import { assertNever } from "../core/brand.ts";
+import type { Clock } from "../core/clock.ts";
+import { Queue } from "../core/queue.ts";
+import type { Host } from "./claim.ts";
+import type { Subnets } from "./flannel/key.ts";
+import { configKey, leasesPrefix } from "./flannel/prefix.ts";
+import {
+  beginning,
+  type LeaseCommand,
+  type LeaseEvent,
+  type LeaseSettings,
+  type LeaseState,
+  type Request,
+} from "./lease-state.ts";
+import { step } from "./lease.ts";
+import { type EntryChange, Registry } from "./registry.ts";
+import type { LeaseStore, LeaseTransaction, StoreUpdate } from "./store.ts";
+
+export interface LeaseDriverParts {
+  readonly store: LeaseStore;
+  readonly settings: LeaseSettings;
+  readonly host: Host;
+  /** What `subnet.env`, or the record, says the host had. */
+  readonly previous: Subnets | undefined;
+  readonly clock: Clock;
+  readonly random: () => number;
+  /** Told after each event: what the lease is now. */
+  readonly onState: (state: LeaseState) => void;
+  /** Told what is different of the leases, of this host and of others. */
+  readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
+  /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
+  readonly drain: (subnets: Subnets, signal: AbortSignal) => Promise<void>;
+}
+
+/** How long one call of the store may take, milliseconds. */
+const callMs = 5000;
+/** Longest time of one timer (2^31 ms are too long). */
+const longestWaitMs = 3_600_000;
+
+/** Runs what `step` decides about one host's lease on a store, until it is stopped. The lease itself stays. */
+export class LeaseDriver {
+  readonly registry = new Registry();
+  readonly #parts: LeaseDriverParts;
+  readonly #events = new Queue<LeaseEvent>();
+  readonly #stop = new AbortController();
+  readonly #tasks = new Set<Promise<void>>();
+  #state: LeaseState;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #draining: AbortController | undefined;
+
+  constructor(parts: LeaseDriverParts) {
+    this.#parts = parts;
+    this.#state = beginning(parts.settings, parts.host, parts.previous);
+  }
+
+  get state(): LeaseState {
+    return this.#state;
+  }
+
+  /** Begins: follows the store and acquires. */
+  start(): void {
+    const { prefix } = this.#parts.settings;
+    this.#task(this.#followLeases(leasesPrefix(prefix)));
+    this.#task(this.#followConfig(configKey(prefix)));
+    this.#task(this.#run());
+    this.#events.push({ kind: "tick" });
+  }
+
+  /** The host's address, or what its backend tells, is another now. */
+  become(host: Host): void {
+    this.#events.push({ kind: "host", host });
+  }
+
+  /** Gives the subnets up, once they are empty. */
+  leave(): void {
+    this.#events.push({ kind: "leave" });
+  }
+
+  join(): void {
+    this.#events.push({ kind: "join" });
+  }
+
+  /** Ends every task. The lease lasts on. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    this.#draining?.abort();
+    clearTimeout(this.#timer);
+    this.#events.end();
+    await Promise.all(this.#tasks);
+  }
+
+  #task(task: Promise<void>): void {
+    const settled = task.finally(() => this.#tasks.delete(settled));
+    this.#tasks.add(settled);
+  }
+
+  async #run(): Promise<void> {
+    for await (const event of this.#events) {
+      if (this.#stop.signal.aborted) return;
+      const { clock, random, onState } = this.#parts;
+      const moment = { at: clock.monotonic(), draw: random() };
+      const next = step(this.#state, event, this.registry, moment);
+      this.#state = next.state;
+      for (const command of next.commands) this.#do(command);
+      this.#wakeAt(next.state.wakeAt);
+      onState(next.state);
+    }
+  }
+
+  #wakeAt(at: number | undefined): void {
+    clearTimeout(this.#timer);
+    if (at === undefined) return;
+    const ms = Math.min(longestWaitMs, Math.max(0, at - this.#parts.clock.monotonic()));
+    this.#timer = setTimeout(() => this.#events.push({ kind: "tick" }), ms);
+  }
+
+  async #followLeases(prefix: string): Promise<void> {
+    for await (const update of this.#parts.store.follow(prefix, this.#stop.signal)) {
+      if (update.kind === "snapshot" || update.kind === "changes") {
+        this.#tell(this.registry.apply(update));
+        this.#events.push({ kind: "leases" });
+      } else this.#events.push({ kind: update.kind });
+    }
+  }
+
+  async #followConfig(key: string): Promise<void> {
+    for await (const update of this.#parts.store.follow(key, this.#stop.signal)) {
+      const event = configEvent(update, key);
+      if (event !== undefined) this.#events.push(event);
+    }
+  }
+
+  #tell(changes: readonly EntryChange[]): void {
+    if (changes.length > 0) this.#parts.onLeases(changes, this.registry);
+  }
+
+  #do(command: LeaseCommand): void {
+    switch (command.kind) {
+      case "drain":
+        this.#task(this.#drain(command.subnets));
+        break;
+      case "undrain":
+        this.#draining?.abort();
+        break;
+      case "revoke":
+        // (Nobody waits for it: it ends by itself in the end.)
+        this.#task(this.#parts.store.revoke(command.grant, this.#limit()).catch(() => {}));
+        break;
+      default:
+        this.#task(this.#request(command));
+    }
+  }
+
+  async #drain(subnets: Subnets): Promise<void> {
+    const draining = new AbortController();
+    this.#draining = draining;
+    await this.#parts.drain(subnets, draining.signal).catch(() => draining.abort());
+    if (!draining.signal.aborted) this.#events.push({ kind: "drained" });
+  }
+
+  async #request(request: Request): Promise<void> {
+    try {
+      this.#events.push(await this.#call(request));
+    } catch (error) {
+      this.#events.push({ kind: "failed", request: request.id, error });
+    }
+  }
+
+  async #call(request: Request): Promise<LeaseEvent> {
+    const { store, settings } = this.#parts;
+    const signal = this.#limit();
+    switch (request.kind) {
+      case "config": {
+        const { revision, at } = await store.read(configKey(settings.prefix), signal);
+        return { kind: "config", text: at?.value, revision, request: request.id };
+      }
+      case "grant":
+        await store.grant(request.grant, settings.ttlSeconds, signal);
+        return { kind: "answered", request: request.id };
+      case "cancel":
+        await store.revoke(request.grant, signal);
+        return { kind: "answered", request: request.id };
+      case "commit":
+        return this.#commit(request.id, request.transaction, signal);
+      default:
+        return assertNever(request);
+    }
+  }
+
+  async #commit(
+    request: number,
+    transaction: LeaseTransaction,
+    signal: AbortSignal,
+  ): Promise<LeaseEvent> {
+    const committed = await this.#parts.store.commit(transaction, signal);
+    this.#tell(this.registry.learn(transaction, committed));
+    return { kind: "committed", request, committed };
+  }
+
+  #limit(): AbortSignal {
+    return AbortSignal.any([this.#stop.signal, AbortSignal.timeout(callMs)]);
+  }
+}
+
+/** What following the configuration's key says of it; its neighbours by name are of no matter. */
+function configEvent(update: StoreUpdate, key: string): LeaseEvent | undefined {
+  switch (update.kind) {
+    case "snapshot": {
+      const text = update.keys.find((at) => at.key === key)?.value;
+      return { kind: "config", text, revision: update.revision };
+    }
+    case "changes": {
+      const last = update.events.findLast(
+        (event) => (event.kind === "put" ? event.at.key : event.key) === key,
+      );
+      if (last === undefined) return undefined;
+      const text = last.kind === "put" ? last.at.value : undefined;
+      return { kind: "config", text, revision: update.revision };
+    }
+    case "stale":
+    case "current":
+      return undefined;
+    default:
+      return assertNever(update);
+  }
+}
