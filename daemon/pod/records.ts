@@ -5,8 +5,6 @@ import type { PodId } from "../../core/names.ts";
 import type { VmRecord } from "../../hypervisor/driver.ts";
 import type { Journal } from "../journal.ts";
 import type { Database } from "../store/database.ts";
-import { deleteInterfaces, insertInterface } from "../store/interfaces.ts";
-import { deletePorts, insertPorts } from "../store/ports.ts";
 import {
   deletePod,
   findPods,
@@ -16,7 +14,6 @@ import {
   type PodContents,
   type PodRow,
   type PodState,
-  setPodContents,
   setPodGuest,
   setPodObserved,
   setPodReason,
@@ -27,9 +24,10 @@ import { dropRequestsOf, finishRequestsOf, insertRequest } from "../store/reques
 import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
 import { recordError } from "./error-record.ts";
+import { exchangeContents, insertContents, withoutMachine } from "./exchange-contents.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import { type PodPlan, staying } from "./pod-plan.ts";
+import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "./span.ts";
 
 /** A create that may be asked for again. */
@@ -104,25 +102,12 @@ export class PodRecords {
     const now = this.#clock.now();
     this.#journal.transact("claim", (emit) => {
       insertPod(this.#db, plan, spec, now);
-      this.#insertInterfaces(plan);
-      insertPorts(this.#db, plan);
+      insertContents(this.#db, plan);
       this.#addresses.insert(plan);
       if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
       emit({ kind: "created", podId: plan.podId, podName: plan.name, data: { text: "creating" } });
     });
     this.#addresses.taken(plan);
-  }
-
-  #insertInterfaces({ podId, interfaces }: PodPlan): void {
-    for (const { position, network, guestName, nic } of interfaces)
-      insertInterface(this.#db, {
-        podId,
-        position,
-        network,
-        guestName,
-        tap: nic?.tap,
-        mac: nic?.mac,
-      });
   }
 
   /**
@@ -143,26 +128,8 @@ export class PodRecords {
     live.plan = next.plan;
   }
 
-  /**
-   * Writes what a pod consists of, and what it may go back to, in the place of what stands in its row; call inside a
-   * transaction, and what is answered once it is committed. Addresses of both are held.
-   */
   #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {
-    const plans = (now: PodContents, before: PodContents | undefined): PodPlan[] =>
-      before === undefined ? [now.plan] : [now.plan, before.plan];
-    const [held, toHold] = [plans(row, row.before), plans(next, back)];
-    setPodContents(
-      this.#db,
-      row.id,
-      { spec: next.spec, plan: next.plan },
-      back === undefined ? undefined : { spec: back.spec, plan: back.plan },
-    );
-    deleteInterfaces(this.#db, row.id);
-    this.#insertInterfaces(next.plan);
-    deletePorts(this.#db, row.id);
-    insertPorts(this.#db, next.plan);
-    this.#addresses.exchange(held, toHold);
-    return () => this.#addresses.exchanged(held, toHold);
+    return exchangeContents({ db: this.#db, addresses: this.#addresses }, row, next, back);
   }
 
   /** What `replan` said has taken effect: it is not gone back from any more. */
@@ -320,15 +287,4 @@ export class PodRecords {
     this.#addresses.freed(plans);
     this.#published.release(podId);
   }
-}
-
-/**
- * What is left of a pod when it has no machine: changes that were under way are over, and so is the leaving of NICs.
- * Undefined when nothing was.
- */
-function withoutMachine(row: PodRow): PodContents | undefined {
-  const { spec, plan } = row.before ?? row;
-  const interfaces = staying(plan.interfaces);
-  if (row.before === undefined && interfaces.length === plan.interfaces.length) return undefined;
-  return { spec, plan: { ...plan, interfaces } };
 }
