@@ -5,12 +5,12 @@ import type { NetworkFragment } from "./desired.ts";
 import { parseSave } from "./iptables/save-format.ts";
 import type { HostKernel } from "./kernel.ts";
 import { table } from "./nftables/base.ts";
-import { entriesOf } from "./nftables/listing.ts";
+import { entriesOf, objectOf, textOf } from "./nftables/listing.ts";
 import type { Obstacle } from "./obstacle.ts";
 
 /** Networks as far as it takes to say whether a chain is in their way. */
 type Reached = Pick<NetworkFragment, "bridge" | "gateways">;
-type Json = Readonly<Record<string, unknown>>;
+type Words = Readonly<Record<string, unknown>>;
 
 interface Chain {
   readonly family: string;
@@ -59,26 +59,30 @@ async function listed(list: () => Promise<string>): Promise<string | undefined> 
 /** The chains of others that the kernel asks about what it forwards. Pure. */
 export function forwardChains(text: string): Chain[] {
   return entriesOf(text).flatMap((entry) => {
-    const { family, table: name, name: chain, hook, policy } = (entry["chain"] ?? {}) as Json;
-    const of = `${String(family)} ${String(name)}`;
-    if (hook !== "forward" || of === table || familiesOf[String(family)] === undefined) return [];
-    const words = { family: String(family), table: String(name), name: String(chain) };
-    return [{ ...words, policy: String(policy) }];
+    const { hook, ...of } = objectOf(entry["chain"]) ?? {};
+    const [family, name, chain, policy] = ["family", "table", "name", "policy"].map((key) =>
+      textOf(of[key]),
+    ) as [string, string, string, string];
+    if (hook !== "forward" || `${family} ${name}` === table) return [];
+    return Object.hasOwn(familiesOf, family) ? [{ family, table: name, name: chain, policy }] : [];
   });
 }
 
 /** Whether what is sent to a bridge ends in this chain: it drops what no rule accepts, and none accepts that. Pure. */
 export function drops(text: string, { name, policy }: Chain, bridge: IfName): boolean {
   const rules = entriesOf(text).flatMap(({ rule }) => {
-    const { chain, expr } = (rule ?? {}) as Json;
-    return Array.isArray(expr) ? [{ chain: String(chain), words: expr as readonly Json[] }] : [];
+    const { chain, expr } = objectOf(rule) ?? {};
+    if (!Array.isArray(expr)) return [];
+    return [
+      { chain: textOf(chain), words: expr.map(objectOf).filter((each) => each !== undefined) },
+    ];
   });
   const come = [name];
   for (const chain of come)
     for (const { words } of rules.filter((each) => each.chain === chain))
       for (const { jump, goto } of words) {
-        const target = ((jump ?? goto) as Json | undefined)?.["target"];
-        if (typeof target === "string" && !come.includes(target)) come.push(target);
+        const target = textOf(objectOf(jump ?? goto)?.["target"]);
+        if (target !== "" && !come.includes(target)) come.push(target);
       }
   const mine = rules.filter(({ chain }) => come.includes(chain));
   if (mine.some(({ words }) => verdict(words) === "accept" && meets(words, bridge))) return false;
@@ -86,16 +90,16 @@ export function drops(text: string, { name, policy }: Chain, bridge: IfName): bo
   return policy === "drop" || all.some(({ words }) => verdict(words) === "drop");
 }
 
-function verdict(words: readonly Json[]): "accept" | "drop" | undefined {
+function verdict(words: readonly Words[]): "accept" | "drop" | undefined {
   if (words.some((word) => "accept" in word)) return "accept";
   return words.some((word) => "drop" in word || "reject" in word) ? "drop" : undefined;
 }
 
-const conditions = (words: readonly Json[]): readonly Json[] =>
+const conditions = (words: readonly Words[]): readonly Words[] =>
   words.filter((word) => "match" in word || "xt" in word || "vmap" in word || "limit" in word);
 
 /** Whether everything new that goes to the bridge is meant: there is no other condition than that it goes there. */
-const meets = (words: readonly Json[], bridge: IfName): boolean =>
+const meets = (words: readonly Words[], bridge: IfName): boolean =>
   conditions(words).every((word) => {
     const text = JSON.stringify(word);
     const named = (key: string): boolean => text.includes(`{"meta":{"key":"${key}"}}`);

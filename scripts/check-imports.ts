@@ -44,7 +44,7 @@ const rules: readonly Rule[] = [
   // The witnesses of `podnet verify` share nothing with podnet: that is their worth.
   { room: "daemon/verify/witness-host.ts", rooms: [], packages: ["node:", "netlink"] },
   { room: "daemon/verify/witness-vm.ts", rooms: [], packages: ["node:", "qemu-qmp"] },
-  { room: "daemon/verify/witness-rules.ts", rooms: [], packages: ["node:"] },
+  { room: "daemon/verify/witness-rules", rooms: [], packages: ["node:"] },
   { room: "daemon/verify/witness-sockets.ts", rooms: [], packages: ["node:"] },
   {
     room: "daemon/",

@@ -149,13 +149,15 @@ function hookText(chain: Json): string {
 const typeText = (type: unknown): string =>
   Array.isArray(type) ? type.map(textOf).join(" . ") : textOf(type);
 
-const textOf = (value: unknown): string =>
+/** A word or number as text; empty for what is neither. */
+export const textOf = (value: unknown): string =>
   typeof value === "string" || typeof value === "number" ? String(value) : "";
 
 const commentOf = ({ comment }: Json): string | undefined =>
   typeof comment === "string" ? comment : undefined;
 
-const objectOf = (value: unknown): Json | undefined =>
+/** A thing with members; undefined for what is none. */
+export const objectOf = (value: unknown): Json | undefined =>
   typeof value === "object" && value !== null && !Array.isArray(value)
     ? (value as Json)
     : undefined;

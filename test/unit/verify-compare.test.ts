@@ -170,7 +170,8 @@ test("the witnesses share no code with podnet", (t) => {
   };
   t.deepEqual(imports("witness-host.ts"), ["netlink"]);
   t.deepEqual(imports("witness-vm.ts"), ["node:path", "qemu-qmp"]);
-  t.deepEqual(imports("witness-rules.ts"), ["node:fs"]);
+  t.deepEqual(imports("witness-rules.ts"), ["node:fs", "./witness-rules-reader.ts"]);
+  t.deepEqual(imports("witness-rules-reader.ts"), []);
   t.deepEqual(imports("witness-sockets.ts"), ["node:fs"]);
 });
 

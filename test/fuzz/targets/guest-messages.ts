@@ -275,10 +275,16 @@ const podMessages: Target = {
     chosen(0, json({})),
     chosen(1, json(created)),
     chosen(1, json({ id: "c", process: spec })),
+    chosen(1, json({ ...created, sysctl: null })),
+    chosen(1, json({ ...created, sysctl: [] })),
+    chosen(1, json({ ...created, sysctl: { a: 1 } })),
     chosen(2, json({ container: "c", signal: 9 })),
     chosen(3, json({ container: "c" })),
     chosen(4, json({ container: "hyperstart", file: "/etc/hosts" })),
     chosen(5, file.encodeWriteFile({ container: "hyperstart", file: "/a", data: utf8("data }") })),
+    chosen(5, utf8("data without an object")),
+    // Its name holds the brace that ends the object, in JSON's other way to write it.
+    chosen(5, utf8('{"container":"c","file":"\\u007d"}')),
   ],
   words: [
     ...Object.keys(started),

@@ -1,0 +1,159 @@
+import { deepStrictEqual } from "node:assert";
+import { parseIfName } from "../../../core/names.ts";
+import { parseRulesTestimony } from "../../../daemon/verify/testimony.ts";
+import { readListedRules, readSavedRules } from "../../../daemon/verify/witness-rules-reader.ts";
+import { drops, forwardChains } from "../../../network/obstacles.ts";
+import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+const saved = `*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -m comment --comment "of \\"others\\"" -j HYPER-PRE
+-A HYPER-PRE -d 10.0.0.1/32 -p tcp -m tcp --dport 8080:8090 -j DNAT --to-destination 10.0.0.2:80-90/8080
+-A HYPER-PRE -p udp -m udp --dport 53 -j DNAT --to-destination 10.0.0.2:53
+-A HYPER-PRE -p sctp --dport 7 -j DNAT --to-destination [fd00::2]:7
+-A HYPER-PRE -p tcp --dport 9 -j DNAT --to-destination fd00::2
+-A HYPER-PRE -p tcp --dport 9 -j DNAT --to-destination [fd00::2
+-A HYPER-PRE ! -d 10.0.0.1/32 -p tcp --dport 9 -j DNAT --to-destination 10.0.0.3
+-A POSTROUTING -s 10.0.0.0/24 -d 10.0.0.2/32 -o hyper0 -j MASQUERADE
+-A POSTROUTING -s 10.0.0.0/24 -o hyper0 -j MASQUERADE
+-A POSTROUTING -s 10.0.0.0/24 -j MASQUERADE
+-A POSTROUTING -s 10.0.0.0/24
+COMMIT
+*filter
+-A FORWARD -g HYPER
+-A HYPER -j FORWARD
+-A HYPER -d 10.0.0.2/32 -p tcp -m tcp --dport 80 -j ACCEPT
+-A HYPER -p tcp --dport 80:90 -j ACCEPT
+-A HYPER -p tcp -j ACCEPT
+-A HYPER --dport 80 -j ACCEPT
+-A HYPER -j DROP
+COMMIT
+`;
+
+const rule = (chain: string, ...expr: readonly unknown[]): object => ({ rule: { chain, expr } });
+const set = (name: string, ...elem: readonly unknown[]): object => ({ set: { name, elem } });
+const nft = (...entries: readonly object[]): Uint8Array => json({ nftables: entries });
+const forwards = { family: "ip", table: "wall", name: "ahead", hook: "forward", policy: "drop" };
+
+const decided = nft(
+  { chain: { name: "pre", hook: "prerouting" } },
+  { chain: { name: "fwd", hook: "forward" } },
+  { chain: { name: "post", hook: "postrouting" } },
+  { chain: { name: "sub" } },
+  rule("pre", { jump: { target: "sub" } }, null, "word"),
+  rule("sub", { goto: { target: "pre" } }),
+  rule("sub", { dnat: { addr: { map: { key: 1, data: "@places" } } } }),
+  rule("fwd", { match: { right: "@open" } }, { accept: null }),
+  rule(
+    "post",
+    { match: { left: { ct: "status" }, right: "dnat" } },
+    { masquerade: "@own" },
+    "dnat",
+  ),
+  rule("post", { masquerade: null }),
+  {
+    map: {
+      name: "places",
+      elem: [
+        [{ concat: [6, "10.0.0.1", 8080] }, { concat: ["10.0.0.2", 80] }],
+        [{ elem: { val: { concat: [17, 53] }, comment: "x" } }, { concat: ["fd00::2", 53] }],
+        [{ concat: [6, 1] }, { concat: [] }],
+        [[], []],
+        7,
+      ],
+    },
+  },
+  set("open", { concat: ["tcp", "10.0.0.2", 80] }, { concat: [132, "10.0.0.2"] }, "x"),
+  set(
+    "own",
+    { concat: [{ prefix: { addr: "10.0.0.0", len: 24 } }, "hyper0"] },
+    { concat: ["fd00::/64", "hyper0", "fd00::2"] },
+    { concat: [] },
+  ),
+);
+
+const words =
+  "nftables chain rule expr jump goto target accept drop reject match hook forward policy @open dnat".split(
+    " ",
+  );
+words.push("masquerade", "-A ", "-j ", "--dport ", "--to-destination ", "\n", "! ");
+
+/** Rules as programs print them: what the witness of `podnet verify` makes of them. */
+const witness: Target = {
+  name: "witness-rules",
+  files: ["daemon/verify/witness-rules-reader.ts"],
+  seeds: [
+    chosen(0, utf8(saved)),
+    chosen(1, decided),
+    chosen(1, utf8(" \n")),
+    chosen(1, utf8("{")),
+    chosen(1, json({ nftables: 7 })),
+    chosen(1, json([])),
+    chosen(1, json(null)),
+  ],
+  words,
+  run: choosing([
+    (bytes) => checkTestimony(readSavedRules(textOf(bytes))),
+    (bytes) => {
+      try {
+        checkTestimony(readListedRules(textOf(bytes)));
+      } catch (error) {
+        // It ends with that, and podnetd hears that the witness could not speak.
+        if (!(error instanceof SyntaxError)) throw error;
+      }
+    },
+  ]),
+};
+
+/** podnetd understands it, or says that it does not: numbers may be none. */
+function checkTestimony(said: object): void {
+  valueOf(["COMMAND_FAILED"], () => parseRulesTestimony(JSON.stringify(said)));
+}
+
+const bridge = parseIfName("hyper0");
+const ahead = { family: "ip", table: "wall", name: "ahead" };
+const oif = { match: { left: { meta: { key: "oifname" } }, right: "hyper0" } };
+const status = { match: { left: { ct: { key: "status" } }, right: "dnat" } };
+
+/** Chains of others, in whose way what goes to pods may be. */
+const obstacles: Target = {
+  name: "obstacles",
+  files: ["network/obstacles.ts"],
+  only: ["forwardChains", "drops", "verdict", "conditions", "meets"],
+  seeds: [
+    chosen(
+      0,
+      nft(
+        { chain: forwards },
+        { chain: { ...forwards, family: "inet", table: "podnet" } },
+        { chain: { ...forwards, family: "arp" } },
+        { chain: { ...forwards, family: "toString" } },
+        { chain: { ...forwards, hook: "input" } },
+        { chain: "x" },
+        {},
+      ),
+    ),
+    chosen(0, json({})),
+    chosen(1, nft(rule("ahead", { drop: null }), rule("ahead", { jump: { target: "in" } }))),
+    chosen(1, nft(rule("ahead", { goto: { target: "in" } }), rule("in", oif, { accept: null }))),
+    chosen(1, nft(rule("ahead", status, { accept: null }))),
+    chosen(1, nft(rule("ahead", { limit: 7 }, { accept: null }))),
+    chosen(1, nft(rule("ahead", { match: { left: { meta: { key: "oif" } } } }, { accept: null }))),
+    chosen(1, nft(rule("ahead", { jump: { target: "ahead" } }), rule("ahead", "x", null, []))),
+    chosen(2, nft(rule("ahead", { reject: null }))),
+    chosen(2, nft(rule("ahead", oif, { drop: null }), rule("ahead", { accept: null }))),
+    chosen(2, nft({ rule: 7 }, { rule: { chain: "ahead" } })),
+  ],
+  words,
+  run: choosing([
+    (bytes) => {
+      const chains = valueOf(["FIREWALL_FAILED"], () => forwardChains(textOf(bytes))) ?? [];
+      for (const { family } of chains) deepStrictEqual(/^(?:ip6?|inet)$/.test(family), true);
+    },
+    ...["drop", "accept"].map((policy) => (bytes: Uint8Array) => {
+      valueOf(["FIREWALL_FAILED"], () => drops(textOf(bytes), { ...ahead, policy }, bridge));
+    }),
+  ]),
+};
+
+export const rules: readonly Target[] = [witness, obstacles];
