@@ -3,6 +3,7 @@ import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Acts } from "./acts.ts";
 import { type DiskChange, diskChanges } from "./disks.ts";
 import { type AgentlessChange, agentlessChanges } from "./agentless.ts";
+import { type AttachedChange, attachedChanges } from "./attached.ts";
 import type { Lane } from "./lane.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
@@ -22,7 +23,8 @@ export type Change =
   | "stop"
   | MixedChange
   | DiskChange
-  | AgentlessChange;
+  | AgentlessChange
+  | AttachedChange;
 
 /** The network that is made, changed and unmade. */
 export const extra = "extra";
@@ -130,6 +132,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   ...mixedChanges,
   ...diskChanges,
   ...agentlessChanges,
+  ...attachedChanges,
 };
 
 export const isChange = (operation: string): operation is Change => operation in changes;
@@ -175,6 +178,8 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "agentless-create": [plainPod],
   "agentless-add": two,
   "agentless-stop": [plainPod],
+  attach: [plainPod],
+  detach: [plainPod],
 };
 
 export function podText(change: Change, { interfaces, ports }: Pod): string {

@@ -19,6 +19,7 @@ import { takeHostInventory, takeInventory } from "../lab/inventory.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
 import { difference } from "../lab/network.ts";
 import { makeOthers } from "./mixed.ts";
+import { type OthersMachine, startOthersMachine } from "./others-machine.ts";
 
 const program = path.resolve(import.meta.dirname, "../../bin/podnetd");
 
@@ -33,6 +34,10 @@ export interface Lane extends AsyncDisposable {
   readonly lab: Lab;
   readonly directory: string;
   readonly client: Podnet;
+  /** A machine that somebody else runs; it is started when it is first asked for. */
+  others(): Promise<OthersMachine>;
+  /** What is wrong with it, if it was started; `attached` when the subject is it. */
+  amiss(attached: boolean): Promise<readonly string[]>;
   /** Starts podnetd with these failpoints armed; its crossings are recorded. */
   start(failpoints?: readonly string[]): Promise<Start>;
   /** How podnetd ended, within a time; undefined when it has not. */
@@ -83,6 +88,10 @@ export async function openLane(name: string, config: string): Promise<Lane> {
   opened.defer(kill);
   const inventory = (): Promise<string> =>
     takeInventory(lab.host, { process: child as ChildProcess, directory }, client);
+  let others: Promise<OthersMachine> | undefined;
+  opened.defer(async () => {
+    await (await others)?.[Symbol.asyncDispose]();
+  });
   const held = opened.move();
   return {
     lab,
@@ -90,6 +99,8 @@ export async function openLane(name: string, config: string): Promise<Lane> {
     get client() {
       return client;
     },
+    others: () => (others ??= startOthersMachine()),
+    amiss: async (attached) => (await (await others)?.amiss(attached ? 1 : 0)) ?? [],
     async start(failpoints = []) {
       writeFileSync(recordFile, "");
       const log = openSync(logFile, "w");

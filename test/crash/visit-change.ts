@@ -35,8 +35,8 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
   return reached ? judged(problems, lane) : { kind: "unreached" };
 }
 
-/** Looks at everything, and takes away what the case has made. */
-async function looked(
+/** Looks at everything, and takes away what the case has made. `there`: the case has not been looked at yet. */
+export async function looked(
   { lane, baselines }: Visit,
   change: Change,
   when: string,
@@ -45,7 +45,10 @@ async function looked(
   const problems: string[] = [];
   const pods = await settled(lane);
   for (const found of pods) {
+    // What could not be taken back says so, and is taken back when it is asked for again, below.
+    if (change === "detach" && found.state === State.FAILED) continue;
     const pod = await again(lane, found);
+    if (pod.vm?.attached === true) problems.push(...(await lane.amiss(true)));
     problems.push(...(await unhealthy(lane, pod)), ...unlikeItsRow(pod));
     const is = podText(change, pod);
     if (pod.name === subject && !whole[change].includes(is)) problems.push(`${subject} has ${is}`);
@@ -65,6 +68,7 @@ async function looked(
   if (drift) problems.push(JSON.stringify(parts.filter(({ found }) => found.length > 0)));
   await remove(lane, subject);
   await lane.client.networks.delete({ name: extra });
+  problems.push(...(await lane.amiss(false)));
   const left = await lane.changes(baselines.withBystander, learnt(pods));
   problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);
@@ -102,6 +106,8 @@ async function settled({ client }: Lane): Promise<readonly Pod[]> {
 /** A pod that runs, whichever state a change of its state has left it in. */
 async function again({ client }: Lane, pod: Pod): Promise<Pod> {
   const idOrName = pod.name;
+  // Its owner starts it and lets it run.
+  if (pod.vm?.attached === true) return pod;
   if (pod.state === State.PAUSED) return (await client.pods.resume({ idOrName })).pod ?? pod;
   if (pod.state === State.STOPPED || pod.state === State.FAILED)
     return (await client.pods.start({ idOrName })).pod ?? pod;
