@@ -1,7 +1,8 @@
-import { realpathSync } from "node:fs";
+import { accessSync, constants, realpathSync } from "node:fs";
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { denied } from "../../hypervisor/attach/monitor.ts";
 import type { FoundMachine } from "../../hypervisor/driver.ts";
 import { isRunning } from "../../hypervisor/qemu/process.ts";
 import type { PodRow } from "../store/pods.ts";
@@ -12,7 +13,8 @@ const lookMs = 5000;
 
 /**
  * Looks at the machine that a spec names; undefined where it is one of podnet's own to start. Changes nothing.
- * Throws `WRONG_STATE` for one that is some pod's already, `UNSUPPORTED`, and as `Driver.lookAt`.
+ * Throws `WRONG_STATE` for one that is some pod's already, `UNSUPPORTED`, as `Driver.lookAt`, and as `requireSocket` of its
+ * channels.
  */
 export async function attachedMachine(
   { attached }: Pick<PodSpec, "attached">,
@@ -33,6 +35,8 @@ export async function attachedMachine(
       : realPath(vm.attached.qmp) === path,
   );
   if (holder !== undefined) throw held(holder);
+  if (attached.channel !== undefined) requireSocket(attached.channel, "channel_socket");
+  if (attached.tty !== undefined) requireSocket(attached.tty, "tty_socket");
   const machine = await driver.lookAt(attached.qmp, limited(lookMs, signal));
   const same = rows.find(({ id }) => {
     const run = records.run(id);
@@ -40,6 +44,24 @@ export async function attachedMachine(
   });
   if (same !== undefined) throw held(same);
   return machine;
+}
+
+/**
+ * Whether podnetd could open a socket, without a connection that its guest would hear of. Throws `INVALID_ARGUMENT` when there
+ * is none, `PERMISSION_DENIED`.
+ */
+function requireSocket(path: string, field: string): void {
+  try {
+    accessSync(path, constants.W_OK);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code !== "ENOENT" && code !== "ENOTDIR") throw denied(path, field, thrown);
+    throw new PodnetError("INVALID_ARGUMENT", `There is no socket "${path}"`, {
+      field,
+      hint: "Give the path of the chardev of the machine's virtserialport",
+      details: { path },
+    });
+  }
 }
 
 /** A path without symbolic links, as far as it is there. */

@@ -11,7 +11,8 @@ const field = "qmp_socket";
 
 /**
  * Opens a QMP monitor of a machine that somebody else runs. Throws `QMP_IN_USE` when nobody greets in time,
- * `INVALID_ARGUMENT` when there is nothing to connect to, `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
+ * `INVALID_ARGUMENT` when there is nothing to connect to, `PERMISSION_DENIED` when podnetd's own user may not,
+ * `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
  */
 export async function openMonitor(path: string, signal: AbortSignal): Promise<QmpClient> {
   try {
@@ -45,5 +46,15 @@ function explained(error: PodnetError, path: string): PodnetError {
         cause: error,
       },
     );
+  if (errno === "EACCES" || errno === "EPERM") return denied(path, field, error);
   return error.with({ field, details: { path } });
 }
+
+/** podnetd runs as a user who may not use a socket of somebody else's machine. */
+export const denied = (path: string, of: string, cause: unknown): PodnetError =>
+  new PodnetError("PERMISSION_DENIED", `podnetd's user may not open the socket "${path}"`, {
+    field: of,
+    hint: `Let user ${process.getuid?.() ?? 0} write to it and search (x) the directories above it, by their group or setfacl`,
+    details: { path },
+    cause,
+  });

@@ -4,25 +4,7 @@ import path from "node:path";
 import test from "ava";
 import { openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
-
-const top = path.resolve(import.meta.dirname, "../..");
-const user = 64_055;
-
-/** Runs podnetd as a user with one capability. What that user has to reach is mounted where it can. */
-const unprivileged = [
-  "unshare",
-  "--mount",
-  "sh",
-  "-ec",
-  `mkdir -p /run/podnet-checkout && mount -n --bind "$1" /run/podnet-checkout
-  [ -e /run/podnet-tun ] || mknod -m 666 /run/podnet-tun c 10 200
-  mount -n --bind /run/podnet-tun /dev/net/tun
-  shift 2
-  exec setpriv --reuid ${user} --regid ${user} --clear-groups --no-new-privs --inh-caps=-all,+net_admin \
-    --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin /run/podnet-checkout/bin/podnetd "$@"`,
-  "sh",
-  top,
-] as const;
+import { unprivileged, user } from "../lab/unprivileged.ts";
 
 const firewalls = {
   "CAP_NET_ADMIN alone, with iptables-nft and no confinement, brings up a pod and takes all down again":
