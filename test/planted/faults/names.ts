@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const answers = "test/unit/dns-answers.test.ts";
 const forward = "test/unit/dns-forward.test.ts";
+const follow = "test/unit/names-follow.test.ts";
 const images = "test/kernel/agent-resolver.test.ts";
 const nobody = "who holds no address of the network is not answered, by datagram or by connection";
 
@@ -43,6 +44,36 @@ export const namesFaults: readonly Fault[] = [
     noticedBy: {
       file: forward,
       title: "an answer is one to what was asked, letters of either case",
+    },
+  },
+  {
+    kind: "access",
+    name: "a pod is told of the network it names, whether it is on it or not",
+    file: "daemon/dns/zone.ts",
+    find: 'networks.filter((each) => each === rest.join("."))',
+    put: '[rest.join(".") as NetworkName]',
+    noticedBy: {
+      file: answers,
+      title: "a pod is told of all the networks it is on, that by which it asks first, and of no other",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a guest goes on asking the network it has left",
+    file: "daemon/pod/live-interfaces.ts",
+    find: "live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);",
+    put: "",
+    noticedBy: { file: follow, title: "a guest's name servers follow its interfaces, there and back" },
+  },
+  {
+    kind: "repair",
+    name: "a guest that podnetd had no time to tell is not told by the next",
+    file: "daemon/pod/take-over.ts",
+    find: "|| asksOtherwise(row)",
+    put: "",
+    noticedBy: {
+      file: follow,
+      title: "a podnetd that ends before it has told a guest leaves it to the next",
     },
   },
   {
