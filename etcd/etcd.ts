@@ -155,5 +155,8 @@ export type Watched =
     }
   /** There was nothing else up to this revision. */
   | { readonly kind: "reached"; readonly revision: bigint }
-  /** The watch stands, and answers: first when it was made, then about once a second. */
-  | { readonly kind: "alive" };
+  /**
+   * The watch stands, and answers: first when it was made, then about once a second. `revision` is how far the member has
+   * come, which may be behind the others.
+   */
+  | ({ readonly kind: "alive" } & Answer);

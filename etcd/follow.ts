@@ -27,6 +27,9 @@ export interface FollowOptions {
   readonly pause?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
+/** What following takes. */
+export type Followable = Pick<Etcd, "range" | "watch">;
+
 /** Longest pause between two attempts, milliseconds; each is drawn, so that many hosts do not come at once. */
 const longestPauseMs = 1000;
 const firstPauseMs = 100;
@@ -41,7 +44,7 @@ const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
  * snapshot. Ends when the signal aborts.
  */
 export async function* follow(
-  etcd: Etcd,
+  etcd: Followable,
   prefix: string,
   options: FollowOptions,
 ): AsyncGenerator<Followed, void> {
@@ -64,7 +67,7 @@ export async function* follow(
 }
 
 class Follower {
-  readonly #etcd: Etcd;
+  readonly #etcd: Followable;
   readonly #prefix: string;
   readonly #signal: AbortSignal;
   readonly #clock: Clock;
@@ -75,7 +78,7 @@ class Follower {
   /** Why it is not heard now. */
   #stale: PodnetError | undefined;
 
-  constructor(etcd: Etcd, prefix: string, { signal, clock = systemClock }: FollowOptions) {
+  constructor(etcd: Followable, prefix: string, { signal, clock = systemClock }: FollowOptions) {
     this.#etcd = etcd;
     this.#prefix = prefix;
     this.#signal = signal;
@@ -86,7 +89,7 @@ class Follower {
   /** One attempt, until it fails. Undefined: etcd was heard, and there is nothing to tell. */
   async *once(): AsyncGenerator<Followed | undefined> {
     const signal = this.#signal;
-    if (this.#known !== undefined && (await this.#isAnother(this.#known))) this.#known = undefined;
+    if (this.#known !== undefined && !(await this.#goesOn(this.#known))) this.#known = undefined;
     if (this.#known === undefined) {
       const { kvs, revision, cluster } = await this.#etcd.range(
         { prefix: this.#prefix },
@@ -98,6 +101,10 @@ class Follower {
     }
     const from = this.#known.revision + 1n;
     for await (const watched of this.#etcd.watch({ prefix: this.#prefix }, { from, signal })) {
+      if (watched.kind === "alive" && !(await this.#isOf(watched, this.#known))) {
+        this.#known = undefined;
+        return;
+      }
       const wasStale = this.#hear();
       if (watched.kind !== "alive") this.#reach(watched.revision);
       const { revision } = this.#known;
@@ -119,15 +126,22 @@ class Follower {
   }
 
   /**
-   * Whether this etcd has not the history that is known: its data was lost, or put back to what it was. A watch would wait
-   * without a word until it had come as far.
+   * Whether this etcd has what came after the revision that is known. It has not when its data was lost, or put back to what it
+   * was, which a watch would not tell: it waits until etcd has come as far. Throws `ETCD_COMPACTED` when it had, which a watch
+   * tells after it has said that it stands.
    */
-  async #isAnother(known: Answer): Promise<boolean> {
-    const now = await this.#etcd.range(
-      { prefix: this.#prefix },
-      { limit: 1, keysOnly: true, signal: this.#signal },
-    );
-    return now.cluster !== known.cluster || now.revision < known.revision;
+  async #goesOn(known: Answer): Promise<boolean> {
+    const look = { limit: 1, keysOnly: true, signal: this.#signal };
+    const now = await this.#etcd.range({ prefix: this.#prefix }, look);
+    if (now.cluster !== known.cluster || now.revision < known.revision) return false;
+    await this.#etcd.range({ prefix: this.#prefix }, { ...look, revision: known.revision });
+    return true;
+  }
+
+  /** Whether a member has the history that is known. One that is behind may only be slow: the others are asked. */
+  async #isOf(member: Answer, known: Answer): Promise<boolean> {
+    if (member.cluster !== known.cluster) return false;
+    return member.revision >= known.revision || (await this.#goesOn(known));
   }
 
   /** Whether it had been away. */

@@ -6,7 +6,7 @@ import type { Endpoint, Sent } from "./endpoint.ts";
 import { callError, etcdError, saidError } from "./errors.ts";
 import type { Watched, Where } from "./etcd.ts";
 import type { WatchRequestSchema, WatchResponse } from "./gen/etcdserverpb/rpc_pb.ts";
-import { eventsOf, rangeOf } from "./messages.ts";
+import { answerOf, eventsOf, rangeOf } from "./messages.ts";
 
 /** How a silent etcd is noticed. */
 export interface WatchTiming {
@@ -74,7 +74,7 @@ function watchedOf(answer: WatchResponse): Watched {
     return { kind: "events", revision, events: eventsOf(answer.events) };
   }
   // What is asked for may overtake events (etcd before 3.4.25 and 3.5.8); what etcd says by itself does not.
-  if (answer.created || answer.watchId < 0n) return { kind: "alive" };
+  if (answer.created || answer.watchId < 0n) return { kind: "alive", ...answerOf(answer.header) };
   return { kind: "reached", revision: answer.header?.revision ?? 0n };
 }
 
