@@ -11,9 +11,10 @@ import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-mes
 import { announce } from "./announce.ts";
 import { hearMulticast, restrictIpv6 } from "./ipv6.ts";
 import type { Links } from "./links.ts";
+import { keepLoopback, setLoopback } from "./loopback.ts";
 import { addRandomness, setHostname } from "./machine.ts";
 import type { Change, Netlink } from "./netlink.ts";
-import { defaultMetric, isGlobal, loopbackAddresses, observe } from "./observe.ts";
+import { defaultMetric, isGlobal, observe } from "./observe.ts";
 import { renameLink } from "./rename.ts";
 import type { Reply } from "./reply.ts";
 import { setResolver } from "./resolver-file.ts";
@@ -54,12 +55,12 @@ export async function configure(
   const indexes = new Map(all.map(({ name, index }) => [name, index]));
   for (const { wanted, link } of found) indexes.set(wanted.name, link.index);
   netlink.apply([
-    ...raiseLoopback(all),
     ...setLoopback(config, all, netlink),
     ...found.flatMap((one) => setUp(one, netlink)),
     ...setRoutes(config, found, indexes, netlink),
     ...setNeighbours(config, indexes),
   ]);
+  keepLoopback(links, config);
   const now = await announceAll(found, links);
   const withLoopback = config.loopback !== undefined;
   const observed = observe(netlink, config.requestId, now, withLoopback);
@@ -98,30 +99,6 @@ function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netli
     renameLink(netlink, { ...link, name }, wanted.name);
     return { wanted, link: { ...link, name: wanted.name } };
   });
-}
-
-const raiseLoopback = (all: readonly Link[]): Change[] =>
-  all
-    .filter(({ loopback, up }) => loopback && !up)
-    .map(({ index }) => ({ request: changeLink(index, { up: true }) }));
-
-/** The addresses of `lo` beside the machine's own, when some are named. */
-function setLoopback(
-  { loopback: wanted }: GuestConfig,
-  all: readonly Link[],
-  netlink: Netlink,
-): Change[] {
-  const index = all.find(({ loopback }) => loopback)?.index;
-  if (wanted === undefined || index === undefined) return [];
-  const there = loopbackAddresses(netlink, index);
-  return [
-    ...there
-      .filter((prefix) => !wanted.includes(prefix))
-      .map((prefix) => ({ request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] })),
-    ...wanted
-      .filter((prefix) => !there.includes(prefix))
-      .map((prefix) => ({ request: addAddress(index, prefix, { noDad: true }), fine: ["EEXIST"] })),
-  ];
 }
 
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {

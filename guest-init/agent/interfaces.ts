@@ -12,6 +12,7 @@ import {
 import { writeInto } from "./files.ts";
 import { hearMulticast } from "./ipv6.ts";
 import type { Links } from "./links.ts";
+import { keepLoopback } from "./loopback.ts";
 import { renameLink } from "./rename.ts";
 import { type Reply, done } from "./reply.ts";
 import { sys } from "./sys.ts";
@@ -77,6 +78,7 @@ export class Interfaces {
   /** lo, for STARTPOD. */
   loopbackUp(): void {
     this.#links.netlink.change("lo", { up: true });
+    keepLoopback(this.#links, {});
   }
 
   /** DELETEINTERFACE: the PCI device is let go, as before it is unplugged. */

@@ -13,6 +13,8 @@ const netlinkRoute = 0;
 const linkGroup = 1;
 /** How long hyperstart waits for a device it is told of, milliseconds. */
 const deviceWaitMs = 2000;
+/** Between a change of a link and the look that nobody waits for, milliseconds: a NIC that comes brings several. */
+const settleMs = 200;
 
 interface Waiting {
   /** Looks once more. */
@@ -27,6 +29,8 @@ export class Links {
   readonly #loop: Loop;
   readonly #mayRescan: boolean;
   readonly #waiting = new Set<Waiting>();
+  #afterChanges: (() => void) | undefined;
+  #settling = false;
   #fd = -1;
 
   /** `mayRescan`: the PCI bus is the guest's own. */
@@ -85,6 +89,12 @@ export class Links {
     });
   }
 
+  /** Calls `look` a moment after links have changed, for good; a later one takes its place. */
+  afterChanges(look: () => void): void {
+    this.#afterChanges = look;
+    this.#listen();
+  }
+
   /** Ends all waiting: nobody is there any more to be answered, and the next host shall not wait behind it. */
   giveUp(): void {
     for (const waiting of this.#waiting) waiting.giveUp();
@@ -106,6 +116,16 @@ export class Links {
         while (sys.receiveAll(this.#fd, buffer) !== undefined);
       } catch {}
       for (const waiting of this.#waiting) waiting.look();
+      this.#settle();
+    });
+  }
+
+  #settle(): void {
+    if (this.#settling || this.#afterChanges === undefined) return;
+    this.#settling = true;
+    this.#loop.after(settleMs, () => {
+      this.#settling = false;
+      this.#afterChanges?.();
     });
   }
 }

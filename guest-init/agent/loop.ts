@@ -65,43 +65,50 @@ export class Loop {
 
   tick(): void {
     const entries = this.#entries;
-    const ready = sys.poll(this.#fill(entries), this.#timeout(), entries.length);
-    if (ready > 0) {
-      // Handlers may add and stop watches: the set of this round is looked at once, by position.
-      const events = entries.map((_, i) => (this.#set[2 * i + 1] as number) >>> 16);
-      entries.forEach((entry, i) => {
-        const happened = events[i] as number;
-        if (happened !== 0 && !entry.stopped) this.#guard(() => entry.handle(happened));
-      });
+    const { length } = entries;
+    const set = this.#fill(entries);
+    if (sys.poll(set, this.#timeout(), length) > 0) {
+      // Handlers may add and stop watches: those of this round alone are looked at. Nobody else fills the set meanwhile.
+      for (let i = 0; i < length; i++) {
+        const entry = entries[i] as Entry;
+        const happened = (set[2 * i + 1] as number) >>> 16;
+        if (happened !== 0 && !entry.stopped) this.#guard(entry.handle, happened);
+      }
     }
+    if (this.#timers.length > 0) this.#runDue();
+  }
+
+  #runDue(): void {
     const now = sys.monotonic();
     const due = this.#timers.filter((timer) => timer.due <= now);
     if (due.length === 0) return;
     this.#timers = this.#timers.filter((timer) => timer.due > now);
-    for (const timer of due) this.#guard(timer.run);
+    for (const timer of due) this.#guard(timer.run, 0);
+  }
+
+  #guard(run: (events: number) => void, events: number): void {
+    try {
+      run(events);
+    } catch (thrown) {
+      this.#report(thrown);
+    }
   }
 
   #fill(entries: readonly Entry[]): Int32Array {
     if (2 * entries.length > this.#set.length) this.#set = new Int32Array(4 * entries.length);
-    entries.forEach((entry, i) => {
-      this.#set[2 * i] = entry.fd;
-      this.#set[2 * i + 1] = entry.wanted;
-    });
-    return this.#set;
+    const set = this.#set;
+    for (let i = 0; i < entries.length; i++) {
+      const { fd, wanted } = entries[i] as Entry;
+      set[2 * i] = fd;
+      set[2 * i + 1] = wanted;
+    }
+    return set;
   }
 
   #timeout(): number {
     if (this.#timers.length === 0) return -1;
     const first = Math.min(...this.#timers.map((timer) => timer.due));
     return Math.max(0, Math.ceil(first - sys.monotonic()));
-  }
-
-  #guard(run: () => void): void {
-    try {
-      run();
-    } catch (thrown) {
-      this.#report(thrown);
-    }
   }
 }
 

@@ -53,8 +53,8 @@ export class Processes {
     onlyAgent(container);
     this.#checkFree(spec);
     const identity = identify(spec, {
-      passwd: readText("/etc/passwd") ?? "",
-      group: readText("/etc/group") ?? "",
+      passwd: () => readText("/etc/passwd") ?? "",
+      group: () => readText("/etc/group") ?? "",
     });
     const spawned = sys.spawn({
       args: spec.args,

@@ -10,6 +10,9 @@ const tiocswinsz = 0x5414;
 /** What ends the input of a terminal: Ctrl-D. */
 const endOfTransmission = Uint8Array.of(4);
 
+/** Output on its way into a frame, which is a copy. */
+const readBuffer = new Uint8Array(32768);
+
 interface Output {
   readonly fd: number;
   readonly stream: bigint;
@@ -118,7 +121,7 @@ export class Session {
       output.watch = undefined;
       return true;
     }
-    const buffer = new Uint8Array(Math.min(this.#streams.room, 32768));
+    const buffer = readBuffer.subarray(0, this.#streams.room);
     try {
       const count = sys.read(output.fd, buffer);
       if (count === undefined) return this.#status === undefined;

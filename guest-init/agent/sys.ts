@@ -123,7 +123,7 @@ export interface Ended {
 /** Texts, each ended by NUL; a NUL inside one would split it. */
 function block(texts: readonly string[]): Uint8Array {
   for (const text of texts) if (text.includes("\0")) throw new SysError("NUL in an argument", 22);
-  return encodeUtf8(texts.map((text) => `${text}\0`).join(""));
+  return encodeUtf8(texts.length === 0 ? "" : `${texts.join("\0")}\0`);
 }
 
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);

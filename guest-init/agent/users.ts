@@ -10,10 +10,10 @@ export interface Identity {
   readonly home: string;
 }
 
-/** Content of /etc/passwd and /etc/group; empty where there is none. */
+/** Content of /etc/passwd and /etc/group, empty where there is none: read when a name is to be found there. */
 export interface Accounts {
-  readonly passwd: string;
-  readonly group: string;
+  passwd(): string;
+  group(): string;
 }
 
 const number = /^[0-9]{1,10}$/;
@@ -49,8 +49,8 @@ export function identify(
   const user =
     spec.user === undefined
       ? { uid: 0, gid: 0, home: "/root" }
-      : findUser(spec.user, accounts.passwd);
-  const gid = spec.group === undefined ? user.gid : findGroup(spec.group, accounts.group);
-  const groups = spec.additionalGroups.map((name) => findGroup(name, accounts.group));
+      : findUser(spec.user, accounts.passwd());
+  const gid = spec.group === undefined ? user.gid : findGroup(spec.group, accounts.group());
+  const groups = spec.additionalGroups.map((name) => findGroup(name, accounts.group()));
   return { uid: user.uid, gid, groups: [gid, ...groups], home: user.home };
 }

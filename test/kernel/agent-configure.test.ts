@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
@@ -220,6 +221,26 @@ test.serial(
     t.deepEqual(await held(), own);
   },
 );
+
+test.serial("lo is up again, with its addresses, when something takes it down", async (t) => {
+  const shown = (): Promise<string> => ip("-o address show dev lo up");
+  await configure({ loopback: ["10.7.0.1/32", "fd07::1/128"] });
+  const before = await shown();
+  t.true(before.includes("fd07::1/128"));
+  // A second time too: it is kept, not mended once.
+  for (const time of ["first", "second"]) {
+    await ip("link set lo down");
+    let now = "";
+    // The kernel itself takes the IPv6 addresses away with the link, so they tell that somebody was here.
+    for (let i = 0; i < 200 && now.length !== before.length; i++) {
+      await delay(25);
+      now = await shown();
+    }
+    t.deepEqual(now.split("\n").toSorted(), before.split("\n").toSorted(), time);
+  }
+  await run(["ping", "-c", "1", "-W", "1", "fd07::1"]);
+  await configure({ loopback: [] });
+});
 
 test.serial(
   "default routes of one family differ in their metric, and one that changes takes the former's place",

@@ -39,6 +39,17 @@ test.serial(
   },
 );
 
+test.serial(
+  "arguments and variables of any text, the empty one too, arrive as they are",
+  async (t) => {
+    const texts = ["", "plain", "gr\u00fc\u00df \u20ac", "\u{1f600}", "a".repeat(5000)];
+    const { stdout } = await host.run(["sh", "-c", 'printf "%s\\n" "$A" "$@"', "sh", ...texts], {
+      envs: [{ env: "A", value: "\u00fc=\u20ac" }],
+    });
+    t.deepEqual(stdout.toString().split("\n"), ["\u00fc=\u20ac", ...texts, ""]);
+  },
+);
+
 test.serial("a megabyte of any bytes goes through unharmed", async (t) => {
   const data = randomBytes(1024 * 1024 + 17);
   const { stdout } = await host.run(["cat"], {}, data);
@@ -187,6 +198,38 @@ test.serial("a process that waits for a host goes on when that host is gone", as
   const end = host.ended(id);
   await host.ttyAgain();
   t.like(await end, { status: 0 });
+});
+
+/** Holds a lease on a program: whoever opens it waits until it is let go, at the longest /proc/sys/fs/lease-break-time. */
+const holdProgram = `
+import fcntl, os, shutil, signal, sys
+shutil.copy(shutil.which("true"), "/tmp/held")
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open("/tmp/held", os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+`;
+
+test.serial("a program that cannot be opened yet holds up itself alone", async (t) => {
+  const holder = await host.begin(["python3", "-c", holdProgram]);
+  await host.output(holder.stdio, "held");
+  const held = await host.begin(["/tmp/held"]);
+  const end = host.finished(held);
+  let over = false;
+  void end.finally(() => {
+    over = true;
+  });
+  t.like((await host.run(shell("echo $((6 * 7))"))).event, { status: 0 });
+  t.false(over, "it waits all the while");
+  await host.ack(command.signalProcess, {
+    container: "hyperstart",
+    process: `p${held.stdio}`,
+    signal: 9,
+  });
+  t.like((await end).event, { status: 137 }, "and can be ended");
+  host.end(holder.stdio);
+  t.like((await host.finished(holder)).event, { status: 0 });
+  t.like((await host.run(["/tmp/held"])).event, { status: 0 }, "nobody holds it now");
 });
 
 test.serial("a thousand processes leave neither descriptors nor memory behind", async (t) => {

@@ -178,6 +178,12 @@ export class AgentPeer {
     return { stdout: text(stdio), stderr: text(stderr), event };
   }
 
+  /** Waits until a process has written this. */
+  async output(stream: bigint, text: string): Promise<void> {
+    while (!Buffer.concat(this.#streams.get(stream) ?? []).includes(text))
+      await once(this.tty, "data");
+  }
+
   /** Waits for the event of a process's end alone: its stream may have been another host's. */
   ended(id: string): Promise<ProcessEvent> {
     return this.#endOf(id).take();

@@ -35,8 +35,8 @@ test("PID 1 ignores the kernel's words; a plain process does not", (t) => {
 });
 
 const accounts = {
-  passwd: "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:100:Web:/srv/web:/bin/false\n",
-  group: "root:x:0:\nusers:x:100:web\ntty:x:5:\n",
+  passwd: () => "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:100:Web:/srv/web:/bin/false\n",
+  group: () => "root:x:0:\nusers:x:100:web\ntty:x:5:\n",
 };
 const nobody = { additionalGroups: [] };
 

@@ -175,8 +175,9 @@ test.serial(
         }
       ).epoch;
     const before = await epoch();
-    // The engine's own handler takes the signal for a stack used up.
-    await guest.begin(["kill", "-SEGV", "1"]);
+    // The engine's own handler takes the signal for a stack used up. It comes when the agent has said that it began.
+    const { stdio } = await guest.begin(["sh", "-c", "read line; kill -SEGV 1"]);
+    guest.write(stdio, Buffer.from("now\n"));
     await guest.ready();
     t.not(await epoch(), before);
     t.is(await shell("echo alive"), "alive");

@@ -93,6 +93,34 @@ struct bytes arg_bytes(struct call *call, uint32_t index) {
 
 double or_errno(long result) { return result < 0 ? -(double)errno : (double)result; }
 
+/* --- text ------------------------------------------------------------------------------------------ */
+
+/* Most text is ASCII, where characters and bytes are the same; what is not is for core/utf8.ts. */
+static int is_ascii(const uint8_t *bytes, uint32_t length) {
+  uint8_t all = 0;
+  for (uint32_t i = 0; i < length; i++) all |= bytes[i];
+  return all < 0x80;
+}
+
+/* asciiText(bytes): the text, or undefined. */
+static uint32_t ascii_text(struct call *call) {
+  struct bytes bytes = arg_bytes(call, 0);
+  if (!is_ascii(bytes.data, bytes.length)) return Z_quickjsZ_qjs_get_undefined(&engine);
+  uint32_t chars = bytes.length > 0 ? (uint32_t)(bytes.data - at(0)) : scratch;
+  return Z_quickjsZ_qjs_new_string(&engine, chars, bytes.length);
+}
+
+/* asciiBytes(text): the bytes, or undefined. */
+static uint32_t ascii_bytes(struct call *call) {
+  uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, arg(call, 0), scratch);
+  if (!chars) return Z_quickjsZ_qjs_get_undefined(&engine);
+  uint32_t length = word(scratch);
+  uint32_t result = is_ascii(at(chars), length) ? Z_quickjsZ_qjs_new_uint8_array(&engine, chars, length)
+                                                : Z_quickjsZ_qjs_get_undefined(&engine);
+  Z_quickjsZ_qjs_free_cstring(&engine, chars);
+  return result;
+}
+
 /* --- imports of the engine ------------------------------------------------------------------------ */
 
 static const struct native *find(const struct native *table, const uint8_t *name, uint32_t length) {
@@ -103,9 +131,11 @@ static const struct native *find(const struct native *table, const uint8_t *name
 
 u32 Z_envZ_host_call(struct Z_env_instance_t *env, u32 name, u32 length, u32 self, u32 argc, u32 argv) {
   (void)env, (void)self;
+  struct call call = {argc, argv};
+  if (length == 9 && !memcmp(at(name), "asciiText", 9)) return ascii_text(&call);
+  if (length == 10 && !memcmp(at(name), "asciiBytes", 10)) return ascii_bytes(&call);
   const struct native *found = find(sys_functions, at(name), length);
   if (!found) found = find(process_functions, at(name), length);
-  struct call call = {argc, argv};
   return Z_quickjsZ_qjs_new_number(&engine, found ? found->function(&call) : -ENOSYS);
 }
 
@@ -197,13 +227,15 @@ static int run_jobs(void) {
   return ok;
 }
 
+static void offer_one(uint32_t object, const char *text) {
+  uint32_t name = text_in(text);
+  uint32_t function = Z_quickjsZ_qjs_new_host_function(&engine, name, (u32)strlen(text), 0);
+  Z_quickjsZ_qjs_set_prop_string(&engine, object, name, function);
+  Z_quickjsZ_qjs_free_value(&engine, function);
+}
+
 static void offer(uint32_t object, const struct native *table) {
-  for (; table->name; table++) {
-    uint32_t name = text_in(table->name);
-    uint32_t function = Z_quickjsZ_qjs_new_host_function(&engine, name, (u32)strlen(table->name), 0);
-    Z_quickjsZ_qjs_set_prop_string(&engine, object, name, function);
-    Z_quickjsZ_qjs_free_value(&engine, function);
-  }
+  for (; table->name; table++) offer_one(object, table->name);
 }
 
 static uint32_t start_engine(void) {
@@ -222,6 +254,8 @@ static uint32_t start_engine(void) {
   uint32_t sys = Z_quickjsZ_qjs_new_object(&engine);
   offer(sys, sys_functions);
   offer(sys, process_functions);
+  offer_one(global, "asciiText");
+  offer_one(global, "asciiBytes");
   Z_quickjsZ_qjs_set_prop_string(&engine, global, text_in("podnetSys"), sys);
   Z_quickjsZ_qjs_free_value(&engine, sys);
 

@@ -196,7 +196,7 @@ const users: Target = {
           ...(input["group"] === undefined ? {} : { group: text("group") }),
           additionalGroups: Array.isArray(more) ? more.map(String) : [],
         },
-        { passwd: text("passwd"), group: text("groups") },
+        { passwd: () => text("passwd"), group: () => text("groups") },
       ),
     );
     if (identity === undefined) return;

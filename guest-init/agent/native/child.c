@@ -1,0 +1,213 @@
+/*
+ * Starts processes without a copy of the agent's page tables: they cost more than all else about a short process, and so do
+ * the faults that undo the copy. The child runs in the agent's memory until execve(2), on a stack of its own. The agent does
+ * not wait for that, as it would after vfork(2): a directory whose file system does not answer, or a SIGSTOP from somebody
+ * with the child's user, would hold up PID 1.
+ * So the child makes system calls by itself: libc's would write the agent's errno.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+struct child {
+  struct child *next;
+  struct program is;
+  char **argv, **env;
+  /* 1 once it leads its own process group: signals can reach it from then on. */
+  int begun;
+  /* The kernel writes 0 when it has left the agent's memory. */
+  int here;
+  char path[4096];
+  _Alignas(16) char stack[16384];
+};
+
+/* Those that may still be here. */
+static struct child *children;
+
+/* --- in the child --------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+static long raw(long number, long a, long b, long c, long d) {
+  register long fourth __asm__("r10") = d;
+  __asm__ volatile("syscall" : "+a"(number) : "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
+  return number;
+}
+#elif defined(__aarch64__)
+static long raw(long number, long a, long b, long c, long d) {
+  register long eighth __asm__("x8") = number;
+  register long first __asm__("x0") = a;
+  register long second __asm__("x1") = b;
+  register long third __asm__("x2") = c;
+  register long fourth __asm__("x3") = d;
+  __asm__ volatile("svc 0" : "+r"(first) : "r"(eighth), "r"(second), "r"(third), "r"(fourth) : "memory");
+  return first;
+}
+#endif
+
+static void complain(struct child *child, const char *what, long why) {
+  int length = snprintf(child->path, sizeof child->path, "podnet-guest: %s: %s\n", what, strerror((int)-why));
+  if (length >= (int)sizeof child->path) length = sizeof child->path - 1;
+  raw(SYS_write, 2, (long)child->path, length, 0);
+}
+
+static _Noreturn void leave(int code) {
+  for (;;) raw(SYS_exit_group, code, 0, 0, 0);
+}
+
+/* execvpe(3) with the child's own PATH. Answers why it did not come to that. */
+static long become(struct child *child) {
+  const char *name = child->argv[0], *path = "";
+  size_t length = strlen(name);
+  if (strchr(name, '/')) return raw(SYS_execve, (long)name, (long)child->argv, (long)child->env, 0);
+  for (char **text = child->env; *text; text++)
+    if (!strncmp(*text, "PATH=", 5)) path = *text + 5;
+  long why = -ENOENT;
+  for (const char *end; length > 0; path = end + 1) {
+    end = strchrnul(path, ':');
+    size_t before = (size_t)(end - path);
+    if (before + length + 2 <= sizeof child->path) {
+      memcpy(child->path, path, before);
+      /* An empty part is the directory it is in. */
+      if (before > 0) child->path[before++] = '/';
+      memcpy(child->path + before, name, length + 1);
+      long result = raw(SYS_execve, (long)child->path, (long)child->argv, (long)child->env, 0);
+      if (result == -EACCES) why = result;
+      else if (result != -ENOENT && result != -ENOTDIR) return result;
+    }
+    if (!*end) break;
+  }
+  return why;
+}
+
+static int run(void *argument) {
+  struct child *child = argument;
+  const struct program *is = &child->is;
+  raw(SYS_setsid, 0, 0, 0, 0);
+  __atomic_store_n(&child->begun, 1, __ATOMIC_RELEASE);
+  raw(SYS_futex, (long)&child->begun, FUTEX_WAKE, 1, 0);
+  /* The agent's own: what it ignores would stay ignored, and its answers to a trap are not for a child. */
+  static const int own[] = {SIGPIPE, SIGSEGV, SIGBUS};
+  const long usual[4] = {0};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) raw(SYS_rt_sigaction, own[i], (long)usual, 0, 8);
+  if (is->terminal) raw(SYS_ioctl, is->in, TIOCSCTTY, 0, 0);
+  /* All three are CLOEXEC and above 2, since the agent keeps 0, 1 and 2 open: the copies are not. */
+  raw(SYS_dup3, is->in, 0, 0, 0);
+  raw(SYS_dup3, is->out, 1, 0, 0);
+  raw(SYS_dup3, is->err, 2, 0, 0);
+  long why = raw(SYS_setgroups, is->groups.length / sizeof(gid_t), (long)is->groups.data, 0, 0);
+  if (why < 0 && is->uid != 0) complain(child, "setgroups", why);
+  if ((why = raw(SYS_setgid, is->gid, 0, 0, 0)) < 0 || (why = raw(SYS_setuid, is->uid, 0, 0, 0)) < 0) {
+    complain(child, "setuid", why);
+    leave(125);
+  }
+  if (is->directory[0] && (why = raw(SYS_chdir, (long)is->directory, 0, 0, 0)) < 0) {
+    complain(child, is->directory, why);
+    leave(125);
+  }
+  /* Until here no signal has found the agent's handlers; one that came meanwhile is due now. */
+  const unsigned long none = 0;
+  raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof none);
+  why = become(child);
+  complain(child, child->argv[0], why);
+  /* The exit codes are those of a shell, as hyperstart's. */
+  leave(why == -ENOENT ? 127 : why == -EACCES ? 126 : 125);
+}
+
+/* --- in the agent --------------------------------------------------------------------------------- */
+
+static void *copy(const void *from, size_t length) {
+  void *to = malloc(length + 1);
+  if (to) memcpy(to, from, length);
+  return to;
+}
+
+static struct bytes copy_bytes(struct bytes from) {
+  return (struct bytes){copy(from.data, from.length), from.length};
+}
+
+/* Splits texts that each end with NUL into a vector for execve. Points into the block. */
+static char **vector(struct bytes block) {
+  size_t count = 0;
+  for (uint32_t i = 0; i < block.length; i++) count += block.data[i] == 0;
+  char **list = calloc(count + 1, sizeof *list);
+  if (!list) return NULL;
+  char *text = (char *)block.data;
+  for (size_t i = 0; i < count; i++, text += strlen(text) + 1) list[i] = text;
+  return list;
+}
+
+static void discard(struct child *child) {
+  free(child->is.args.data), free(child->is.env.data), free(child->is.groups.data), free((char *)child->is.directory);
+  free(child->argv), free(child->env), free(child);
+}
+
+static void discard_gone(void) {
+  for (struct child **link = &children; *link;) {
+    struct child *child = *link;
+    if (__atomic_load_n(&child->here, __ATOMIC_ACQUIRE)) {
+      link = &child->next;
+    } else {
+      *link = child->next;
+      discard(child);
+    }
+  }
+}
+
+static struct child *prepare(const struct program *program) {
+  struct child *child = malloc(sizeof *child);
+  if (!child) return NULL;
+  child->is = *program;
+  child->is.args = copy_bytes(program->args);
+  child->is.env = copy_bytes(program->env);
+  child->is.groups = copy_bytes(program->groups);
+  child->is.directory = strdup(program->directory);
+  child->begun = 0;
+  child->argv = child->is.args.data ? vector(child->is.args) : NULL;
+  child->env = child->is.env.data ? vector(child->is.env) : NULL;
+  if (child->argv && child->env && child->is.groups.data && child->is.directory) return child;
+  discard(child);
+  return NULL;
+}
+
+/* Waits until it leads its group, or is gone before. */
+static void await_begin(struct child *child) {
+  const struct timespec while_here = {.tv_nsec = 50000000};
+  while (!__atomic_load_n(&child->begun, __ATOMIC_ACQUIRE) && __atomic_load_n(&child->here, __ATOMIC_ACQUIRE))
+    syscall(SYS_futex, &child->begun, FUTEX_WAIT, 0, &while_here);
+}
+
+pid_t start_child(const struct program *program) {
+  discard_gone();
+  struct child *child = prepare(program);
+  if (!child) return -ENOMEM;
+  pid_t pid = -EINVAL;
+  if (child->argv[0]) {
+    sigset_t all, ours;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &ours);
+    child->here = 1;
+    pid = clone(run, child->stack + sizeof child->stack, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, child, NULL, NULL,
+                &child->here);
+    if (pid < 0) pid = -errno;
+    sigprocmask(SIG_SETMASK, &ours, NULL);
+  }
+  if (pid < 0) {
+    discard(child);
+    return pid;
+  }
+  child->next = children;
+  children = child;
+  await_begin(child);
+  return pid;
+}
