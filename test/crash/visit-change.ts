@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { InterfaceState, type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
 import { learnt, unhealthy } from "./inspect.ts";
@@ -93,11 +93,14 @@ const unlikeItsRow = ({ name, interfaces, guest }: Pod): readonly string[] =>
 
 /** Pods, once what was under way or is tried again is over. */
 async function settled({ client }: Lane): Promise<readonly Pod[]> {
-  const passing: readonly State[] = [State.CREATING, State.DELETING];
+  const passing: readonly State[] = [State.CREATING, State.DELETING, State.STOPPING];
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const over = pods.every(
-      ({ state, reason }) => !passing.includes(state) && (state !== State.RUNNING || reason === ""),
+      ({ state, reason, interfaces }) =>
+        !passing.includes(state) &&
+        (state !== State.RUNNING || reason === "") &&
+        interfaces.every((each) => each.state !== InterfaceState.UNPLUG_PENDING),
     );
     if (over || performance.now() > deadline) return pods;
   }
