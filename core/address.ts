@@ -263,13 +263,18 @@ export function parseUnicastMac(text: string, field?: string): Mac {
 }
 
 export function macToBytes(mac: Mac): Uint8Array {
-  return Uint8Array.from(mac.split(":"), (pair) => Number.parseInt(pair, 16));
+  const bytes = new Uint8Array(6);
+  for (let i = 0; i < 6; i++) bytes[i] = Number.parseInt(mac.slice(i * 3, i * 3 + 2), 16);
+  return bytes;
 }
 
 export function macFromBytes(bytes: Uint8Array): Mac {
   if (bytes.length !== 6)
     throw new RangeError(`An Ethernet address has 6 bytes, not ${bytes.length}`);
-  return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join(":") as Mac;
+  let text = "";
+  for (const byte of bytes)
+    text += `${text === "" ? "" : ":"}${byte < 16 ? "0" : ""}${byte.toString(16)}`;
+  return text as Mac;
 }
 
 /** A MAC as runv makes them: `52:54:` and four random bytes. */

@@ -133,7 +133,12 @@ export class RtnetlinkExchange implements Disposable {
 
 /** What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers: `set mtu of link`. */
 function crossingName(requests: readonly Request[]): string {
-  const names = requests.map(({ what }) =>
+  // Thousands of one kind begin alike, and are read once.
+  const distinct = requests.filter((request, i) => {
+    const last = requests[i - 1];
+    return last?.type !== request.type || last.what.slice(0, 16) !== request.what.slice(0, 16);
+  });
+  const names = distinct.map(({ what }) =>
     what
       .replaceAll(/"[^"]*"/g, "")
       .split(/[\s,]+/)

@@ -173,8 +173,9 @@ export class Overlays implements AsyncDisposable {
       const last = before.sides.get(sideFamily(side));
       if (last === undefined) return undefined;
       const news = side.peers.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
-      const direct = new Set([...last.direct, ...(await this.#direct(desired, news))]);
-      const asked = new Set([...last.asked, ...news]);
+      const found = await this.#direct(desired, news);
+      const direct = withMore(last.direct, found);
+      const asked = withMore(last.asked, news);
       const isDirect = (ip: Ip): boolean => direct.has(ip);
       const wanted = wantedSide(desired, side, { ...last, isDirect });
       planned.push(...planPeers(wanted, { ...last.wanted, strays: [] }));
@@ -219,6 +220,11 @@ export class Overlays implements AsyncDisposable {
       .map(({ device }) => ({ kind: "delete-device", device }));
   }
 }
+
+const withMore = (set: ReadonlySet<Ip>, more: Iterable<Ip>): ReadonlySet<Ip> => {
+  const added = [...more];
+  return added.length === 0 ? set : new Set([...set, ...added]);
+};
 
 interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
   readonly changes: readonly OverlayChange[];

@@ -1,0 +1,245 @@
+import test from "ava";
+import * as fc from "fast-check";
+import { type Cidr, type Ip, type Mac, parseCidr, parseIp, parseMac } from "../../core/address.ts";
+import { overlayChangeText, type PeerChange, type RouteTo } from "../../network/overlay/change.ts";
+import type { OverlayDesired, OverlayPeer, OverlayRuled } from "../../network/overlay/desired.ts";
+import { overlayMtu } from "../../network/overlay/mtu.ts";
+import { planPeers } from "../../network/overlay/plan.ts";
+import { outermost } from "../../network/overlay/traffic.ts";
+import { type PeerTables, type WantedSide, wantedSide } from "../../network/overlay/wanted.ts";
+import { overlayChain, overlayRules } from "../../network/iptables/overlay-rules.ts";
+import { parseChainName, ruleText } from "../../network/iptables/rule.ts";
+import { elementText } from "../../network/nftables/edit.ts";
+import { overlayElements } from "../../network/nftables/element.ts";
+import { overlayOf, peerOf, vxlan } from "../lab/overlay.ts";
+
+const wantedOf = (desired: OverlayDesired, isDirect = false): WantedSide => {
+  const [side] = desired.sides;
+  if (side === undefined) throw new Error("No side");
+  return wantedSide(desired, side, {
+    parentMtu: 1500,
+    deviceMac: undefined,
+    isDirect: () => isDirect,
+  });
+};
+
+const withPeers = (...peers: OverlayPeer[]): OverlayDesired => {
+  const desired = overlayOf(1);
+  return { ...desired, sides: desired.sides.map((side) => ({ ...side, peers })) };
+};
+
+test("a peer that would lead this host's own traffic, or more than its part, elsewhere is refused", (t) => {
+  const good = peerOf(2);
+  const reasonOf = (...peers: OverlayPeer[]): readonly string[] =>
+    wantedOf(withPeers(...peers)).refused.map(({ reason }) => reason);
+  t.deepEqual(reasonOf(good, peerOf(3)), []);
+  t.deepEqual(
+    reasonOf(
+      good,
+      { ...peerOf(3), subnet: parseCidr("0.0.0.0/0") },
+      { ...peerOf(3), subnet: parseCidr("10.78.3.0/24") },
+      { ...peerOf(3), subnet: parseCidr("10.76.0.0/14") },
+      { ...peerOf(3), subnet: parseCidr("fd00:77:0:3::/64") },
+      { ...peerOf(3), subnet: parseCidr("10.77.1.0/24") },
+      { ...peerOf(3), subnet: parseCidr("10.77.1.128/25") },
+      { ...peerOf(3), subnet: parseCidr("10.77.0.0/16") },
+      { ...peerOf(3), publicIp: parseIp("192.0.2.1") },
+      { ...peerOf(3), subnet: parseCidr("10.77.2.0/24") },
+      { ...peerOf(3), subnet: parseCidr("10.77.2.0/25") },
+      { ...peerOf(4), vtepMac: parseMac("02:00:00:00:04:02") },
+      { ...peerOf(5), vtepMac: parseMac("01:00:5e:00:00:01") },
+      { ...peerOf(6), vtepMac: parseMac("00:00:00:00:00:00") },
+      { ...peerOf(7), vtepMac: parseMac("02:00:00:00:04:01") },
+      { subnet: parseCidr("10.77.8.0/24"), publicIp: parseIp("192.0.2.8") },
+      peerOf(9),
+    ),
+    [
+      "0.0.0.0/0 is not in 10.77.0.0/16",
+      "10.78.3.0/24 is not in 10.77.0.0/16",
+      "10.76.0.0/14 is not in 10.77.0.0/16",
+      "fd00:77:0:3::/64 is not in 10.77.0.0/16",
+      "10.77.1.0/24 is this host's own",
+      "10.77.1.128/25 is this host's own",
+      "10.77.0.0/16 is this host's own",
+      "192.0.2.1 is this host's own address",
+      "10.77.2.0/24 is another peer's, too",
+      "10.77.2.0 begins another peer's subnet, too",
+      "02:00:00:00:04:02 is another peer's MAC, too",
+      "01:00:5e:00:00:01 is no single host's MAC",
+      "00:00:00:00:00:00 is no single host's MAC",
+      "02:00:00:00:04:01 is this host's own MAC",
+      "its end of the tunnel has no MAC",
+    ],
+  );
+  // By the link's own way a peer needs no MAC.
+  const direct = {
+    ...withPeers({ ...good, vtepMac: undefined as never }),
+    backend: { ...vxlan, directRouting: true },
+  };
+  t.deepEqual(wantedOf(direct, true).refused, []);
+  t.is(wantedOf(direct, false).refused.length, 1);
+});
+
+test("what fits is what the parent carries, less the headers of the family it goes by", (t) => {
+  const of = (backend: OverlayDesired["backend"], families: readonly (4 | 6)[], parent: number) =>
+    overlayMtu(backend, families, parent);
+  t.is(of(vxlan, [4], 1500), 1450);
+  t.is(of(vxlan, [6], 1500), 1430);
+  t.is(of(vxlan, [4, 6], 1500), 1430);
+  t.is(of({ ...vxlan, mtu: 1400 }, [4], 1500), 1350);
+  t.is(of({ ...vxlan, mtu: 9000 }, [4], 1500), 1450, "no more than the parent has");
+  t.is(of({ kind: "host-gw" }, [4, 6], 1500), 1500);
+  t.is(of({ kind: "none" }, [4], 9000), 9000);
+});
+
+const network = fc.integer({ min: 2, max: 6 });
+const tables = fc.record({
+  neighbours: fc.array(fc.tuple(network, network)),
+  fdb: fc.array(fc.tuple(network, network)),
+  routes: fc.array(fc.tuple(network, network, fc.boolean())),
+});
+const ipOf = (n: number): Ip => parseIp(`10.77.${n}.0`);
+const macOf = (n: number): Mac => parseMac(`02:00:00:00:04:0${n}`);
+const cidrOf = (n: number): Cidr => parseCidr(`10.77.${n}.0/24`);
+
+interface Tables extends PeerTables {
+  readonly neighbours: Map<Ip, Mac>;
+  readonly fdb: Map<Mac, Ip>;
+  readonly routes: Map<Cidr, RouteTo>;
+}
+
+const inOrder = (table: ReadonlyMap<string, unknown>): unknown[] =>
+  [...table].toSorted(([a], [b]) => a.localeCompare(b));
+
+/** What a kernel does with a change. */
+function apply(change: PeerChange, { neighbours, fdb, routes }: Tables): void {
+  if (change.kind === "set-neighbour") neighbours.set(change.ip, change.mac);
+  else if (change.kind === "remove-neighbour") neighbours.delete(change.ip);
+  else if (change.kind === "set-fdb") fdb.set(change.mac, change.remote);
+  else if (change.kind === "remove-fdb") fdb.delete(change.mac);
+  else if (change.kind === "remove-route") routes.delete(change.destination);
+  else {
+    const { kind: _kind, ...route } = change;
+    routes.set(change.destination, route);
+  }
+}
+
+test("whatever there is of peers, the changes make it what is wanted; no route comes before what it needs", (t) => {
+  fc.assert(
+    fc.property(tables, fc.uniqueArray(network), (there, peers) => {
+      const wanted = wantedOf(withPeers(...peers.map((n) => peerOf(n))));
+      const observed: Tables = {
+        neighbours: new Map(there.neighbours.map(([a, b]) => [ipOf(a), macOf(b)])),
+        fdb: new Map(there.fdb.map(([a, b]) => [macOf(a), ipOf(b)])),
+        routes: new Map(
+          there.routes.map(([a, b, onlink]) => {
+            const destination = cidrOf(a);
+            return [
+              destination,
+              { destination, gateway: ipOf(b), link: "flannel.1" as never, onlink },
+            ];
+          }),
+        ),
+      };
+      for (const change of planPeers(wanted, { ...observed, strays: [] })) {
+        apply(change, observed);
+        if (change.kind !== "set-route" || change.gateway === undefined) continue;
+        const mac = observed.neighbours.get(change.gateway);
+        if (mac === undefined || !observed.fdb.has(mac)) return false;
+      }
+      for (const table of ["neighbours", "fdb", "routes"] as const)
+        t.deepEqual(inOrder(observed[table]), inOrder(wanted[table]));
+      return planPeers(wanted, { ...observed, strays: [] }).length === 0;
+    }),
+  );
+});
+
+test("flannel's route to a peer that stays is taken over in its place, to one that has gone removed", (t) => {
+  const wanted = wantedOf(withPeers(peerOf(2)));
+  const stray = (n: number, metric = 0) => ({
+    destination: cidrOf(n),
+    gateway: ipOf(n),
+    link: "flannel.1" as never,
+    onlink: true,
+    protocol: 3,
+    metric,
+  });
+  const observed = { ...wanted, routes: new Map<Cidr, RouteTo>() };
+  const strays = [stray(2), stray(2, 5), stray(3)];
+  t.deepEqual(planPeers(wanted, { ...observed, strays }).map(overlayChangeText), [
+    "route - 10.77.2.0/24 via 10.77.2.0 dev flannel.1 onlink",
+    "route - 10.77.3.0/24 via 10.77.3.0 dev flannel.1 onlink",
+    "route + 10.77.2.0/24 via 10.77.2.0 dev flannel.1 onlink",
+  ]);
+});
+
+const ruled = (more: Partial<OverlayRuled> = {}): OverlayRuled => ({
+  name: "default",
+  sides: [{ network: parseCidr("10.77.0.0/16"), subnet: parseCidr("10.77.1.0/24") }],
+  masquerade: { randomFully: true, except: [parseCidr("192.168.0.0/16")] },
+  forward: true,
+  ...more,
+});
+
+test("the rules of an overlay in iptables, golden: flannel's, and podnet's own before them", (t) => {
+  const chain = overlayChain("default");
+  const mark = "-m comment --comment podnet:overlay:default";
+  t.deepEqual(overlayRules(ruled(), 4).map(ruleText), [
+    `filter -A FORWARD ${mark} -j ${chain}`,
+    `filter -A ${chain} -s 10.77.1.0/24 -d 10.77.1.0/24 ${mark} -j RETURN`,
+    `filter -A ${chain} -s 10.77.0.0/16 -d 10.77.0.0/16 ${mark} -j ACCEPT`,
+    `filter -A FORWARD -s 10.77.0.0/16 ${mark} -j ACCEPT`,
+    `filter -A FORWARD -d 10.77.0.0/16 ${mark} -j ACCEPT`,
+    `nat -A POSTROUTING ${mark} -j ${chain}`,
+    `nat -A ${chain} -m mark --mark 0x4000/0x4000 ${mark} -j RETURN`,
+    `nat -A ${chain} -s 10.77.0.0/16 -d 192.168.0.0/16 ${mark} -j RETURN`,
+    `nat -A ${chain} -s 192.168.0.0/16 -d 10.77.0.0/16 ${mark} -j RETURN`,
+    `nat -A ${chain} -s 10.77.1.0/24 -d 10.77.0.0/16 ${mark} -j RETURN`,
+    `nat -A ${chain} -s 10.77.0.0/16 -d 10.77.1.0/24 ${mark} -j RETURN`,
+    `nat -A ${chain} ! -s 10.77.0.0/16 -d 10.77.1.0/24 ${mark} -j RETURN`,
+    `nat -A ${chain} -s 10.77.0.0/16 ! -d 224.0.0.0/4 ${mark} -j MASQUERADE --random-fully`,
+    `nat -A ${chain} ! -s 10.77.0.0/16 -d 10.77.0.0/16 ${mark} -j MASQUERADE --random-fully`,
+  ]);
+  t.deepEqual(overlayRules(ruled(), 6), []);
+  const { masquerade: _none, ...bare } = ruled({ forward: false });
+  t.is(overlayRules(bare, 4).length, 3);
+  const plain = overlayRules(ruled({ masquerade: { randomFully: false, except: [] } }), 4);
+  t.false(plain.some(({ args }) => args.includes("--random-fully")));
+  // Whatever it is called: of another's chains none can be, nor can what is configured.
+  t.regex(overlayChain("a".repeat(63)), /^PODNET-OVERLAY-[0-9a-f]{8}$/);
+  t.throws(() => parseChainName(chain), { code: "CONFIG_INVALID" });
+});
+
+test("the elements of an overlay in nftables, golden", (t) => {
+  const texts = overlayElements(ruled()).map((each) => `${each.set} ${elementText(each)}`);
+  const mark = 'comment "podnet:overlay:default"';
+  t.deepEqual(texts, [
+    `lease4 10.77.1.0/24 ${mark}`,
+    `admitted4 10.77.0.0/16 . 10.77.1.0/24 ${mark}`,
+    `inside4 10.77.1.0/24 . 10.77.0.0/16 ${mark}`,
+    `shown4 10.77.0.0/16 . 192.168.0.0/16 ${mark}`,
+    `trusted4 192.168.0.0/16 . 10.77.0.0/16 ${mark}`,
+    `randomly4 10.77.0.0/16 ${mark}`,
+  ]);
+  const { masquerade: _none, ...bare } = ruled();
+  t.deepEqual(
+    overlayElements(bare).map(({ set }) => set),
+    ["lease4", "admitted4"],
+  );
+});
+
+test("of exempt networks those within others say nothing", (t) => {
+  const list = [
+    "10.1.0.0/16",
+    "10.0.0.0/8",
+    "192.168.0.0/16",
+    "10.0.0.0/8",
+    "fd00::/8",
+    "fd00:1::/32",
+  ];
+  t.deepEqual(outermost(list.map((text) => parseCidr(text))) as string[], [
+    "10.0.0.0/8",
+    "192.168.0.0/16",
+    "fd00::/8",
+  ]);
+});
