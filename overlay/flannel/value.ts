@@ -161,7 +161,8 @@ function vxlanOf(data: unknown): VxlanData | undefined | "broken" {
   if (typeof mac !== "string") return "broken";
   if (vni !== undefined && !isWhole(vni, 0xff_ffff)) return "broken";
   const parsed = readable(() => parseMac(mac));
-  return parsed === undefined ? "broken" : { vni, mac: parsed };
+  // (JSON has a -0, which is no other number.)
+  return parsed === undefined ? "broken" : { vni: vni === undefined ? vni : vni + 0, mac: parsed };
 }
 
 /** 32 bytes in base 64. */
@@ -173,7 +174,7 @@ function wireguardOf(data: unknown): WireguardData | undefined | "broken" {
   const publicKey = fields?.get("publickey");
   const port = fields?.get("port");
   if (typeof publicKey !== "string" || !wireguardKey.test(publicKey)) return "broken";
-  return isWhole(port, 65_535) ? { publicKey, port } : "broken";
+  return isWhole(port, 65_535) ? { publicKey, port: port + 0 } : "broken";
 }
 
 const isWhole = (value: unknown, most: number): value is number =>

@@ -166,17 +166,21 @@ test("the four things that break flannel cannot be written, whatever the configu
           leases,
           without: new Set(),
         });
-        if (claim.kind !== "write") return void refused++;
+        if (claim.kind !== "write") {
+          refused++;
+          return undefined;
+        }
         written++;
         const { key, value } = claim.write;
         const entry = readEntry({ key, value, grant: 1n, createRevision: 1n, modRevision: 1n });
         t.is(entry.kind, "lease");
-        if (entry.kind !== "lease") return;
+        if (entry.kind !== "lease") return undefined;
         t.is(entry.subnets.v6 !== undefined, given.v6 !== undefined, "families");
         t.is(entry.subnets.v4 !== undefined, given.v4 !== undefined, "families");
         t.not(entry.value.publicIp, PublicIP as Ipv4);
         if (PublicIPv6 !== null) t.not(entry.value.publicIp6, PublicIPv6 as Ipv6);
         t.true(key.startsWith("/net/subnets/"));
+        return undefined;
       }),
       { numRuns: 200 },
     ),

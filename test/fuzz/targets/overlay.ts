@@ -30,6 +30,13 @@ function config(bytes: Uint8Array): void {
 
 function key(bytes: Uint8Array): void {
   const subnets = parseLeaseKey(textOf(bytes));
+  readEntry({
+    key: textOf(bytes),
+    value: "{}",
+    grant: 0n,
+    createRevision: 1n,
+    modRevision: 1n,
+  });
   if (subnets !== undefined) deepStrictEqual(parseLeaseKey(leaseKey(prefix, subnets)), subnets);
 }
 

@@ -3,10 +3,17 @@ import type { Host } from "../../../overlay/claim.ts";
 import { configKey, parsePrefix } from "../../../overlay/flannel/prefix.ts";
 import type { LeaseSettings } from "../../../overlay/lease-state.ts";
 import { renewalAt } from "../../../overlay/lease-state.ts";
-import type { OwnerId } from "../../../overlay/owner.ts";
+import { grantOf, type OwnerId } from "../../../overlay/owner.ts";
 import { Random } from "../../sim/random.ts";
 import { FakeEtcd } from "./fake-etcd.ts";
-import { checkApart, checkCommit, checkQuiet, checkStep, checkUpdate } from "./invariants.ts";
+import {
+  checkApart,
+  checkCommit,
+  checkQuiet,
+  checkStep,
+  checkUpdate,
+  Violation,
+} from "./invariants.ts";
 import { Node } from "./node.ts";
 
 const prefix = parsePrefix("/net");
@@ -95,7 +102,7 @@ export class History {
     }
     this.#at(at + 10_000, () => this.#calm());
     this.#until(at + 50 * hourMs);
-    for (const node of this.#nodes) checkQuiet(node, this.#etcd);
+    for (const node of this.#nodes) checkQuiet(node, this.#nodes, this.#etcd);
   }
 
   #after(ms: number, body: () => void): void {
@@ -134,7 +141,7 @@ export class History {
       const reached = node.connectedSince !== undefined && node.connectedSince <= due;
       const kept = !troubles.some(({ kind }) => kind === "misfit" || kind === "shared");
       if (reached && kept && wish === "join")
-        throw new Error(`in time: ${node.name} let ${keys.join(", ")} run out`);
+        throw new Violation(`in time: ${node.name} let ${keys.join(", ")} run out`);
     }
   }
 
@@ -163,6 +170,7 @@ export class History {
       leave: 2,
       join: 2,
       rivals: 2,
+      stray: 2,
     });
     switch (act) {
       case "disconnect":
@@ -186,10 +194,7 @@ export class History {
       case "garbage":
         return etcd.put(`${prefix}/subnets/${random.pick(["junk", "10.77.0.1-99"])}`, "?", 0n);
       case "mac":
-        return node.tell({
-          kind: "host",
-          host: { ...hostOf(random, 0), ...addressesOf(node.state.host) },
-        });
+        return this.#newMac(node);
       case "address":
         return node.tell({ kind: "host", host: { ...node.state.host, ...this.#newAddress() } });
       case "config":
@@ -207,11 +212,19 @@ export class History {
         return node.tell({ kind: "leave" });
       case "join":
         return node.tell({ kind: "join" });
+      case "stray": {
+        // Of a former life, which ended between one write and the next.
+        const { own, host } = node.state;
+        const key = `${prefix}/subnets/10.77.0.${16 * (1 + random.below(15))}-28`;
+        if (own === undefined || etcd.keys.has(key)) return;
+        return etcd.put(key, own.text, etcd.grant(grantOf(host.owner, random.next()), 86_400));
+      }
       case "rivals":
         // Somebody is faster at what the host had, while the host is away.
         if (ours === undefined) return;
         etcd.delete(ours);
-        return this.#flannel(ours.slice(ours.lastIndexOf("/") + 1));
+        this.#flannel(ours.slice(ours.lastIndexOf("/") + 1));
+        return random.chance(0.5) ? this.#newMac(node) : undefined;
     }
   }
 
@@ -223,6 +236,11 @@ export class History {
     const data = `{"VNI":1,"VtepMAC":"${this.#random.mac()}"}`;
     const value = `{"PublicIP":"${publicIp}","PublicIPv6":null,"BackendType":"vxlan","BackendData":${data}}`;
     this.#etcd.put(key, value, this.#etcd.grant(undefined, 86_400));
+  }
+
+  #newMac(node: Node): void {
+    const host = { ...hostOf(this.#random, 0), ...addressesOf(node.state.host) };
+    node.tell({ kind: "host", host });
   }
 
   #newAddress(): Pick<Host, "publicIp" | "publicIp6"> {

@@ -13,6 +13,7 @@ import { Registry } from "../../../overlay/registry.ts";
 import type { Committed, LeaseTransaction, StoreUpdate } from "../../../overlay/store.ts";
 import type { Random } from "../../sim/random.ts";
 import type { FakeEtcd } from "./fake-etcd.ts";
+import { Violation } from "./invariants.ts";
 
 /** What a node is in. */
 export interface Surroundings {
@@ -186,6 +187,7 @@ export class Node {
       try {
         value = call();
       } catch (error) {
+        if (error instanceof Violation) throw error;
         return this.#later(1, () => once(() => failed(error as Error)));
       }
       if (weird && random.chance(0.5)) return;
