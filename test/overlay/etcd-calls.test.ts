@@ -245,6 +245,20 @@ test.serial("a call that its caller gives up ends with the caller's reason", asy
   t.is((await etcd.range({ key: "/calls/never" })).kvs.length, 0);
 });
 
+test.serial("a connection that only its kernel took is none: nothing was sent", async (t) => {
+  const [member] = lab.members;
+  await member?.freeze();
+  t.teardown(() => member?.thaw());
+  using late = connectEtcd({ ...lab.client, timing: { answerMs: 200, callMs: 1000 } });
+  const error = await t.throwsAsync(late.put("/calls/unsent", ""));
+  t.true(isPodnetError(error, "ETCD_UNREACHABLE"));
+  t.regex(String(error), /no answer to a new connection/);
+  t.false(isUncertain(error));
+  member?.thaw();
+  await t.notThrowsAsync(etcd.put("/calls/sent", ""));
+  t.is((await etcd.range({ key: "/calls/unsent" })).kvs.length, 0);
+});
+
 test.serial("what is no endpoint is refused", (t) => {
   for (const endpoint of [
     "",
