@@ -7,7 +7,7 @@ import type { Change, Netlink } from "./netlink.ts";
 import { loopbackAddresses } from "./observe.ts";
 
 /** Addresses of `lo` beside the machine's own, when some are named. */
-export type Loopback = Pick<GuestConfig, "loopback">;
+type Loopback = Pick<GuestConfig, "loopback">;
 
 /** Raises `lo`, and gives it its addresses. */
 export function setLoopback(

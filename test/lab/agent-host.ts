@@ -269,10 +269,11 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    // First: an agent that ends before it has read the last frame resets the connection.
+    this.hangUp();
     const exited = this.process.exitCode === null ? once(this.process, "exit") : undefined;
     this.process.kill("SIGTERM");
     await exited;
-    this.hangUp();
     for (const server of this.#servers) server.close();
     rmSync(this.#directory, { recursive: true, force: true });
   }

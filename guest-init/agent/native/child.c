@@ -90,6 +90,16 @@ static long become(struct child *child) {
   return why;
 }
 
+/*
+ * The protocol tells a terminal's size by a command of its own, right behind the one that starts the process: a program that
+ * asks at once is to find it. Whoever sets a size sends SIGWINCH, which is blocked here, and so kept.
+ */
+static void await_size(void) {
+  const unsigned long wanted = 1ul << (SIGWINCH - 1);
+  const struct timespec longest = {.tv_nsec = 100000000};
+  raw(SYS_rt_sigtimedwait, (long)&wanted, 0, (long)&longest, sizeof wanted);
+}
+
 static int run(void *argument) {
   struct child *child = argument;
   const struct program *is = &child->is;
@@ -100,7 +110,10 @@ static int run(void *argument) {
   static const int own[] = {SIGPIPE, SIGSEGV, SIGBUS};
   const long usual[4] = {0};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) raw(SYS_rt_sigaction, own[i], (long)usual, 0, 8);
-  if (is->terminal) raw(SYS_ioctl, is->in, TIOCSCTTY, 0, 0);
+  if (is->terminal) {
+    raw(SYS_ioctl, is->in, TIOCSCTTY, 0, 0);
+    await_size();
+  }
   /* All three are CLOEXEC and above 2, since the agent keeps 0, 1 and 2 open: the copies are not. */
   raw(SYS_dup3, is->in, 0, 0, 0);
   raw(SYS_dup3, is->out, 1, 0, 0);
