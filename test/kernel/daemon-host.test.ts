@@ -47,6 +47,28 @@ for (const before of ["0", "1"]) {
   });
 }
 
+test("a start warns of the chain of others that keeps pods from being reached, and of none where there is none", async (t) => {
+  await using stage = await openStage();
+  const { host } = stage.lab;
+  const nftables = 'firewall = "nftables"\niptables_variant = "nft"\n';
+  let read = 0;
+  const warned = async (): Promise<readonly string[]> => {
+    const daemon = await stage.start(nftables);
+    await daemon.stop();
+    const said = daemon.log().slice(read);
+    read += said.length;
+    return said.split("\n").filter((line) => line.includes("drops what is forwarded"));
+  };
+  t.deepEqual(await warned(), []);
+  await host.run("iptables-nft", "-P", "FORWARD", "DROP");
+  const [line = "", ...more] = await warned();
+  t.deepEqual(more, []);
+  const { level, msg, hint } = JSON.parse(line) as Record<string, string>;
+  t.is(level, "warn");
+  t.regex(msg ?? "", /^table ip filter, chain FORWARD drops what is forwarded to hyper0/);
+  t.regex(hint ?? "", /iptables -I FORWARD -o hyper0 -j ACCEPT/);
+});
+
 test("info tells the firewall that is in use", async (t) => {
   await using stage = await openStage();
   const { host } = stage.lab;
