@@ -6,6 +6,7 @@ import { channelFaults } from "./faults/channel.ts";
 import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
+import { guestsFaults } from "./faults/guests.ts";
 import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
@@ -14,6 +15,7 @@ import { namesFaults } from "./faults/names.ts";
 import { networkFaults } from "./faults/network.ts";
 import { networksFaults } from "./faults/networks.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
+import { overlayFaults } from "./faults/overlay.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { qemuFaults } from "./faults/qemu.ts";
@@ -43,8 +45,10 @@ export const faults: readonly Fault[] = [
   ...channelFaults,
   ...agentsFaults,
   ...attachedFaults,
+  ...guestsFaults,
   ...limitsFaults,
   ...lifecycleFaults,
   ...callersFaults,
   ...crashFaults,
+  ...overlayFaults,
 ];

@@ -316,6 +316,11 @@ test("frames for streams nobody has are counted and dropped", async (t) => {
   await finish(both.peer, sent);
   await all(session);
   t.is(both.guest.counters().strayTtyFrames, 1);
+  // Its own are nobody's any more, either.
+  await both.peer.output(1n, bytes("late"));
+  await both.peer.output(1n, bytes("later"));
+  for (let i = 0; i < 1000 && both.guest.counters().strayTtyFrames < 3; i++) await delay(5);
+  t.is(both.guest.counters().strayTtyFrames, 3);
 });
 
 test("too many sessions at a time are refused", async (t) => {
