@@ -80,9 +80,9 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "drift looks at the networks there were at the start alone",
-    file: "daemon/networks/networks.ts",
-    find: "return Array.from(this.#entries.values(), (entry) => this.#fragmentOf(entry));",
-    put: "return Array.from(this.#entries.values(), (entry) => this.#fragmentOf(entry)).slice(0, 1);",
+    file: "daemon/networks/network-entries.ts",
+    find: "return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));",
+    put: "return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry)).slice(0, 1);",
     noticedBy: {
       file: kernel,
       title: "what others do to a network that was made by API is told of and healed",
@@ -104,7 +104,7 @@ export const networksFaults: readonly Fault[] = [
     kind: "undo",
     name: "a bridge that has no mark yet is not looked for once its create has failed",
     file: "daemon/networks/networks.ts",
-    find: "await host.remove(this.#fragment(row.definition), AbortSignal.timeout(hostMs));",
+    find: "await host.remove(this.#entries.plain(row.definition), AbortSignal.timeout(hostMs));",
     put: 'await host.remove({ kind: "network", key: name }, AbortSignal.timeout(hostMs));',
     noticedBy: {
       file: unit,

@@ -1,0 +1,86 @@
+import { type Ip, ipOf } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Resolvers } from "../dns/resolvers.ts";
+import type { KnownNetworks } from "../pod/gather-networks.ts";
+import type { Database } from "../store/database.ts";
+import type { NetworkDefinition } from "./definition.ts";
+import type { NetworkEntries } from "./network-entries.ts";
+import { ToldServers } from "./told-servers.ts";
+
+export interface GatewayNamesParts {
+  readonly db: Database;
+  /** False where the driver brings the network: nobody answers at a gateway then. */
+  readonly onHost: boolean;
+  readonly resolvers: Pick<Resolvers, "settle" | "answers" | "isWanted" | "domain">;
+}
+
+/** Which networks' pods ask their gateways for names, and who has been told so. */
+export class GatewayNames {
+  readonly #parts: GatewayNamesParts;
+  readonly #entries: NetworkEntries;
+  readonly #told: ToldServers;
+
+  constructor(parts: GatewayNamesParts, entries: NetworkEntries) {
+    this.#parts = parts;
+    this.#entries = entries;
+    this.#told = new ToldServers(parts.db);
+  }
+
+  /** See `KnownNetworks`. */
+  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined {
+    const { resolvers } = this.#parts;
+    const network = this.#entries.get(name)?.definition;
+    const isTold =
+      network?.subnets.some(({ gateway }) => told.includes(ipOf(gateway))) === true &&
+      this.isResolving(network);
+    return isTold || resolvers.answers(name) ? resolvers.domain : undefined;
+  }
+
+  /** Whether pods of a network are to ask its gateways for names. */
+  isResolving(network: NetworkDefinition): boolean {
+    return this.#parts.onHost && this.#parts.resolvers.isWanted(network);
+  }
+
+  /** The networks as they are, but for one that is to be this. */
+  networksWith(network: NetworkDefinition): KnownNetworks {
+    return {
+      list: () => this.#entries.list().map((each) => (each.name === network.name ? network : each)),
+      refuseChanging: () => {},
+      domainOf: (name, told) => {
+        if (name !== network.name) return this.domainOf(name, told);
+        return this.#domainOn(network);
+      },
+    };
+  }
+
+  /** The networks whose guests were told otherwise of name servers than they are to be. */
+  outdated(): NetworkName[] {
+    return this.#told.outdated(this.#entries.list(), this.#domainOn);
+  }
+
+  /** All guests have been told, or are in the rows of their pods. */
+  noteTold(): void {
+    this.#told.note(this.#entries.list(), this.#domainOn);
+  }
+
+  /** Lets pods of all networks ask for names, where that is so; what cannot be had is told of and tried again. */
+  answer(): Promise<void> {
+    return this.#parts.resolvers.settle(() => (this.#parts.onHost ? this.#entries.list() : []));
+  }
+
+  /** Nobody is answered any more. */
+  async silence(): Promise<void> {
+    await this.#parts.resolvers.settle(() => []);
+  }
+
+  /** Where pods can ask for names, for people. */
+  text(definition: NetworkDefinition): string[] {
+    if (!this.isResolving(definition)) return [];
+    const { subnets, bridge } = definition;
+    const gateways = subnets.map(({ gateway }) => ipOf(gateway)).join(" and ");
+    return [`names at ${gateways}, port 53, for pods on ${bridge} alone`];
+  }
+
+  readonly #domainOn = (network: NetworkDefinition): string | undefined =>
+    this.isResolving(network) ? this.#parts.resolvers.domain : undefined;
+}

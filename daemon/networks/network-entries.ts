@@ -1,0 +1,91 @@
+import { PodnetError } from "../../core/errors.ts";
+import { type NetworkName, printable } from "../../core/names.ts";
+import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkDefinition } from "./definition.ts";
+import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
+
+/** A network as this podnetd has it. */
+export interface NetworkEntry {
+  /** As pods are planned for it. */
+  definition: NetworkDefinition;
+  /** As the host is to have it: another one while it is being changed. */
+  wanted: NetworkDefinition;
+  /** Of which something may be left on the host: a change to them could not be taken back. */
+  left: readonly NetworkDefinition[];
+}
+
+/** Which networks there are, and what the host is to have of them. */
+export class NetworkEntries {
+  readonly #config: FirewallConfig;
+  /** False where the driver brings the network: then there is nothing on the host. */
+  readonly #onHost: boolean;
+  readonly #entries = new Map<NetworkName, NetworkEntry>();
+
+  constructor({ config, onHost }: { readonly config: FirewallConfig; readonly onHost: boolean }) {
+    this.#config = config;
+    this.#onHost = onHost;
+  }
+
+  /** Those in `left` may have something on the host still. */
+  enter(definition: NetworkDefinition, left: readonly NetworkDefinition[] = []): void {
+    this.#entries.set(definition.name, { definition, wanted: definition, left });
+  }
+
+  remove(name: NetworkName): void {
+    this.#entries.delete(name);
+  }
+
+  /** By name. */
+  list(): NetworkDefinition[] {
+    return Array.from(this.#entries.values(), ({ definition }) => definition).toSorted((a, b) =>
+      a.name < b.name ? -1 : 1,
+    );
+  }
+
+  /** As the host is to have them. */
+  wanted(): NetworkDefinition[] {
+    return Array.from(this.#entries.values(), ({ wanted }) => wanted);
+  }
+
+  get(name: string): NetworkEntry | undefined {
+    return this.#entries.get(name as NetworkName);
+  }
+
+  /** Throws `NETWORK_NOT_FOUND`. */
+  find(name: string): NetworkEntry {
+    const entry = this.get(name);
+    if (entry !== undefined) return entry;
+    throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${printable(name)}"`, {
+      field: "name",
+      hint: `Networks are: ${this.list()
+        .map((each) => each.name)
+        .join(", ")}`,
+    });
+  }
+
+  /** What the host is to have of networks. */
+  fragments(): NetworkFragment[] {
+    if (!this.#onHost) return [];
+    return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));
+  }
+
+  /** The same of one; undefined when it is no more. */
+  fragment(name: string): NetworkFragment | undefined {
+    const entry = this.get(name);
+    return entry === undefined || !this.#onHost ? undefined : this.fragmentOf(entry);
+  }
+
+  fragmentOf({ wanted, left }: NetworkEntry): NetworkFragment {
+    return this.between(left, wanted);
+  }
+
+  /** What the host is to have of a definition that need be nobody's. */
+  plain(definition: NetworkDefinition): NetworkFragment {
+    return networkFragment(definition, this.#config);
+  }
+
+  /** What it is to have where something of others may be left of the same network. */
+  between(left: readonly NetworkDefinition[], wanted: NetworkDefinition): NetworkFragment {
+    return fragmentBetween(left, wanted, this.#config);
+  }
+}

@@ -1,0 +1,132 @@
+import type { NetworkSpec } from "../../api/network-spec.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { changesText } from "../../network/change.ts";
+import { type NetworkDefinition, sameSubnets } from "./definition.ts";
+import type { GatewayNames } from "./gateway-names.ts";
+import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
+import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
+import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
+import { configuredError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
+
+/** Networks of a node: each costs some ten rules. */
+const most = 256;
+
+/** What is to become of networks, decided and said before anything happens. */
+export class NetworkPlans {
+  readonly #parts: NetworksParts;
+  readonly #entries: NetworkEntries;
+  readonly #names: GatewayNames;
+
+  constructor(parts: NetworksParts, entries: NetworkEntries, names: GatewayNames) {
+    this.#parts = parts;
+    this.#entries = entries;
+    this.#names = names;
+  }
+
+  /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */
+  async textOfCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
+    const definition = await this.planNew(spec, asked);
+    const fragment = this.#entries.plain(definition);
+    const changes = await this.#parts.host.diff(fragment, AbortSignal.timeout(hostMs));
+    return [...changesText(changes), ...this.#names.text(definition)];
+  }
+
+  /** What an update would change, a line each. Takes nothing. */
+  async textOfUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
+    const { entry, before, definition } = await this.planChange(spec, asked);
+    const { host } = this.#parts;
+    const changes = await host.diff(
+      this.#entries.between([before, ...entry.left], definition),
+      AbortSignal.timeout(hostMs),
+    );
+    const ports = this.#parts.refitPlan(definition);
+    const names = this.#names.text(definition);
+    const sameNames = this.#names.text(before).join() === names.join();
+    return [
+      ...changesText(changes),
+      ...(sameNames ? [] : names.length > 0 ? names : ["names no more"]),
+      ...ports.flatMap((each) => [...host.describe(each)]),
+      ...this.#parts.refitText(spec.name, this.#names.networksWith(definition)),
+    ];
+  }
+
+  /** What a delete would take away, a line each. Takes nothing. */
+  textOfDelete(name: string): readonly string[] {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return [];
+    this.refuseDelete(entry.definition);
+    const { definition } = entry;
+    return [
+      ...this.#parts.host.describe(this.#entries.plain(definition)),
+      ...this.#names.text(definition),
+    ];
+  }
+
+  /** Decides a new one. Throws what makes it impossible; takes nothing. */
+  async planNew(spec: NetworkSpec, { force }: Asked): Promise<NetworkDefinition> {
+    this.#refuseElsewhere();
+    const others = this.#entries.list();
+    const holder = others.find(({ name }) => name === spec.name);
+    if (holder !== undefined)
+      throw new PodnetError("NAME_IN_USE", `There is a network "${spec.name}" already`, {
+        field: "name",
+        hint: `Choose another name, or change it: podnet network update ${spec.name}`,
+        details: { holder: holder.name },
+      });
+    if (others.length >= most)
+      throw new PodnetError("LIMIT_REACHED", `A node has at most ${most} networks`, {
+        hint: "Delete one that nobody uses: podnet network delete",
+        details: { limit: most },
+      });
+    const definition = planNetwork(spec, others, undefined, force);
+    if (!force) await this.#refuseOverlaps(definition, others);
+    return definition;
+  }
+
+  /** Decides what a network is to become. Throws what makes it impossible; takes nothing. */
+  async planChange(
+    spec: NetworkSpec,
+    { force }: Asked,
+  ): Promise<{ entry: NetworkEntry; before: NetworkDefinition; definition: NetworkDefinition }> {
+    this.#refuseElsewhere();
+    const entry = this.#entries.find(spec.name);
+    const before = entry.definition;
+    if (this.#isConfigured(before)) throw configuredError(before);
+    const others = this.#entries.list().filter(({ name }) => name !== spec.name);
+    const definition = planNetwork(spec, others, before, force);
+    const { db, addresses } = this.#parts;
+    const moves = !sameSubnets(before, definition);
+    if (moves && !force) await this.#refuseOverlaps(definition, others);
+    refuseUpdate(db, before, definition);
+    // For what it throws.
+    addresses.prepare(definition);
+    return { entry, before, definition };
+  }
+
+  /** Throws `NETWORK_IN_USE`, and `WRONG_STATE` of the configured one. */
+  refuseDelete(definition: NetworkDefinition): void {
+    if (this.#isConfigured(definition)) throw configuredError(definition);
+    refuseInUse(this.#parts.db, definition);
+  }
+
+  async #refuseOverlaps(
+    definition: NetworkDefinition,
+    others: readonly NetworkDefinition[],
+  ): Promise<void> {
+    const cidrs = definition.subnets.map(({ cidr }) => cidr);
+    const ours = overlapsOfNetworks(cidrs, others);
+    refuseOverlaps(cidrs, ours);
+    refuseOverlaps(cidrs, await this.#parts.host.overlaps(this.#entries.plain(definition)));
+  }
+
+  #refuseElsewhere(): void {
+    if (this.#parts.onHost) return;
+    throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
+      hint: "Networks can be made with a driver that leaves the host's network to podnet",
+    });
+  }
+
+  #isConfigured({ name }: NetworkDefinition): boolean {
+    return name === this.#parts.configured;
+  }
+}

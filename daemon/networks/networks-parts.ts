@@ -1,0 +1,35 @@
+import type { Clock } from "../../core/clock.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import type { KnownNetworks } from "../pod/gather-networks.ts";
+import type { NetworkDefinition } from "./definition.ts";
+import type { GatewayNamesParts } from "./gateway-names.ts";
+import type { FirewallConfig } from "./network-fragment.ts";
+
+/** Longest the host may take for a network, milliseconds. */
+export const hostMs = 60_000;
+
+export interface NetworksParts extends GatewayNamesParts {
+  readonly config: FirewallConfig;
+  readonly host: HostNetwork;
+  readonly addresses: Addresses;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The configured one. */
+  readonly configured: NetworkName;
+  /** Brings the ports and name servers of pods up to what their network is now. */
+  refit(name: NetworkName): Promise<void>;
+  /** What that would make of ports. */
+  refitPlan(definition: NetworkDefinition): readonly PodFragment[];
+  /** Whom that would tell of which name servers, with these networks. */
+  refitText(name: NetworkName, networks: KnownNetworks): readonly string[];
+}
+
+/** How a network was asked for. */
+export interface Asked {
+  /** Also where its subnets overlap with what is there. */
+  readonly force: boolean;
+}
