@@ -70,7 +70,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the netdev of a NIC that could not be plugged stays",
-    file: "hypervisor/qemu/nics.ts",
+    file: "hypervisor/qemu/nic-removal.ts",
     find: 'if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));',
     put: "",
     noticedBy: {
@@ -81,7 +81,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the descriptor of a NIC that could not be plugged stays in QEMU",
-    file: "hypervisor/qemu/nics.ts",
+    file: "hypervisor/qemu/nic-removal.ts",
     find: 'steps.push(qmp.execute("closefd", { fdname: nic.fdName }));',
     put: "",
     noticedBy: {
