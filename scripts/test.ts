@@ -94,6 +94,7 @@ const stages: readonly Stage[] = [
     completeOnly: [
       "arm64",
       "attach-killed",
+      "cloud-image",
       "daemon-recovery",
       "debian-disk",
       "disks-own",
