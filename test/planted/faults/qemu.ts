@@ -221,4 +221,26 @@ export const qemuFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "mark",
+    name: "KVM is used for guests of another architecture",
+    file: "hypervisor/qemu/accelerator.ts",
+    find: "if (arch !== hostArchitecture)",
+    put: "if (arch !== arch)",
+    noticedBy: {
+      file: "test/unit/qemu-accelerator.test.ts",
+      title: "guests of another architecture are emulated, whatever the processor offers",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a kernel of another architecture is started",
+    file: "hypervisor/qemu/kernel-file.ts",
+    find: "if (kernel.arch !== arch) return",
+    put: "if (kernel.arch === undefined) return",
+    noticedBy: {
+      file: "test/unit/qemu-kernel-file.test.ts",
+      title: "a kernel is of its machine's architecture",
+    },
+  },
 ];
