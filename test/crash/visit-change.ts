@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { InterfaceState, type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
 import { learnt, unhealthy } from "./inspect.ts";
@@ -97,10 +97,9 @@ async function settled({ client }: Lane): Promise<readonly Pod[]> {
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const over = pods.every(
-      ({ state, reason, interfaces }) =>
-        !passing.includes(state) &&
-        (state !== State.RUNNING || reason === "") &&
-        interfaces.every((each) => each.state !== InterfaceState.UNPLUG_PENDING),
+      (pod) =>
+        !passing.includes(pod.state) &&
+        (pod.state !== State.RUNNING || (pod.reason === "" && unlikeItsRow(pod).length === 0)),
     );
     if (over || performance.now() > deadline) return pods;
   }
