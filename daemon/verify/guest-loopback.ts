@@ -2,12 +2,8 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
 import { type PodPlan, staying } from "../pod/pod-plan.ts";
 import { type Check, checker } from "./check.ts";
+import { programIn } from "./guest-program.ts";
 import { loopbackAddresses } from "./loopback-addresses.ts";
-
-/** Longest the guest's own program may take, milliseconds. */
-const programMs = 10_000;
-/** Of its output, bytes: addresses of lo take a line each. */
-const mostOutput = 65_536;
 
 /**
  * The addresses that a pod has on lo, as a program in its guest finds them there: `ip`, which is not podnet's. A guest that
@@ -37,22 +33,4 @@ export async function checkLoopback(
     ...wanted.map((each) => check(`address ${each} on lo`, true, held.includes(each))),
     check("addresses on lo beyond the record", undefined, more.join(", ")),
   ];
-}
-
-/** What a program in the guest prints; undefined when it fails, or is not there. */
-async function programIn(
-  guest: Guest,
-  args: readonly string[],
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(programMs)]);
-  const session = await guest.exec({ args, env: {}, workdir: "/", terminal: false }, limit);
-  await session.closeInput();
-  let text = "";
-  for await (const event of session.events) {
-    if (event.kind === "stdout" && text.length < mostOutput)
-      text += Buffer.from(event.data).toString("latin1");
-    if (event.kind === "exit") return event.code === 0 ? text : undefined;
-  }
-  return undefined;
 }

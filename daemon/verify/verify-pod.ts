@@ -7,6 +7,7 @@ import type { PodPlan } from "../pod/pod-plan.ts";
 import type { Check } from "./check.ts";
 import { comparePod } from "./compare.ts";
 import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
+import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
 import { hear } from "./hear.ts";
 import { hearPorts } from "./hear-ports.ts";
@@ -57,13 +58,14 @@ export async function verifyPod(
   const socket = attached === undefined ? pod.vm.socketPath("witness") : undefined;
   const expected = expectedInterfaces(pod.plan, networks);
   const look = async (): Promise<Check[]> => {
-    const [host, vm, ports, loopback] = await Promise.all([
+    const [host, vm, ports, ...inside] = await Promise.all([
       hearHostWitness(linkNames(expected), signal),
       socket === undefined ? undefined : hearVmWitness(socket, signal),
       published.length === 0 ? [] : hearPorts(pod.plan, await firewall(), signal),
       checkLoopback(pod.plan, pod.guest, signal),
+      checkGuestLinks(pod.plan, pod.guest, signal),
     ]);
-    return [...comparePod(expected, host, vm), ...ports, ...loopback];
+    return [...comparePod(expected, host, vm), ...ports, ...inside.flat()];
   };
   let checks = await look();
   // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is looked at once more.

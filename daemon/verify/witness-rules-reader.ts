@@ -124,7 +124,7 @@ const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? v
 
 /** A name, address or number; something else is nobody's name. */
 const wordOf = (value: unknown): string =>
-  typeof value === "object" ? JSON.stringify(value) : String(value);
+  typeof value === "string" ? value : JSON.stringify(value ?? null);
 
 /** The words of an element or value, whether or not it has a comment. */
 function plain(value: unknown): string[] {
@@ -182,7 +182,8 @@ export function readListedRules(text: string): Testimony {
     const words = plain(key);
     const [podIp = "", podPort] = plain(value);
     const first = Number(words.at(-1));
-    const where = words.length === 3 ? { hostIp: words[1] ?? "" } : {};
+    const [hostIp] = words.slice(1, -1);
+    const where = hostIp === undefined ? {} : { hostIp };
     const protocol = protocolOf(words[0]);
     found.translations.push({
       protocol,

@@ -42,6 +42,17 @@ for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
     t.is(await lab.host.run("bash", "-c", "cat </dev/tcp/127.0.0.1/8080"), "hello\n");
     const { ok, checks } = await client.pods.verify({ idOrName: "theirs" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+    // Its own `ip` is heard: name, MTU and address; and what it says counts.
+    t.is(checks.filter(({ witness }) => witness === "guest").length, 3);
+    await execIn(client, "theirs", "ip", "link", "set", "eth0", "mtu", "1400");
+    const differs = (await client.pods.verify({ idOrName: "theirs" })).checks.filter(
+      (check) => !check.ok,
+    );
+    t.deepEqual(
+      differs.map(({ subject, wanted, found }) => `${subject} ${wanted} ${found}`),
+      ["mtu of eth0 in the guest 1500 1400"],
+    );
+    await execIn(client, "theirs", "ip", "link", "set", "eth0", "mtu", "1500");
     for await (const { pods } of client.pods.stats({ idOrName: "theirs" })) {
       t.true((pods[0]?.machine?.cpuS ?? 0) > 0);
       t.true((pods[0]?.interfaces[0]?.rxPackets ?? 0n) > 0n);

@@ -1,5 +1,6 @@
 import { deepStrictEqual } from "node:assert";
 import { parseIfName } from "../../../core/names.ts";
+import { readGuestLinks } from "../../../daemon/verify/guest-links.ts";
 import { parseRulesTestimony } from "../../../daemon/verify/testimony.ts";
 import { readListedRules, readSavedRules } from "../../../daemon/verify/witness-rules-reader.ts";
 import { drops, forwardChains } from "../../../network/obstacles.ts";
@@ -40,6 +41,8 @@ const decided = nft(
   { chain: { name: "fwd", hook: "forward" } },
   { chain: { name: "post", hook: "postrouting" } },
   { chain: { name: "sub" } },
+  { chain: { hook: "prerouting" } },
+  { rule: { chain: "pre" } },
   rule("pre", { jump: { target: "sub" } }, null, "word"),
   rule("sub", { goto: { target: "pre" } }),
   rule("sub", { dnat: { addr: { map: { key: 1, data: "@places" } } } }),
@@ -105,6 +108,28 @@ const witness: Target = {
   ]),
 };
 
+const shownLinks = `1: lo: <LOOPBACK,UP> mtu 65536 qdisc noqueue qlen 1000\\    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+2: eth0@if3: <BROADCAST,UP> mtu 1500 qdisc fq qlen 1000\\    link/ether 52:54:00:12:34:56 brd ff:ff:ff:ff:ff:ff
+3: eth1: <BROADCAST> link/ether 52:54:00:12:34:57
+`;
+const shownAddresses = `2: eth0    inet 10.0.0.2/24 brd 10.0.0.255 scope global eth0
+2: eth0    inet6 fd00::2/64 scope global
+`;
+
+/** What a guest's `ip` prints: both of its texts, a NUL between them. */
+const guestLinks: Target = {
+  name: "guest-links",
+  files: ["daemon/verify/guest-links.ts"],
+  only: ["readGuestLinks"],
+  seeds: [utf8(`${shownLinks}\0${shownAddresses}`), utf8("2: eth0\0")],
+  words: [" mtu ", " link/ether ", " inet ", " inet6 ", "\n", "2: eth0", "\0", "52:54:00:12:34:56"],
+  run: (bytes) => {
+    const [links = "", addresses = ""] = textOf(bytes).split("\0");
+    for (const { mtu, mac } of readGuestLinks(links, addresses))
+      deepStrictEqual([Number.isNaN(mtu), mac.length], [false, 17]);
+  },
+};
+
 /** podnetd understands it, or says that it does not: numbers may be none. */
 function checkTestimony(said: object): void {
   valueOf(["COMMAND_FAILED"], () => parseRulesTestimony(JSON.stringify(said)));
@@ -156,4 +181,4 @@ const obstacles: Target = {
   ]),
 };
 
-export const rules: readonly Target[] = [witness, obstacles];
+export const rules: readonly Target[] = [witness, guestLinks, obstacles];
