@@ -54,7 +54,8 @@ export const namesFaults: readonly Fault[] = [
     put: '[rest.join(".") as NetworkName]',
     noticedBy: {
       file: answers,
-      title: "a pod is told of all the networks it is on, that by which it asks first, and of no other",
+      title:
+        "a pod is told of all the networks it is on, that by which it asks first, and of no other",
     },
   },
   {
@@ -63,7 +64,10 @@ export const namesFaults: readonly Fault[] = [
     file: "daemon/pod/live-interfaces.ts",
     find: "live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);",
     put: "",
-    noticedBy: { file: follow, title: "a guest's name servers follow its interfaces, there and back" },
+    noticedBy: {
+      file: follow,
+      title: "a guest's name servers follow its interfaces, there and back",
+    },
   },
   {
     kind: "repair",
