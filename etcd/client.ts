@@ -2,7 +2,7 @@ import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { EtcdTls } from "./connection.ts";
 import { type Credentials, Endpoint, type Sent, type Services } from "./endpoint.ts";
-import { etcdError } from "./errors.ts";
+import { etcdError, togetherError } from "./errors.ts";
 import type * as api from "./etcd.ts";
 import {
   answerOf,
@@ -243,16 +243,4 @@ async function begun(watched: AsyncGenerator<api.Watched>): Promise<AsyncGenerat
       await watched.return(undefined);
     }
   })();
-}
-
-/** Several endpoints, each with its reason; denied only when all of them say so. */
-function togetherError(failures: readonly PodnetError[]): PodnetError {
-  const denied = failures.every((failure) => isPodnetError(failure, "ETCD_DENIED"));
-  const uncertain = failures.some(({ details }) => details["uncertain"] === true);
-  return etcdError(
-    denied ? "ETCD_DENIED" : "ETCD_UNREACHABLE",
-    `No etcd answered: ${failures.map(({ message }) => message).join("; ")}`,
-    { endpoints: failures.length, ...(uncertain ? { uncertain } : {}) },
-    failures.at(-1),
-  );
 }

@@ -87,3 +87,15 @@ export function connectionError(thrown: unknown, endpoint: string): PodnetError 
   const reason = /SSL routines:[^:]*:([^:]+)/.exec(message)?.[1] ?? message;
   return etcdError(code, `etcd at ${endpoint}: ${reason}`, { endpoint, errno }, thrown);
 }
+
+/** Several endpoints, each with its reason; denied only when all of them say so. */
+export function togetherError(failures: readonly PodnetError[]): PodnetError {
+  const denied = failures.every((failure) => isPodnetError(failure, "ETCD_DENIED"));
+  const uncertain = failures.some(({ details }) => details["uncertain"] === true);
+  return etcdError(
+    denied ? "ETCD_DENIED" : "ETCD_UNREACHABLE",
+    `No etcd answered: ${failures.map(({ message }) => message).join("; ")}`,
+    { endpoints: failures.length, ...(uncertain ? { uncertain } : {}) },
+    failures.at(-1),
+  );
+}

@@ -45,6 +45,17 @@ let labs = 0;
 const ownAddress = (lab: number, index: number): string =>
   `127.${128 + ((process.pid >> 8) & 127)}.${process.pid & 255}.${lab * 4 + index + 1}`;
 
+/** What members come to each other from, which their certificates must name: on loopback its first address. */
+async function sources(machines: readonly Machine[] | undefined): Promise<string[]> {
+  if (machines === undefined) return ["127.0.0.1"];
+  const shown = await Promise.all(
+    machines.map((machine) => machine.run("ip", "-o", "addr", "show")),
+  );
+  return shown.flatMap((text) =>
+    Array.from(text.matchAll(/ inet6? ([^/ ]+)/g), ([, one = ""]) => one),
+  );
+}
+
 /** Starts it and waits until it answers. */
 export async function startEtcd(options: EtcdLabOptions = {}): Promise<EtcdLab> {
   if (process.env["PODNET_SANDBOX"] !== "1")
@@ -60,9 +71,9 @@ export async function startEtcd(options: EtcdLabOptions = {}): Promise<EtcdLab> 
   let tls: EtcdOptions["tls"];
   if (secrets !== undefined) {
     mkdirSync(secrets);
-    // Members on loopback come to each other from its first address, and are asked for a certificate of that.
-    const called = [...addresses, "127.0.0.1"].map((address) => `IP:${address}`).join();
-    const { ca, client } = await makeCertificates(secrets, called);
+    const called = (await sources(options.machines)).map((address) => `IP:${address}`);
+    called.push(...addresses.map((address) => `IP:${address}`));
+    const { ca, client } = await makeCertificates(secrets, called.join());
     tls = { ca, ...client };
   }
   const scheme = secrets === undefined ? "http" : "https";
