@@ -5,10 +5,13 @@ import { type Host, leaseWrite } from "../../overlay/claim.ts";
 import { type OverlayConfig, parseConfig } from "../../overlay/flannel/config.ts";
 import { leaseKey, type Subnets } from "../../overlay/flannel/key.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
+import { beginning, type LeaseState } from "../../overlay/lease-state.ts";
+import { leaseStatus } from "../../overlay/lease-status.ts";
+import { step } from "../../overlay/lease.ts";
 import { grantOf, type OwnerId, ownerFromBytes, ownerOf } from "../../overlay/owner.ts";
 import { conflictsIn, Peers } from "../../overlay/peers.ts";
 import { readEntry, Registry } from "../../overlay/registry.ts";
-import type { StoredKey } from "../../overlay/store.ts";
+import type { LeaseWrite, StoredKey } from "../../overlay/store.ts";
 import { chooseSubnets, fits, freeSubnets, standInAddress } from "../../overlay/subnets.ts";
 
 const prefix = parsePrefix("/net");
@@ -295,4 +298,56 @@ test("a store made anew is believed, however low its revisions are", (t) => {
   registry.apply({ kind: "snapshot", cluster: 2n, revision: 1n, keys: [at] });
   t.is(registry.at("192.168.77.2").length, 1);
   t.is(registry.at("192.168.77.1").length, 0);
+});
+
+const settings = { prefix, ttlSeconds: 86_400, marginSeconds: 3600, misfit: "drain" } as const;
+
+/** A host that knows a configuration and these leases, as far as its first call after that. */
+function begun(known: Registry, remembered?: Subnets): LeaseState {
+  const config = { kind: "config", text: '{"Network":"10.77.0.0/16"}', revision: 1n } as const;
+  const first = step(beginning(settings, host, remembered), config, known, { at: 0, draw: 0.5 });
+  return step(first.state, { kind: "leases" }, known, { at: 1, draw: 0.5 }).state;
+}
+const troublesOf = (state: LeaseState): string[] => state.troubles.map(({ kind }) => kind);
+
+test("an address that another podnet host's lease names is not taken over, one of flannel's is", (t) => {
+  const mine = { PublicIP: host.publicIp };
+  const refused = begun(registryOf(stored("10.77.9.0-24", mine, grantOf(8 as OwnerId, 0.1))));
+  t.deepEqual(troublesOf(refused), ["shared"]);
+  t.is(refused.request, undefined);
+  t.is(leaseStatus(refused, 2).phase, "acquiring");
+  const flannels = begun(registryOf(stored("10.77.9.0-24", mine, 0x694d_0000_0000_0001n)));
+  t.deepEqual(troublesOf(flannels), []);
+  t.is(flannels.request?.kind, "grant");
+});
+
+test("a clone with the mark but another address and no memory takes subnets of its own", (t) => {
+  const marked = stored("10.77.9.0-24", { PublicIP: "192.168.77.200" }, grantOf(host.owner, 0.1));
+  const known = registryOf(marked);
+  const after = (state: LeaseState): string => {
+    const answered = { kind: "answered", request: state.request?.id ?? 0 } as const;
+    const { request } = step(state, answered, known, { at: 2, draw: 0.5 }).state;
+    return request?.kind === "commit" ? (request.transaction.puts[0]?.write.key ?? "") : "";
+  };
+  t.not(after(begun(known)), marked.key);
+  // Who remembers the subnets has only moved.
+  t.is(after(begun(known, four("10.77.9.0/24"))), marked.key);
+});
+
+test("an answer that comes after the news of what it did is no news", (t) => {
+  const key = "/net/subnets/10.77.1.0-24";
+  const write = { key, value: '{"PublicIP":"192.168.77.1"}' } as LeaseWrite;
+  const transaction = {
+    compares: [{ key, modRevision: 0n }],
+    puts: [{ write, grant: 5n }],
+    deletes: [],
+  };
+  const early = new Registry();
+  early.apply({ kind: "snapshot", cluster: 1n, revision: 4n, keys: [] });
+  t.is(early.learn(transaction, { kind: "done", revision: 5n }).length, 1);
+  // It was put at 5, and deleted at 6.
+  const late = new Registry();
+  late.apply({ kind: "snapshot", cluster: 1n, revision: 6n, keys: [] });
+  t.deepEqual(late.learn(transaction, { kind: "done", revision: 5n }), []);
+  t.is(late.size, 0);
 });

@@ -23,6 +23,8 @@ export class FakeEtcd {
   #revision = 1n;
   #compacted = 0n;
   #nextGrant = 7n;
+  /** It has no space left: every call fails at once. */
+  refusing = false;
   /** Told of each change. */
   onChange: () => void = () => {};
   /** Told of a grant that has run out, before its keys go. */

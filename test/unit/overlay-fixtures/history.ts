@@ -78,7 +78,7 @@ export class History {
       random: this.#random,
       now: () => this.#now,
       after: (ms, body) => this.#after(ms, body),
-      onCommit: (node, transaction) => checkCommit(node, transaction, this.#etcd, this.#configs[0]),
+      onCommit: (node, transaction, config) => checkCommit(node, transaction, this.#etcd, config),
       onUpdate: (node, update) => checkUpdate(node, { etcd: this.#etcd }, update),
       onStep: (node, before) => {
         checkStep(node, before, this.#now);
@@ -171,6 +171,7 @@ export class History {
       join: 2,
       rivals: 2,
       stray: 2,
+      noSpace: 2,
     });
     switch (act) {
       case "disconnect":
@@ -212,6 +213,9 @@ export class History {
         return node.tell({ kind: "leave" });
       case "join":
         return node.tell({ kind: "join" });
+      case "noSpace":
+        etcd.refusing = !etcd.refusing;
+        return;
       case "stray": {
         // Of a former life, which ended between one write and the next.
         const { own, host } = node.state;
@@ -253,6 +257,7 @@ export class History {
 
   /** Everything works again, and nobody does anything any more. */
   #calm(): void {
+    this.#etcd.refusing = false;
     this.#etcd.put(configKey(prefix), this.#configs[0], 0n);
     for (const node of this.#nodes) node.connect(true);
   }

@@ -1,4 +1,5 @@
 import type { Host } from "../../../overlay/claim.ts";
+import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
 import { configKey, leasesPrefix } from "../../../overlay/flannel/prefix.ts";
 import {
   beginning,
@@ -22,8 +23,12 @@ export interface Surroundings {
   readonly now: () => number;
   /** Does something later. */
   readonly after: (ms: number, body: () => void) => void;
-  /** Told before a transaction of a node is done. */
-  readonly onCommit: (node: Node, transaction: LeaseTransaction) => void;
+  /** Told before a transaction of a node is done, and of the configuration by which it was made. */
+  readonly onCommit: (
+    node: Node,
+    transaction: LeaseTransaction,
+    config: OverlayConfig | undefined,
+  ) => void;
   /** Told when a node has been told of the store, and after each of its steps. */
   readonly onUpdate: (node: Node, update: StoreUpdate) => void;
   readonly onStep: (node: Node, before: LeaseState) => void;
@@ -46,6 +51,8 @@ export class Node {
   /** Of its calls, when each was made. */
   readonly calls: number[] = [];
   readonly emptied = new Set<string>();
+  /** All it has ever had. */
+  readonly addresses = new Set<string | undefined>();
   #life = 0;
   #followed: bigint | undefined;
   #woken: number | undefined;
@@ -93,6 +100,8 @@ export class Node {
   tell(event: LeaseEvent): void {
     const { random, now } = this.#around;
     const before = this.state;
+    const { publicIp, publicIp6 } = event.kind === "host" ? event.host : before.host;
+    this.addresses.add(publicIp).add(publicIp6);
     const next = step(before, event, this.registry, { at: now(), draw: random.next() });
     this.state = next.state;
     this.peers.own(next.state.own?.key, (key) => this.registry.get(key));
@@ -144,15 +153,17 @@ export class Node {
           () => this.tell({ kind: "answered", request: command.id }),
           (error) => this.tell({ kind: "failed", request: command.id, error }),
         );
-      case "commit":
+      case "commit": {
+        const { config } = this.state;
         return this.#call(
           () => {
-            this.#around.onCommit(this, command.transaction);
+            this.#around.onCommit(this, command.transaction, config);
             return etcd.commit(command.transaction);
           },
           (committed) => this.#committed(command.id, command.transaction, committed),
           (error) => this.tell({ kind: "failed", request: command.id, error }),
         );
+      }
     }
   }
 
@@ -185,13 +196,14 @@ export class Node {
       if (weird && random.chance(0.3)) return;
       let value: T;
       try {
+        if (this.#around.etcd.refusing) throw new Error("no space");
         value = call();
       } catch (error) {
         if (error instanceof Violation) throw error;
         return this.#later(1, () => once(() => failed(error as Error)));
       }
       if (weird && random.chance(0.5)) return;
-      this.#later(1 + random.below(20), () => once(() => done(value)));
+      this.#later(1 + random.below(weird ? 2000 : 20), () => once(() => done(value)));
     });
   }
 

@@ -1,0 +1,120 @@
+import type { Fault } from "../fault.ts";
+
+const histories = {
+  file: "test/unit/overlay-histories.test.ts",
+  title: "hosts keep their leases through whatever happens",
+};
+const leases = "test/unit/overlay-leases.test.ts";
+
+/** A host's lease among those of others: each of its invariants, taken away. */
+export const overlayFaults: readonly Fault[] = [
+  {
+    kind: "lock",
+    name: "a lease is renewed over whoever has its key by now",
+    file: "overlay/intent.ts",
+    find: "compares: [{ key: entry.key, modRevision: entry.modRevision }],\n      puts: [{ write: claim.write, grant: permanent ? 0n : grant }],",
+    put: "compares: [],\n      puts: [{ write: claim.write, grant: permanent ? 0n : grant }],",
+    noticedBy: histories,
+  },
+  {
+    kind: "lock",
+    name: "two hosts that took one subnet by two keys both use it",
+    file: "overlay/intent.ts",
+    find: "other.createRevision < entry.createRevision &&",
+    put: "other.createRevision < 0n &&",
+    noticedBy: histories,
+  },
+  {
+    kind: "record",
+    name: "a host whose key is gone takes other subnets",
+    file: "overlay/intent.ts",
+    find: "if (entry === undefined) return lost(state, own, config, leases);",
+    put: "if (entry === undefined) return acquire(state, config, leases, moment);",
+    noticedBy: histories,
+  },
+  {
+    kind: "repair",
+    name: "a lease is renewed when it has run out",
+    file: "overlay/lease-state.ts",
+    find: "Math.max(ttlSeconds - marginSeconds, ttlSeconds / 2) * 1000;",
+    put: "(ttlSeconds + marginSeconds) * 1000;",
+    noticedBy: histories,
+  },
+  {
+    kind: "record",
+    name: "what a snapshot no longer has stays known",
+    file: "overlay/registry.ts",
+    find: "return [...gone, ...there];",
+    put: "gone.forEach(({ before }) => before && this.#put(before.key, before));\n    return there;",
+    noticedBy: histories,
+  },
+  {
+    kind: "record",
+    name: "an answer that comes late brings back what is gone",
+    file: "overlay/registry.ts",
+    find: "if (this.#revision !== undefined && revision <= this.#revision) return [];",
+    put: "",
+    noticedBy: {
+      file: leases,
+      title: "an answer that comes after the news of what it did is no news",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a reservation gets an end when its host comes",
+    file: "overlay/intent.ts",
+    find: "const permanent = entry.grant === 0n;",
+    put: "const permanent = entry.grant === -1n;",
+    noticedBy: histories,
+  },
+  {
+    kind: "undo",
+    name: "subnets are given up before they are empty",
+    file: "overlay/intent.ts",
+    find: 'if (state.drain === "done")',
+    put: 'if (state.drain === "asked")',
+    noticedBy: histories,
+  },
+  {
+    kind: "bound",
+    name: "what fails is tried again at once",
+    file: "overlay/lease.ts",
+    find: "const pause = Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);",
+    put: "const pause = draw * 0;",
+    noticedBy: histories,
+  },
+  {
+    kind: "bound",
+    name: "a key of both families is written where there is only IPv4",
+    file: "overlay/claim.ts",
+    find: 'if (!sameFamilies(subnets, config)) return { kind: "families" };',
+    put: "",
+    noticedBy: {
+      file: leases,
+      title: "the four things that break flannel cannot be written, whatever the configuration",
+    },
+  },
+  {
+    kind: "mark",
+    name: "an address that another host's lease names is written",
+    file: "overlay/claim.ts",
+    find: 'if (holder !== undefined) return { kind: "shared", ip, holder };',
+    put: "",
+    noticedBy: {
+      file: leases,
+      title: "the four things that break flannel cannot be written, whatever the configuration",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a peer's new MAC is not told of",
+    file: "overlay/peers.ts",
+    find: "v4: JSON.stringify(v4 ?? null),",
+    put: 'v4: "",',
+    noticedBy: {
+      file: leases,
+      title:
+        "of a peer that has changed is told what has; one that left is told of with all it had",
+    },
+  },
+];
