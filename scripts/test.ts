@@ -121,6 +121,13 @@ const stages: readonly Stage[] = [
     closes: true,
   },
   {
+    name: "overlay",
+    files: "test/overlay/**/*.test.ts",
+    budgetMinutes: 2,
+    concurrency: 2,
+    timeoutSeconds: 180,
+  },
+  {
     name: "docs",
     files: "test/docs/**/*.test.ts",
     completeOnly: ["test/docs/images.test.ts"],
