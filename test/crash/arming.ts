@@ -22,13 +22,14 @@ export const countedFrom: Readonly<Record<Exclude<Operation, Change>, readonly s
   again: ["from:commit:failed:before"],
   down: [armedDelete],
   recover: [],
+  reattach: [],
   start: [],
 };
 
 /** The failpoints of the podnetd that a case begins with. */
 export function armedFor({ operation, point, action }: Case): readonly string[] {
   if (operation === "recover") return [armedCreate, `${almost}=kill`];
-  if (operation === "start") return [];
+  if (operation === "start" || operation === "reattach") return [];
   const from = isChange(operation) ? [`from:${changes[operation].from}`] : countedFrom[operation];
   return [...from, armed(point, action)];
 }

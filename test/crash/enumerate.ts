@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { almost, countedFrom } from "./arming.ts";
+import { attach } from "./attached.ts";
 import type { Lane } from "./lane.ts";
 import { type Change, changes, extra } from "./changes.ts";
 import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
@@ -134,6 +135,16 @@ const runs: Readonly<
     await started(lane, []);
     await delay(settleMs);
     return lane.record();
+  },
+
+  reattach: async (lane) => {
+    await restart(lane, []);
+    const { pods } = await lane.client.pods.list({});
+    if (!pods.some(({ name }) => name === bystander)) await create(lane, bystander);
+    await attach(lane);
+    await restart(lane, []);
+    await delay(settleMs);
+    return recordBefore(lane, () => remove(lane, subject));
   },
 };
 

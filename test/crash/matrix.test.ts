@@ -60,6 +60,16 @@ const operations = [
   { operation: "delete", what: "a delete", parts: 1 },
   { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
   { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3 },
+  // (A short run restarts podnetd beside a real one: test/vm/attach-ends.test.ts.)
+  ...(full
+    ? [
+        {
+          operation: "reattach",
+          what: "a start that finds a machine of somebody else again",
+          parts: 1,
+        } as const,
+      ]
+    : []),
   { operation: "start", what: "a first start", parts: 1, few },
   { operation: "down", what: "going down", parts: 1, few },
 ] as const;

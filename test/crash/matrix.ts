@@ -81,6 +81,7 @@ class CaseQueue {
       ...(["create", "clone", "undo", "delete", "again"] as const).flatMap(of),
       ...allChanges.flatMap(of),
       ...paired(of("recover")),
+      ...of("reattach"),
       ...(["start", "down"] as const).flatMap(of),
     ];
   }

@@ -17,6 +17,8 @@ export type Operation =
   | "again"
   /** A start of podnetd with a running pod and one that is half made. */
   | "recover"
+  /** A start of podnetd with a pod in a machine of somebody else. */
+  | "reattach"
   /** A first start of podnetd. */
   | "start"
   /** `podnet down` with a running pod. */
@@ -99,8 +101,8 @@ export const impossible = ({ point, action }: Case): boolean =>
 
 /**
  * The look for drift some time after a link has changed: it may fall into an operation on a pod, and need not. As part
- * of `recover` and `start` the same crossings are visited.
+ * of `recover`, `reattach` and `start` the same crossings are visited.
  */
 export const byChance = (operation: Operation, point: Point): boolean =>
-  !(operation === "recover" || operation === "start") &&
+  !(operation === "recover" || operation === "reattach" || operation === "start") &&
   /^netlink:list (?:links|addresses):/.test(point);

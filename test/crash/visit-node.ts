@@ -11,7 +11,7 @@ import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 
 /** Longest a start takes to come by any of its points, and a recovery to settle, milliseconds. */
-const patience = { pointMs: 8000, settledMs: 20_000 } as const;
+export const patience = { pointMs: 8000, settledMs: 20_000 } as const;
 
 /** A start with a running pod and one that is half made. */
 export async function visitRecovery(how: Visit): Promise<Outcome> {
@@ -163,7 +163,7 @@ const leftBare = async ({ lane, baselines }: Visit, when: string): Promise<strin
     .map((line) => `${when}: ${line}`);
 
 /** Whether podnetd comes by a point, soon. */
-async function passes(lane: Lane, point: Point): Promise<boolean> {
+export async function passes(lane: Lane, point: Point): Promise<boolean> {
   const deadline = performance.now() + patience.pointMs;
   for (; performance.now() < deadline; await delay(20))
     if (lane.record().includes(point)) return true;

@@ -9,6 +9,7 @@ import { type Change, isChange } from "./changes.ts";
 import { type Baselines, judged, type Outcome, type Visit } from "./outcome.ts";
 import type { Case, Operation } from "./points.ts";
 import { visitChange } from "./visit-change.ts";
+import { visitReattach } from "./visit-reattach.ts";
 import { visitDown, visitRecovery, visitStart } from "./visit-node.ts";
 
 /** Makes the lane ready for cases: podnetd runs as the first case wants it, and the bystander with it. */
@@ -50,6 +51,7 @@ const visits: Readonly<Record<Exclude<Operation, Change>, (how: Visit) => Promis
     return await visitLive(how, () => startAgain(how.lane), { mayHaveFailed: true, stays: true });
   },
   recover: visitRecovery,
+  reattach: visitReattach,
   start: visitStart,
   down: visitDown,
 };
