@@ -55,7 +55,10 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
   const ends = [client];
   const reset = (): void => {
     // One that is not there yet would be reset only once it is: a pod that is gone never takes it.
-    for (const each of ends) each.connecting ? each.destroy() : each.resetAndDestroy();
+    for (const each of ends) {
+      if (each.connecting) each.destroy();
+      else each.resetAndDestroy();
+    }
   };
   const over = flows.begin(key, reset);
   if (over === undefined) {

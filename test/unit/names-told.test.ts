@@ -1,5 +1,5 @@
 import test from "ava";
-import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
+import type { InterfaceSpec } from "../../api/pod-spec.ts";
 import { dnsSnapshot, type KnownNetworks } from "../../daemon/pod/gather-networks.ts";
 import { definition } from "../lab/network-definition.ts";
 
@@ -19,7 +19,7 @@ const on = (...wishes: readonly (readonly [network: string, ...addresses: string
     network,
     ...(addresses.length === 0 ? {} : { addresses }),
   })) as unknown as InterfaceSpec[];
-  return dnsSnapshot({ interfaces } as unknown as PodSpec, networks);
+  return dnsSnapshot({ interfaces }, networks);
 };
 
 test("a guest is told of the gateways that answer names, of the families it has", (t) => {

@@ -316,13 +316,13 @@ test.serial("what is asked for wrongly is refused, and so is one capture too man
 
 test.serial("from the command line: a file that tcpdump reads, a pipe, and a table", async (t) => {
   const path = join(rig.directory, "cli.pcap");
-  let over = false;
-  const capture = rig.daemon.podnet("capture", "one", "-w", path, "-c", "4").finally(() => {
-    over = true;
+  const capture = { over: false };
+  const captured = rig.daemon.podnet("capture", "one", "-w", path, "-c", "4").finally(() => {
+    capture.over = true;
   });
   // Nothing tells when it has begun.
-  while (!over) await ping(4, 321);
-  await capture;
+  while (!capture.over) await ping(4, 321);
+  await captured;
   const text = await rig.lab.host.run("tcpdump", "-n", "-r", path);
   t.regex(text, /ICMP echo request.*length 329/);
   const shown = await rig.daemon.podnet("stats", "one");

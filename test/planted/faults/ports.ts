@@ -76,7 +76,7 @@ export const portsFaults: readonly Fault[] = [
     kind: "release",
     name: "a connection that a pod has not taken outlives its port",
     file: "daemon/ports/tcp-port.ts",
-    find: "each.connecting ? each.destroy() : each.resetAndDestroy();",
+    find: "if (each.connecting) each.destroy();\n      else each.resetAndDestroy();",
     put: "each.resetAndDestroy();",
     noticedBy: {
       file: forwarder,
