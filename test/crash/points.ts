@@ -94,7 +94,7 @@ export function parse(line: string): {
  * Errors that cannot be: on Linux close(2) lets go of the descriptor whatever it answers, and an open(2) that fails gives
  * none.
  */
-const impossibleErrors = /^(?:ioctl:close tap:before|file:make (?:qemu\.log|overlay):after)#/;
+const impossibleErrors = /^(?:ioctl:close tap:before|file:(?:make (?:qemu\.log|overlay)|open disk):after)#/;
 
 export const impossible = ({ point, action }: Case): boolean =>
   action === "error" && impossibleErrors.test(point);

@@ -265,7 +265,7 @@ test("closing ends streams with an error that says so, and idle connections", as
   await once(idle, "connect");
   const watch = client.watch({})[Symbol.asyncIterator]();
   t.is((await watch.next()).value?.status, Status.SERVING);
-  const closing = api.server.close(500);
+  const closing = api.server.close(2_500);
   try {
     t.true((await watch.next()).done);
   } catch (thrown) {
