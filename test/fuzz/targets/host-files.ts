@@ -263,16 +263,17 @@ function checkShown(text: string, limit: number): void {
 const marks: Target = {
   name: "marks",
   files: ["network/ownership.ts"],
-  except: ["chainMark"],
+  except: ["chainMark", "overlayMark"],
   seeds: [
     "podnet:network:default",
     "podnet:pod:abcdefghijkl:0",
     "podnet:pod:abcdefghijkl",
     "podnet:chain:HYPER",
+    "podnet:overlay:default",
     "podnet:",
     "other",
   ].map(utf8),
-  words: ["podnet:", "pod:", "network:", "chain:", ":", "0", "99999", "\n"],
+  words: ["podnet:", "pod:", "network:", "chain:", "overlay:", ":", "0", "99999", "\n"],
   run: (bytes) => {
     deepStrictEqual(parseOwner(undefined), undefined);
     const owner = parseOwner(textOf(bytes));
