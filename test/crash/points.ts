@@ -91,10 +91,11 @@ export function parse(line: string): {
 }
 
 /**
- * Errors that cannot be: on Linux close(2) lets go of the descriptor whatever it answers, and an open(2) that fails gives
- * none.
+ * Errors that cannot be: on Linux close(2) lets go of the descriptor whatever it answers, and an open(2), memfd_create(2)
+ * or socket(2) that fails gives none.
  */
-const impossibleErrors = /^(?:ioctl:close tap:before|file:(?:make (?:qemu\.log|overlay)|open disk):after)#/;
+const impossibleErrors =
+  /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open disk)|socket:open packet socket):after)#/;
 
 export const impossible = ({ point, action }: Case): boolean =>
   action === "error" && impossibleErrors.test(point);
