@@ -1,5 +1,5 @@
 import { type ChildProcess, execFile } from "node:child_process";
-import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -77,10 +77,17 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   closeSync(log);
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const readLog = (): string => readFileSync(logFile, "utf8");
+  let asked = options.env?.["PODNET_FAILPOINTS"] !== undefined;
+  child.once("exit", (code, signal) => {
+    // Its log goes with the test's directory: whoever reads of a failure has nothing else to go by.
+    if (!asked && code !== 0 && existsSync(logFile))
+      console.error(`podnetd ended by itself, ${code ?? signal}:\n${readLog().slice(-4000)}`);
+  });
 
   const deadline = performance.now() + readyMs;
   while (!(await accepts(socket))) {
     if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline) {
+      asked = true;
       child.kill("SIGKILL");
       throw new Error(`podnetd did not start:\n${readLog().slice(-4000)}`);
     }
@@ -89,6 +96,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
 
   const tryPodnet = (...args: readonly string[]): Promise<CommandResult> => runPodnet(socket, args);
   const end = async (signal: NodeJS.Signals): Promise<number | null> => {
+    asked = true;
     child.kill(signal);
     return await ended;
   };

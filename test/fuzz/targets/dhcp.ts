@@ -44,6 +44,13 @@ function discover(): Uint8Array {
   return Buffer.concat([bytes, Buffer.from([53, 1, 3, 50, 4, 192, 168, 123, 2, 61, 2, 1, 2, 255])]);
 }
 
+/** One with nothing but its type, twice, and the server it means. */
+const request = (): Uint8Array =>
+  Buffer.concat([
+    discover().subarray(0, 240),
+    Buffer.from([53, 1, 3, 53, 1, 1, 54, 4, 192, 168, 123, 1, 255]),
+  ]);
+
 const solicit = Uint8Array.from([
   1, 1, 2, 3, 0, 1, 0, 4, 0, 3, 0, 1, 0, 3, 0, 12, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0,
 ]);
@@ -147,6 +154,7 @@ const messages4: Target = {
     // No option at all, and one that ends behind its code.
     discover().subarray(0, 240),
     discover().subarray(0, 241),
+    request(),
     discover().with(240, 0),
     discover().with(247, 0),
     discover().with(241, 2),
