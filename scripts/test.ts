@@ -78,14 +78,14 @@ const stages: readonly Stage[] = [
     name: "kernel",
     files: "test/kernel/**/*.test.ts",
     budgetMinutes: 2,
-    concurrency: 2,
+    concurrency: 3,
     timeoutSeconds: 120,
   },
   {
     name: "standin",
     files: "test/vm/standin-*.test.ts",
     budgetMinutes: 1,
-    concurrency: 2,
+    concurrency: 3,
     timeoutSeconds: 240,
   },
   {

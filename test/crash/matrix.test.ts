@@ -54,12 +54,12 @@ test.after.always("the closing line", (t) => {
 });
 
 /** Operations with what a test of them says, and in parts, so that a slow machine is not taken for one that hangs. */
-const operations = [
+const operations: readonly TestedOperation[] = [
   { operation: "create", what: "a create", parts: 3 },
   { operation: "undo", what: "the undo of a create that failed", parts: 1, few },
   { operation: "delete", what: "a delete", parts: 1 },
   { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
-  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3 },
+  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3, share: 0.5 },
   // (A short run restarts podnetd beside a real one: test/vm/attach-ends.test.ts.)
   ...(full
     ? [
@@ -72,14 +72,29 @@ const operations = [
     : []),
   { operation: "start", what: "a first start", parts: 1, few },
   { operation: "down", what: "going down", parts: 1, few },
-] as const;
+];
 
-function chosen(all: readonly Case[], few?: Readonly<Record<Action, number>>): readonly Case[] {
+interface TestedOperation extends Chosen {
+  readonly operation: Exclude<Operation, Change>;
+  readonly what: string;
+  readonly parts: number;
+}
+
+interface Chosen {
+  /** Its kills are sampled, too. */
+  readonly few?: Readonly<Record<Action, number>>;
+  /** The part of its failpoints at which it is killed. */
+  readonly share?: number;
+}
+
+/** Of all cases those that this run takes: a complete one all. */
+function chosen(all: readonly Case[], { few, share = 1 }: Chosen): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
-  const counts = few ?? beside;
+  const kills = onceEach(of("kill"));
+  const counts = few ?? { ...beside, kill: Math.ceil(kills.length * share) };
   return [
-    ...(few === undefined ? onceEach(of("kill")) : sample(of("kill"), few.kill, random)),
+    ...sample(few === undefined ? kills : of("kill"), counts.kill, random),
     ...sample(of("error"), counts.error, random),
     ...sample(of("hang"), counts.hang, random),
   ];
@@ -102,7 +117,7 @@ for (const each of operations) {
         const points = await pointsOf(operation, config);
         t.true(points.length > 20, "too few points to be all");
         sums.points += points.length;
-        cases = chosen(casesOf(operation, points), "few" in each ? each.few : undefined);
+        cases = chosen(casesOf(operation, points), each);
       }
       const [from, to] = [part - 1, part].map((n) => Math.ceil((cases.length * n) / parts));
       await run(t, cases.slice(from, to), { config, lanes: full ? 4 : 2 });

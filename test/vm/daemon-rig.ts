@@ -27,6 +27,9 @@ export interface Rig extends AsyncDisposable {
 /** How the daemon is started: on the lab's host, as it is unless a test takes something from it. */
 export type Starting = (host: Machine) => Machine;
 
+/** What goes by itself. */
+const passing = /^[-+] (?:open (?:socket|pipe)|process \(zombie\))$/;
+
 let opened = 0;
 
 /**
@@ -72,12 +75,13 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
     inventory,
     async changes(since = atFirst) {
       for (let attempt = 1; ; attempt++) {
-        // A descriptor of a connection, or of a command, is closed a little after its last answer, and nothing tells of
-        // it: one that was closing then may be gone, one that is closing now goes.
+        // A descriptor of a connection, or of a command, is closed a little after its last answer, a child that has ended
+        // is waited for a little later, and nothing tells of it: one that was closing then may be gone, one that is
+        // closing now goes.
         const found = difference(since, await inventory()).filter(
-          (line) => !/^- open (?:socket|pipe)$/.test(line),
+          (line) => !(line.startsWith("- ") && passing.test(line)),
         );
-        const closing = found.some((line) => /^\+ open (?:socket|pipe)$/.test(line));
+        const closing = found.some((line) => passing.test(line));
         if (!closing) return found;
         if (attempt === 50)
           return [...found, `of ${sockets(daemon.process.pid as number).join(", ")}`];
