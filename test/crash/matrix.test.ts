@@ -59,7 +59,7 @@ const operations: readonly TestedOperation[] = [
   { operation: "undo", what: "the undo of a create that failed", parts: 1, few },
   { operation: "delete", what: "a delete", parts: 1 },
   { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
-  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3, share: 0.5 },
+  { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3, others: 8 },
   // (A short run restarts podnetd beside a real one: test/vm/attach-ends.test.ts.)
   ...(full
     ? [
@@ -83,27 +83,35 @@ interface TestedOperation extends Chosen {
 interface Chosen {
   /** Its kills are sampled, too. */
   readonly few?: Readonly<Record<Action, number>>;
-  /** The part of its failpoints at which it is killed. */
-  readonly share?: number;
+  /** It is killed at the failpoints that no operation before it comes by, and at so many of the others. */
+  readonly others?: number;
 }
 
-/** Of all cases those that this run takes: a complete one all. */
-function chosen(all: readonly Case[], { few, share = 1 }: Chosen): readonly Case[] {
+/** Where something was killed already in this run. */
+const killedAt = new Set<string>();
+
+/** Of all cases those that this run takes: a complete one all, a short one a kill at each failpoint and a sample. */
+function chosen(all: readonly Case[], { few, others }: Chosen): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
-  const kills = onceEach(of("kill"));
-  const counts = few ?? { ...beside, kill: Math.ceil(kills.length * share) };
+  const { error, hang } = few ?? beside;
   return [
-    ...sample(few === undefined ? kills : of("kill"), counts.kill, random),
-    ...sample(of("error"), counts.error, random),
-    ...sample(of("hang"), counts.hang, random),
+    ...(few === undefined ? onceEach(of("kill"), others) : sample(of("kill"), few.kill, random)),
+    ...sample(of("error"), error, random),
+    ...sample(of("hang"), hang, random),
   ];
 }
 
-/** Of the times that an operation comes by a failpoint, one; a complete run takes them all. */
-function onceEach(kills: readonly Case[]): readonly Case[] {
+/** Of the times that an operation comes by a failpoint, one; of failpoints where something was killed already so many. */
+function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): readonly Case[] {
   const failpoints = Map.groupBy(kills, ({ point }) => point.slice(0, point.lastIndexOf("#")));
-  return [...failpoints.values()].flatMap((times) => sample(times, 1, random));
+  const known = [...failpoints.keys()].filter((each) => killedAt.has(each));
+  const again = new Set(sample(known, others, random));
+  return [...failpoints].flatMap(([failpoint, times]) => {
+    if (killedAt.has(failpoint) && !again.has(failpoint)) return [];
+    killedAt.add(failpoint);
+    return sample(times, 1, random);
+  });
 }
 
 for (const each of operations) {
