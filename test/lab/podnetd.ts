@@ -77,7 +77,8 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   closeSync(log);
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const readLog = (): string => readFileSync(logFile, "utf8");
-  let asked = options.env?.["PODNET_FAILPOINTS"] !== undefined;
+  // Before it serves, whoever waits for it tells of its end.
+  let asked = true;
   child.once("exit", (code, signal) => {
     // Its log goes with the test's directory: whoever reads of a failure has nothing else to go by.
     if (!asked && code !== 0 && existsSync(logFile))
@@ -87,12 +88,12 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const deadline = performance.now() + readyMs;
   while (!(await accepts(socket))) {
     if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline) {
-      asked = true;
       child.kill("SIGKILL");
       throw new Error(`podnetd did not start:\n${readLog().slice(-4000)}`);
     }
     await delay(20);
   }
+  asked = options.env?.["PODNET_FAILPOINTS"] !== undefined;
 
   const tryPodnet = (...args: readonly string[]): Promise<CommandResult> => runPodnet(socket, args);
   const end = async (signal: NodeJS.Signals): Promise<number | null> => {
