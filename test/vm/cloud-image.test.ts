@@ -95,6 +95,11 @@ async function told(heading: string): Promise<string> {
   throw new Error(`${heading} not in\n${await consoleOf("stock")}`);
 }
 
+/** Waits until an address answers: a guest that boots may leave the first questions unanswered. */
+async function reached(address: string): Promise<void> {
+  while (!(await rig.lab.host.reaches(address))) await delay(200);
+}
+
 function tells(t: ExecutionContext, text: string, wanted: readonly RegExp[]): void {
   for (const each of wanted) t.regex(text, each);
 }
@@ -171,7 +176,7 @@ test.serial(
     const { pod: seen } = await rig.client.pods.get({ idOrName: "stock" });
     for (const address of ["10.20.0.2/24", "fd00:20::2/64"])
       t.true(seen?.interfaces[0]?.observedAddresses.includes(address), address);
-    for (const address of ["10.20.0.2", "fd00:20::2"]) await rig.lab.host.ping(address);
+    for (const address of ["10.20.0.2", "fd00:20::2"]) await reached(address);
 
     t.false(isClean(disk), "mounted");
     const stopped = await rig.client.pods.stop({ idOrName: "stock" });
@@ -181,8 +186,7 @@ test.serial(
     // The next boot is of the same instance. It is told of its network again.
     await rig.client.pods.start({ idOrName: "stock" });
     tells(t, await told("seed2"), [who(2), ...seeded]);
-    for (const address of ["10.20.0.2", "10.20.0.9", "fd00:20::2"])
-      await rig.lab.host.ping(address);
+    for (const address of ["10.20.0.2", "10.20.0.9", "fd00:20::2"]) await reached(address);
     await rig.client.pods.delete({ idOrName: "stock", force: true });
     await rig.client.networks.delete({ name: "dual" });
     t.deepEqual(await rig.changes(), []);
