@@ -189,6 +189,11 @@ test.serial(
     for (const address of ["10.20.0.2", "10.20.0.9", "fd00:20::2"]) await reached(address);
     await rig.client.pods.delete({ idOrName: "stock", force: true });
     await rig.client.networks.delete({ name: "dual" });
-    t.deepEqual(await rig.changes(), []);
+    // Beside the empty tables that ip6tables-nft makes for whoever asks it first.
+    const tables = /^\+ ip6tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
+    t.deepEqual(
+      (await rig.changes()).filter((line) => !tables.test(line)),
+      [],
+    );
   },
 );
