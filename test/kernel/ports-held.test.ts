@@ -107,6 +107,7 @@ test("a socket whose program is not ours to see is told of by its user", (t) => 
 
 test.serial("all or none: of a range with one port taken nothing stays held", async (t) => {
   const taken = await listen(7105, "127.0.0.1");
+  t.teardown(() => taken.close());
   using held = new HeldPorts();
   const range = plan(7100, "127.0.0.1", { count: 10 });
   await held.hold(pod, [plan(7050, "127.0.0.1")]);

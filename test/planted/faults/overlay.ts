@@ -82,8 +82,6 @@ export const overlayFaults: readonly Fault[] = [
     find: "const pause = Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);",
     put: "const pause = draw * 0;",
     noticedBy: histories,
-    // A history that does not come to rest is one for a minute.
-    slow: true,
   },
   {
     kind: "bound",
