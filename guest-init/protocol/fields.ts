@@ -93,7 +93,8 @@ export const asInteger =
   (value, path) => {
     if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max)
       throw malformed(`"${path}" is not an integer from ${min} to ${max}`, path);
-    return value;
+    // JSON can write -0, which no encoder gives back.
+    return value === 0 ? 0 : value;
   };
 
 export const listOf =

@@ -162,6 +162,7 @@ const processMessages: Target = {
     chosen(1, json({ seq: 3, row: 24, column: 80 })),
     chosen(2, json({ container: "c", process: "p", signal: 9 })),
     chosen(3, json({ container: "c", process: "p", event: "finished", status: 137 })),
+    chosen(3, utf8('{"container":"c","process":"p","event":"finished","status":-0}')),
   ],
   words: Object.keys(spec).concat(
     "container",

@@ -1,0 +1,120 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
+import readline from "node:readline";
+
+const top = path.resolve(import.meta.dirname, "..");
+
+export interface Count {
+  readonly passed: number;
+  readonly failed: number;
+  readonly skipped: number;
+}
+
+export interface AvaRun {
+  /** What it is called in messages. */
+  readonly name: string;
+  /** Test files, from the top of the project. */
+  readonly files: readonly string[];
+  /** Files at a time. */
+  readonly concurrency: number;
+  /** A run that takes longer is ended, and has failed. */
+  readonly limitMinutes: number;
+  /** A test in which nothing happens for so long has failed. */
+  readonly timeoutSeconds: number;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+export interface AvaResult extends Count {
+  /** The files whose tests failed; undefined when none did, or when something failed that is no single test. */
+  readonly failing: readonly string[] | undefined;
+}
+
+/** One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught exception` … */
+const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
+
+/** A test that passed and took 100 ms or more, with its file where there are several: `✔ file › title (1m 3.2s)`. */
+const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
+
+/** A test that failed, with its file where there are several. */
+const failedLine = /^ {2}✘ \[fail\]: (?:(\S+) › )?/;
+
+/** Where the time went: the slowest files, with the seconds their tests took in all. */
+class Slowest {
+  readonly #seconds = new Map<string, number>();
+
+  note(line: string): void {
+    const [, file, minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
+    if (file === undefined) return;
+    const seconds = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
+    this.#seconds.set(file, (this.#seconds.get(file) ?? 0) + seconds);
+  }
+
+  /** Undefined when there is nothing to choose from. */
+  text(count: number): string | undefined {
+    if (this.#seconds.size <= count) return undefined;
+    const slow = [...this.#seconds].sort(([, a], [, b]) => b - a).slice(0, count);
+    return `slowest: ${slow.map(([file, seconds]) => `${file} ${seconds.toFixed(0)} s`).join(", ")}`;
+  }
+}
+
+/**
+ * Runs ava over some files; shows what does not pass. Passes are counted as they come, for ava's closing lines leave
+ * them out when something failed; the rest is counted from those lines. (Not from TAP: ava 8.0.1's reporter for it
+ * crashes on a time-out.)
+ */
+export async function runAva(run: AvaRun): Promise<AvaResult> {
+  const { name, files, limitMinutes } = run;
+  const child = spawn(
+    path.join(top, "scripts/ava"),
+    [`--concurrency=${run.concurrency}`, `--timeout=${run.timeoutSeconds}s`, ...files],
+    { cwd: top, detached: true, stdio: ["ignore", "pipe", "inherit"], env: run.environment },
+  );
+  const ended = once(child, "exit") as Promise<[number | null]>;
+  const limit = setTimeout(() => {
+    console.log(`  ✘ ${name}: ended after ${limitMinutes} minutes`);
+    child.kill("SIGKILL");
+    child.stdout.destroy();
+  }, limitMinutes * 60_000);
+  let passed = 0;
+  let failed = 0;
+  let skipped = 0;
+  /** Of each test that failed, its file. */
+  const failing: (string | undefined)[] = [];
+  const slowest = new Slowest();
+  let closed = false;
+  for await (const line of readline.createInterface({ input: child.stdout })) {
+    const total = closingLine.exec(line);
+    const failure = failedLine.exec(line);
+    if (failure !== null) failing.push(fileOf(failure[1], files));
+    if (total !== null) {
+      closed = true;
+      if (total[2] === "skipped" || total[2] === "todo") skipped += Number(total[1]);
+      else if (total[2] !== "passed") failed += Number(total[1]);
+    } else if (/^ {2}✔ /.test(line)) {
+      passed++;
+      slowest.note(line);
+    } else if (!/^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
+  }
+  const [code] = await ended;
+  clearTimeout(limit);
+  const named = failing.filter((file) => file !== undefined);
+  const allNamed = failed > 0 && named.length === failed;
+  // A run that died, hung or ran nothing is a failure, whatever its lines said.
+  const ran = passed + failed > 0;
+  if (!closed || !ran || (code !== 0 && failed === 0)) {
+    console.log(`  ✘ ${name}: the test runner ended with ${code} after ${passed} passes`);
+    failed++;
+  }
+  const slow = slowest.text(16);
+  if (slow !== undefined) console.log(`  ${slow}`);
+  return { passed, failed, skipped, failing: allNamed ? [...new Set(named)] : undefined };
+}
+
+/** Ava names a file by its path without its ending and what all have in common, and not at all when it is the only one. */
+const fileOf = (label: string | undefined, files: readonly string[]): string | undefined =>
+  label === undefined
+    ? files.length === 1
+      ? files[0]
+      : undefined
+    : files.find((file) => file.endsWith(`/${label}.test.ts`));
