@@ -3,6 +3,7 @@ import { Health } from "./gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "./gen/grpc/reflection/v1/reflection_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
 
 /** What a caller may do; each role may do what those before it may. */
@@ -53,6 +54,17 @@ const networks: RolesOf<typeof NetworkService> = {
   update: "admin",
   delete: "admin",
 };
+// What other hosts do with this one is its administrator's.
+const overlays: RolesOf<typeof OverlayService> = {
+  list: "viewer",
+  listNodes: "viewer",
+  diff: "viewer",
+  leave: "admin",
+  join: "admin",
+  listReservations: "viewer",
+  addReservation: "admin",
+  removeReservation: "admin",
+};
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",
@@ -65,6 +77,7 @@ const reflection: RolesOf<typeof ServerReflection> = { serverReflectionInfo: "vi
 const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [PodService.typeName]: pods,
   [NetworkService.typeName]: networks,
+  [OverlayService.typeName]: overlays,
   [NodeService.typeName]: node,
   [Health.typeName]: health,
   [ServerReflection.typeName]: reflection,
