@@ -13,6 +13,12 @@ import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
 import { networkConfig, type NetworkValues } from "./network.ts";
+import {
+  overlayConfig,
+  type OverlayConfig,
+  overlayDefaults,
+  type OverlayValues,
+} from "./overlay.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
@@ -56,6 +62,8 @@ export interface Config {
   /** The default network: pods that name none join it. */
   readonly network: NetworkDefinition;
   readonly dns: DnsConfig;
+  /** How this host joins others; undefined when it does not. */
+  readonly overlay: OverlayConfig | undefined;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
@@ -130,6 +138,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "dns.resolver": true,
     "dns.domain": "podnet",
     "dns.upstreams": [],
+    ...overlayDefaults,
     "metrics.pods": true,
     firewall: "iptables",
     iptables_chain: "HYPER",
@@ -207,8 +216,9 @@ function usualImagePaths(merged: Layer): readonly string[] {
 /** The settings as the schema types them; what may be left out without a default is optional. */
 type Values = Omit<
   z.infer<typeof configSchema>,
-  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network"
+  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network" | "overlay"
 > & {
+  readonly overlay: OverlayValues;
   readonly network: NetworkValues;
   readonly socket_group?: string;
   readonly publish_ports?: string;
@@ -221,9 +231,11 @@ type Values = Omit<
 function nested(merged: Layer): Values {
   const tree: Record<string, unknown> = {};
   for (const [key, { value }] of merged) {
-    const [first, second] = key.split(".") as [string, string?];
-    if (second === undefined) tree[first] = value;
-    else tree[first] = { ...(tree[first] as object | undefined), [second]: value };
+    const tables = key.split(".");
+    const last = tables.pop() as string;
+    let table = tree;
+    for (const name of tables) table = (table[name] ??= {}) as Record<string, unknown>;
+    table[last] = value;
   }
   return tree as Values;
 }
@@ -257,6 +269,7 @@ function build(merged: Layer): Config {
     limits: limitsConfig(values.limits),
     network: networkConfig(values.network, read),
     dns: dnsConfig(values.dns, read),
+    overlay: overlayConfig(values.overlay, read),
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: values.iptables_chain,

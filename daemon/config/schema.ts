@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { architectures } from "../../hypervisor/architecture.ts";
+import { overlaySchema } from "./overlay-schema.ts";
 
 const path = z.string().startsWith("/", "must be an absolute path");
 const seconds = (max: number) => z.int().min(0).max(max);
@@ -86,6 +87,7 @@ export const configSchema = z.strictObject({
       .array(z.string())
       .describe("Asked for all other names by networks without dns; the host's own when empty"),
   }),
+  overlay: overlaySchema,
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows what each pod uses, by its name"),
   }),
@@ -190,12 +192,16 @@ function* leaves(object: z.ZodObject, prefix: string): Generator<ConfigKey> {
 /** Every key, in the order of the schema. */
 export const configKeys: readonly ConfigKey[] = [...leaves(configSchema, "")];
 
+/** None of its keys required, nor those of its tables. */
+const partly = (object: z.ZodObject): z.ZodObject =>
+  z.strictObject(
+    Object.fromEntries(
+      Object.entries(object.shape as Record<string, z.ZodType>).map(([name, schema]) => [
+        name,
+        (schema instanceof z.ZodObject ? partly(schema) : schema).optional(),
+      ]),
+    ),
+  );
+
 /** What a file may hold: every key of the schema, none of them required. */
-export const fileSchema = z.strictObject(
-  Object.fromEntries(
-    Object.entries(configSchema.shape as Record<string, z.ZodType>).map(([name, schema]) => [
-      name,
-      (schema instanceof z.ZodObject ? schema.partial() : schema).optional(),
-    ]),
-  ),
-);
+export const fileSchema = partly(configSchema);

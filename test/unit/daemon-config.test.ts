@@ -221,3 +221,50 @@ test("the socket's group are operators until somebody else is", (t) => {
   t.regex(error.message, /there is no group "no-such-group"/);
   t.is(refusal(t, () => resolve("[limits]\nrequests_per_s = 0")).field, "limits.requests_per_s");
 });
+
+test("there is no overlay until an etcd is named, and then flannel's defaults hold", (t) => {
+  t.is(resolve("[overlay]\nmasquerade = true\n").config.overlay, undefined);
+  const { overlay } = resolve('[overlay]\netcd.endpoints = ["http://10.0.0.1:2379"]\n').config;
+  t.is(overlay?.prefix, "/coreos.com/network" as never);
+  t.is(overlay?.subnetFile, "/run/flannel/subnet.env");
+  t.is(overlay?.ttlSeconds, 86_400);
+  t.is(overlay?.marginSeconds, 3600);
+  t.is(overlay?.masquerade, undefined);
+  t.true(overlay?.forward);
+});
+
+test("keys of tables in tables come from file, environment and flag", (t) => {
+  const toml = '[overlay.etcd]\nendpoints = ["http://10.0.0.1:2379"]\nprefix = "/file"\n';
+  const of = (env: Record<string, string>, flags: Record<string, string>) =>
+    resolve(toml, env, flags).config.overlay?.prefix as string | undefined;
+  t.is(of({}, {}), "/file");
+  t.is(of({ PODNET_OVERLAY_ETCD_PREFIX: "/env" }, {}), "/env");
+  t.is(of({ PODNET_OVERLAY_ETCD_PREFIX: "/env" }, { "overlay.etcd.prefix": "/flag" }), "/flag");
+});
+
+for (const [what, toml, field] of [
+  [
+    "an endpoint that is none",
+    '[overlay]\netcd.endpoints = ["10.0.0.1:2379"]',
+    "overlay.etcd.endpoints",
+  ],
+  [
+    "a prefix below which flannel would stumble",
+    '[overlay.etcd]\nprefix = "/a/subnets"',
+    "overlay.etcd.prefix",
+  ],
+  ["a certificate without a key", '[overlay.etcd]\ncert = "/a.pem"', "overlay.etcd.cert"],
+  ["a key without a certificate", '[overlay.etcd]\nkey = "/a.pem"', "overlay.etcd.key"],
+  ["a user without a password", '[overlay.etcd]\nusername = "root"', "overlay.etcd.username"],
+  ["no margin", "[overlay]\nrenew_margin_m = 0", "overlay.renew_margin_m"],
+  ["a margin of a day", "[overlay]\nrenew_margin_m = 1440", "overlay.renew_margin_m"],
+  ["an address of the other family", '[overlay]\npublic_ip = "fd00::1"', "overlay.public_ip"],
+  ["an expression that is none", '[overlay]\ninterface_regex = ["("]', "overlay.interface_regex"],
+  ["a name that is no network's", '[overlay]\nnames = ["subnets"]', "overlay.names"],
+  ["what is no network", '[overlay]\nno_masquerade = ["10.0.0.0"]', "overlay.no_masquerade"],
+  ["a key that is not known", "[overlay.etcd]\nendpoint = []", "overlay.etcd.endpoint"],
+] as const)
+  test(`an overlay is refused ${what}`, (t) => {
+    const error = refusal(t, () => resolve(`${toml}\n`));
+    t.true(error.message.includes(`"${field}"`), error.message);
+  });
