@@ -9,6 +9,7 @@ import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type Role, roleFor, roles, suffices } from "../../api/roles.ts";
 import { parseAccessEntry } from "../../daemon/config/access.ts";
@@ -17,7 +18,9 @@ import { altNames, type Peer } from "../../daemon/server/peer.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 const run = promisify(execFile);
-const own = [PodService, NetworkService, NodeService].flatMap((service) => service.methods);
+const own = [PodService, NetworkService, OverlayService, NodeService].flatMap(
+  (service) => service.methods,
+);
 const all = [...own, ...Health.methods, ...ServerReflection.methods];
 
 // In Connect's streams each message has five bytes before it: flags and length.
@@ -25,17 +28,17 @@ const enveloped = path.join(mkdtempSync(path.join(tmpdir(), "podnet-access-")), 
 writeFileSync(enveloped, Buffer.from("\0\0\0\0\x02{}", "latin1"));
 chmodSync(path.dirname(enveloped), 0o755);
 
-/** Calls a method by curl, as somebody else; the answer's text, or its beginning when it does not end. */
+/** Calls a method by curl, as somebody else; the answer's text, or its beginning when it is endless. */
 async function callAs(
   who: readonly string[],
   socket: string,
   { methodKind, parent, name }: DescMethod,
+  endless: boolean,
 ): Promise<string> {
-  const [type, data, seconds] =
-    methodKind === "unary" ? ["json", "{}", "20"] : ["connect+json", `@${enveloped}`, "1"];
+  const [type, data] = methodKind === "unary" ? ["json", "{}"] : ["connect+json", `@${enveloped}`];
   const args = [
     ..."-sS -N --http2-prior-knowledge --max-time".split(" "),
-    seconds,
+    endless ? "1" : "60",
     "--unix-socket",
     socket,
     "-H",
@@ -91,10 +94,15 @@ for (const [who, args, role] of callers) {
   test(`every method and its role: ${who} (${role ?? "no role"})`, async (t) => {
     await using serving = await openToAll({ access });
     const answers: string[] = [];
-    for (const method of all) answers.push(await callAs(args, serving.socket, method));
+    const mayCall = (method: DescMethod): boolean =>
+      role !== undefined && suffices(role, roleFor(method));
+    for (const method of all) {
+      const endless = method.methodKind !== "unary" && mayCall(method);
+      answers.push(await callAs(args, serving.socket, method, endless));
+    }
     all.forEach((method, i) => {
       const name = `${method.parent.typeName}.${method.name}`;
-      const allowed = role !== undefined && suffices(role, roleFor(method));
+      const allowed = mayCall(method);
       const refused = /PERMISSION_DENIED|permission_denied/.test(answers[i] ?? "");
       t.is(refused, !allowed, `${name}: ${answers[i]}`);
       if (!refused) return;
@@ -130,6 +138,8 @@ test("each role does what it is for, and no more", (t) => {
       "check",
       "stats",
       "serverReflectionInfo",
+      "listNodes",
+      "listReservations",
     ],
     operator: [
       "create",
@@ -152,7 +162,7 @@ test("each role does what it is for, and no more", (t) => {
       "unpublishPorts",
       "detach",
     ],
-    admin: ["down", "attach"],
+    admin: ["down", "attach", "leave", "join", "addReservation", "removeReservation"],
   };
   // Networks are the host's: whoever changes one changes it for all.
   const ofNetworks: readonly string[] = ["create", "update", "delete"];
