@@ -7,6 +7,7 @@ import { fromConnectError } from "./codes.ts";
 import { ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
 import { defaultSocket, openSocketPath } from "./socket-path.ts";
 
@@ -25,6 +26,7 @@ export interface ConnectOptions {
 export interface Podnet extends Disposable {
   readonly pods: Client<typeof PodService>;
   readonly networks: Client<typeof NetworkService>;
+  readonly overlays: Client<typeof OverlayService>;
   readonly node: Client<typeof NodeService>;
   /** The socket or URL in use. */
   readonly target: string;
@@ -147,6 +149,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
   return {
     pods: typedClient(PodService, transport, target),
     networks: typedClient(NetworkService, transport, target),
+    overlays: typedClient(OverlayService, transport, target),
     node: typedClient(NodeService, transport, target),
     target,
     close,

@@ -4,14 +4,16 @@ import type { Io } from "./io.ts";
 export type Format = "table" | "json" | "yaml";
 
 /** Keys whose values are enums of podnet.v1, which programs get as `running`, not `POD_STATE_RUNNING`. */
-const enumPrefix = /^(?:POD_STATE|INTERFACE_STATE|STATUS|KIND)_/;
+const enumPrefix = /^(?:POD_STATE|INTERFACE_STATE|OVERLAY_PHASE|STATUS|KIND)_/;
+
+const enumKeys: ReadonlySet<string> = new Set(["state", "phase", "status", "kind"]);
 
 function plain(json: JsonValue): JsonValue {
   if (Array.isArray(json)) return json.map(plain);
   if (typeof json !== "object" || json === null) return json;
   return Object.fromEntries(
     Object.entries(json).map(([key, value]) => {
-      const isEnum = key === "state" || key === "status" || key === "kind";
+      const isEnum = enumKeys.has(key);
       if (isEnum && typeof value === "string" && enumPrefix.test(value)) {
         return [key, value.replace(enumPrefix, "").toLowerCase()];
       }

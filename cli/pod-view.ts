@@ -11,7 +11,7 @@ import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
 
 /** `RUNNING` becomes `running`, also for a state that a newer daemon knows alone. */
-const lower = (names: Readonly<Record<string, number>>, value: number): string =>
+export const lower = (names: Readonly<Record<string, number>>, value: number): string =>
   (Object.entries(names).find(([, n]) => n === value)?.[0] ?? `state ${value}`)
     .toLowerCase()
     .replaceAll("_", " ");

@@ -15,6 +15,8 @@ import { addInterface } from "./commands/interface.ts";
 import { addList } from "./commands/list.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
+import { addNodes } from "./commands/nodes.ts";
+import { addOverlay } from "./commands/overlay.ts";
 import { addStart } from "./commands/start.ts";
 import { addPorts } from "./commands/ports.ts";
 import { addPublish, addUnpublish } from "./commands/publish.ts";
@@ -96,6 +98,8 @@ export function buildProgram(context: Context): Command {
     addPorts,
     addVerify,
     addNetwork,
+    addNodes,
+    addOverlay,
     addInfo,
     addDiff,
     addDown,

@@ -73,6 +73,7 @@ export const errorCodes = [
   "ETCD_LEASE_GONE",
   "ETCD_FAILED",
   // Many hosts.
+  "OVERLAY_NOT_FOUND",
   "OVERLAY_CONFIG_INVALID",
   "SUBNET_TAKEN",
   // General.

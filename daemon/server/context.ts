@@ -7,6 +7,7 @@ import type { Host } from "../pod/host.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
+import type { OverlayControl } from "../overlay/view.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
@@ -32,6 +33,8 @@ export interface ServiceParts {
   readonly networks: Networks;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
+  /** Absent when the host is to be in none. */
+  readonly overlays?: OverlayControl;
   /** Absent when nobody looks for drift. */
   readonly drift?: Pick<DriftWatch, "rest">;
   readonly startedMs: number;
@@ -40,7 +43,11 @@ export interface ServiceParts {
 }
 
 /** Who asked for what, for the log. */
-export function note({ log }: ServiceParts, context: HandlerContext, what: string): void {
+export function note(
+  { log }: Pick<ServiceParts, "log">,
+  context: HandlerContext,
+  what: string,
+): void {
   log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
 

@@ -1,6 +1,7 @@
 import type { ConnectRouter } from "@connectrpc/connect";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addHealth, ServingStatus } from "../../api/health.ts";
 import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
@@ -9,17 +10,19 @@ import { addService } from "../../api/service.ts";
 import type { ServiceParts } from "./context.ts";
 import { networkService } from "./network-service.ts";
 import { nodeService } from "./node-service.ts";
+import { overlayService } from "./overlay-service.ts";
 import { podService } from "./pod-service.ts";
+
+const services = [PodService, NetworkService, OverlayService, NodeService];
 
 /** Everything the API's socket answers. */
 export function addRoutes(router: ConnectRouter, parts: ServiceParts, qemuVersion: string): void {
   addService(router, PodService, podService(parts));
   addService(router, NetworkService, networkService(parts));
+  addService(router, OverlayService, overlayService(parts));
   addService(router, NodeService, nodeService(parts, qemuVersion));
   const serving = new ServingStatus();
-  for (const name of ["", PodService.typeName, NetworkService.typeName, NodeService.typeName]) {
-    serving.set(name, true);
-  }
+  for (const name of ["", ...services.map(({ typeName }) => typeName)]) serving.set(name, true);
   addHealth(router, serving);
-  addReflection(router, [PodService, NetworkService, NodeService, Health]);
+  addReflection(router, [...services, Health]);
 }

@@ -9,6 +9,7 @@ import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
@@ -23,7 +24,14 @@ import { Random, runSeed } from "./engine/random.ts";
 const seed = runSeed();
 const full = process.env["PODNET_TEST_FULL"] === "1";
 const perMethod = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 20_000 : 64));
-const services = [PodService, NetworkService, NodeService, Health, ServerReflection];
+const services = [
+  PodService,
+  NetworkService,
+  OverlayService,
+  NodeService,
+  Health,
+  ServerReflection,
+];
 const methods = services.flatMap((service) => service.methods);
 
 const config = "quarantine_s = 0\n[limits]\nrequests_per_s = 1000000\ncreates_per_caller = 4\n";

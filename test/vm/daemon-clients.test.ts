@@ -39,7 +39,9 @@ test.serial("reflection tells of every service, health that they serve", async (
     method: "Check",
     messages: [{ service }],
   });
-  const own = ["PodService", "NetworkService", "NodeService"].map((name) => `podnet.v1.${name}`);
+  const own = ["PodService", "NetworkService", "OverlayService", "NodeService"].map(
+    (name) => `podnet.v1.${name}`,
+  );
   const { services, results } = await grpcCalls(
     rig.daemon.socket,
     ["", ...own, "no.Such"].map(health),

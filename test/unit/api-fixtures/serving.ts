@@ -6,6 +6,7 @@ import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
 import { Health } from "../../../api/gen/grpc/health/v1/health_pb.ts";
 import { NetworkService } from "../../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../../api/gen/podnet/v1/node_service_pb.ts";
+import { OverlayService } from "../../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addHealth, ServingStatus } from "../../../api/health.ts";
 import { addReflection } from "../../../api/reflection.ts";
@@ -44,11 +45,12 @@ export async function openServing(options: ServingOptions = {}): Promise<Serving
     routes(router) {
       addService(router, PodService, { ...emptyOf(PodService), ...options.pods });
       addService(router, NetworkService, emptyOf(NetworkService));
+      addService(router, OverlayService, emptyOf(OverlayService));
       addService(router, NodeService, emptyOf(NodeService));
       const serving = new ServingStatus();
       serving.set("", true);
       addHealth(router, serving);
-      addReflection(router, [PodService, NetworkService, NodeService, Health]);
+      addReflection(router, [PodService, NetworkService, OverlayService, NodeService, Health]);
       options.routes?.(router);
     },
     metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),

@@ -1,0 +1,49 @@
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import { type OverlayNode, OverlayNodeSchema } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { document, printDocument, toPlain } from "../output.ts";
+import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
+import { age, duration, harmless, table } from "../text.ts";
+import { tellStale } from "../overlay-text.ts";
+
+export function addNodes(program: Command, context: Context): void {
+  const command = program.command("nodes").description("list the hosts of an overlay");
+  addOverlayOption(addOutput(command)).action(async (options: OutputOptions & OverlayOptions) => {
+    const { io } = context;
+    const { overlay = "", output } = options;
+    const { nodes, staleMs } = await withPodnet(context, options, (podnet, signal) =>
+      podnet.overlays.listNodes({ overlay }, { signal }),
+    );
+    if (output !== "table") {
+      const items = nodes.map((node) => toPlain(OverlayNodeSchema, node));
+      const stale = staleMs === undefined ? {} : { staleMs: staleMs.toString() };
+      await printDocument(io, output, document("NodeList", { ...stale, items }));
+      return;
+    }
+    const heading = "HOST SUBNET PUBLIC-IP BACKEND LEASE REACHABLE RTT".split(" ");
+    const now = Date.now();
+    io.stdout.write(
+      table(
+        heading,
+        nodes.map((node) => rowOf(node, now)),
+      ),
+    );
+    tellStale(io, staleMs);
+  });
+}
+
+const rowOf = (node: OverlayNode, now: number): string[] => [
+  `${harmless(node.name) || "-"}${node.self ? " (this host)" : ""}`,
+  node.subnets.join(","),
+  node.publicIps.join(","),
+  harmless(node.backend),
+  leaseText(node, now),
+  node.reachable === undefined ? "-" : node.reachable ? "yes" : "no",
+  node.rttMs === undefined ? "-" : duration(node.rttMs),
+];
+
+const leaseText = ({ reserved, expiresAt }: OverlayNode, now: number): string => {
+  if (reserved) return "reserved";
+  return expiresAt === undefined ? "-" : `${age(timestampMs(expiresAt) - now)} left`;
+};
