@@ -137,6 +137,17 @@ class EtcdClient implements api.Etcd, Disposable {
     );
   }
 
+  async keepAlive(lease: bigint, { signal }: api.CallOptions = {}): Promise<number | undefined> {
+    // (Done twice it is the same: another endpoint may be asked.)
+    const answer = await this.#call(
+      "keep alive",
+      "reads",
+      (services, sent) => firstOf(services.lease.leaseKeepAlive(once({ ID: lease }), sent)),
+      signal,
+    );
+    return answer === undefined || answer.TTL <= 0n ? undefined : Number(answer.TTL);
+  }
+
   async timeToLive(
     lease: bigint,
     { signal }: api.CallOptions = {},
@@ -231,6 +242,16 @@ class EtcdClient implements api.Etcd, Disposable {
 
 const answered = ({ header }: { header?: Parameters<typeof answerOf>[0] }): api.Answer =>
   answerOf(header);
+
+/** A stream of one request: etcd answers it, and ends the call. */
+async function* once<T>(request: T): AsyncGenerator<T> {
+  yield request;
+}
+
+async function firstOf<T>(answers: AsyncIterable<T>): Promise<T | undefined> {
+  for await (const answer of answers) return answer;
+  return undefined;
+}
 
 /** A watch that has said its first word; throws what it says instead. */
 async function begun(watched: AsyncGenerator<api.Watched>): Promise<AsyncGenerator<api.Watched>> {

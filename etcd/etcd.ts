@@ -14,6 +14,8 @@ export interface Etcd {
   txn(txn: Txn, options?: CallOptions): Promise<TxnAnswer>;
   grant(ttlSeconds: number, options?: GrantOptions): Promise<GrantAnswer>;
   revoke(lease: bigint, options?: CallOptions): Promise<Answer>;
+  /** Gives a lease its whole time again, and says how many seconds that is; undefined of one that has ended. */
+  keepAlive(lease: bigint, options?: CallOptions): Promise<number | undefined>;
   /** Undefined of a lease that has ended. */
   timeToLive(lease: bigint, options?: CallOptions): Promise<TimeToLive | undefined>;
   /**

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { connectEtcd } from "../../etcd/client.ts";
 import type { Etcd, KeyValue, Operation, Watched } from "../../etcd/etcd.ts";
@@ -181,6 +182,27 @@ test.serial("a lease takes its keys along, and is told of while it lasts", async
     message: /already exists/,
   });
 });
+
+test.serial(
+  "a lease that is kept alive has its whole time again; one that has ended is told of",
+  async (t) => {
+    const { lease } = await etcd.grant(3600);
+    const left = async (): Promise<number> => (await etcd.timeToLive(lease))?.ttlSeconds ?? 0;
+    // etcd tells whole seconds that are left: 3599 at first.
+    while ((await left()) > 3598) await delay(50);
+    let again = 0;
+    for (let tries = 20; again < 3599 && tries > 0; tries--) {
+      t.is(await etcd.keepAlive(lease), 3600);
+      again = await left();
+    }
+    t.is(again, 3599);
+    await etcd.revoke(lease);
+    t.is(await etcd.keepAlive(lease), undefined);
+    await t.throwsAsync(etcd.keepAlive(lease, { signal: AbortSignal.abort() }), {
+      code: "CANCELLED",
+    });
+  },
+);
 
 test.serial("a key whose lease runs out is deleted, and the watch says so", async (t) => {
   const { lease } = await etcd.grant(1);
