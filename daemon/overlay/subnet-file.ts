@@ -1,0 +1,138 @@
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { cross } from "../../core/crossing.ts";
+import type { NetworkName } from "../../core/names.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import type { Log } from "../../linux/log.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import {
+  type FormerSubnet,
+  parseSubnetEnv,
+  type SubnetEnv,
+  subnetEnvText,
+} from "../../overlay/flannel/subnet-env.ts";
+import type { OverlayConfig } from "../config/overlay.ts";
+
+/** Nobody writes a longer one; what is longer is not read. */
+const longest = 64 << 10;
+
+/** Where an overlay's file is: one of several, `name`, has its own. */
+export const subnetFilePath = (
+  { subnetFile, subnetDir }: Pick<OverlayConfig, "subnetFile" | "subnetDir">,
+  name: NetworkName | undefined,
+): string => (name === undefined ? subnetFile : join(subnetDir, `${name}.env`));
+
+export interface SubnetFileOptions {
+  /** Of `subnetFilePath`. */
+  readonly path: string;
+  readonly log: Pick<Log, "warn">;
+  /**
+   * Called once, after the first `write`: whoever started podnetd may start what reads the file. Also when it could not be
+   * written, for pods have their network all the same.
+   */
+  readonly ready: () => void;
+}
+
+/**
+ * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever reads it sees all of the old one or
+ * all of the new one. That it cannot be written or removed is told and holds up nothing; the next `write` tries again.
+ */
+export class SubnetFile {
+  readonly #options: SubnetFileOptions;
+  #ready = false;
+
+  constructor(options: SubnetFileOptions) {
+    this.#options = options;
+  }
+
+  /** What is there of an earlier start, podnet's or flannel's; undefined when nothing is, or it cannot be read. */
+  former(): FormerSubnet | undefined {
+    const text = this.#text();
+    return text === undefined ? undefined : parseSubnetEnv(text);
+  }
+
+  /** To be called when the subnet is this host's and its rules are there, and whenever what it says is new. */
+  write(env: SubnetEnv): void {
+    const text = subnetEnvText(env);
+    try {
+      if (this.#text() !== text) replaceFile(this.#options.path, text);
+    } catch (err) {
+      this.#warn(err, "Programs on the host are not told of the overlay");
+    }
+    if (this.#ready) return;
+    this.#ready = true;
+    this.#options.ready();
+  }
+
+  /** The subnet has been given up. */
+  remove(): void {
+    const { path } = this.#options;
+    try {
+      cross("file", "remove subnet file", () => rmSync(path, { force: true }));
+    } catch (thrown) {
+      this.#warn(
+        fileError(thrown, `Cannot remove ${path}`),
+        "What has been given up is still told of",
+      );
+    }
+  }
+
+  #warn(err: unknown, message: string): void {
+    this.#options.log.warn({ err, path: this.#options.path }, message);
+  }
+
+  #text(): string | undefined {
+    try {
+      const bytes = readFileSync(this.#options.path);
+      return bytes.length > longest ? undefined : bytes.toString("utf8");
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** Throws `SYSCALL_FAILED`. */
+function replaceFile(path: string, text: string): void {
+  const directory = dirname(path);
+  const fresh = join(directory, `.${basename(path)}.new`);
+  try {
+    cross("file", "make subnet file's directory", () => mkdirSync(directory, { recursive: true }));
+    cross("file", "write subnet file", () => {
+      const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+      const fd = openSync(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644);
+      try {
+        // Whatever the umask is: it is for others to read.
+        fchmodSync(fd, 0o644);
+        const bytes = encodeUtf8(text);
+        for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
+        fsyncSync(fd);
+      } finally {
+        closeSync(fd);
+      }
+    });
+    cross("file", "name subnet file", () => {
+      renameSync(fresh, path);
+      const fd = openSync(directory, "r");
+      try {
+        fsyncSync(fd);
+      } finally {
+        closeSync(fd);
+      }
+    });
+  } catch (thrown) {
+    throw fileError(thrown, `Cannot write ${path}`, {
+      hint: `Let podnetd write in ${directory}, or configure overlay.subnet_file elsewhere`,
+    });
+  }
+}
