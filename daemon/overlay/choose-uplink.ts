@@ -36,7 +36,7 @@ export interface Uplink {
 
 /**
  * The interface by which the others are reached: that of the first wish, in flannel's order, which leads to one with an address of each of
- * `families`. Pure; `readHostLinks` gives what it looks at. Throws `PREFLIGHT_FAILED`, which says what was tried.
+ * `families`. Pure; `observeHostLinks` gives what it looks at. Throws `PREFLIGHT_FAILED`, which says what was tried.
  */
 export function chooseUplink(
   wishes: InterfaceChoice,

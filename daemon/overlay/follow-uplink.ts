@@ -5,7 +5,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { InterfaceChoice } from "../config/overlay.ts";
 import { chooseUplink, isDefault, sameUplink, type Uplink } from "./choose-uplink.ts";
-import { readHostLinks } from "./host-links.ts";
+import { observeHostLinks } from "./host-links.ts";
 
 export interface UplinkFollowing {
   readonly choice: InterfaceChoice;
@@ -80,7 +80,7 @@ export class UplinkFollower implements AsyncDisposable {
     if (this.#closed) return;
     const { choice, families, onUplink, onTrouble } = this.#options;
     try {
-      const host = await readHostLinks(this.#netlink, choice.canReach);
+      const host = await observeHostLinks(this.#netlink, choice.canReach);
       const found = chooseUplink(choice, host, families);
       this.#trouble = undefined;
       if (this.#closed || (this.#uplink !== undefined && sameUplink(this.#uplink, found))) return;

@@ -15,7 +15,7 @@ const tableMain = 254;
  * The host's links as `chooseUplink` looks at them: what podnet made itself, loopback and ports of bridges are left out, for
  * nobody reaches another host by them. Throws `NETLINK_FAILED`.
  */
-export async function readHostLinks(
+export async function observeHostLinks(
   netlink: UplinkNetlink,
   canReach: Ip | undefined,
 ): Promise<HostLinks> {

@@ -6,7 +6,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { InterfaceChoice } from "../../daemon/config/overlay.ts";
 import type { Uplink } from "../../daemon/overlay/choose-uplink.ts";
 import { UplinkFollower } from "../../daemon/overlay/follow-uplink.ts";
-import { readHostLinks } from "../../daemon/overlay/host-links.ts";
+import { observeHostLinks } from "../../daemon/overlay/host-links.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const ip = (...commands: string[]): Promise<unknown> =>
@@ -72,7 +72,7 @@ test.serial(
   "the host's links are seen as others reach it: what stays before what goes, nothing of podnet's",
   async (t) => {
     using netlink = Rtnetlink.open();
-    const { links, reach, defaults } = await readHostLinks(netlink, parseIp("203.0.113.9"));
+    const { links, reach, defaults } = await observeHostLinks(netlink, parseIp("203.0.113.9"));
     const byName = new Map(links.map((link) => [link.name, link]));
     t.deepEqual([...byName.keys()].sort(), ["br0", "eth0", "eth1", "far1"]);
     const eth0 = byName.get("eth0");
