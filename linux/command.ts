@@ -16,6 +16,8 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Exit codes that are no failure; 0 unless given. */
   readonly okCodes?: readonly number[];
+  /** Characters that each of its outputs may have; a command that goes beyond is ended, and has failed. */
+  readonly maxOutput?: number;
 }
 
 export interface CommandResult {
@@ -69,6 +71,7 @@ export async function run(
       forceKillAfterDelay: 500,
       stripFinalNewline: false,
       reject: false,
+      ...(options.maxOutput === undefined ? {} : { maxBuffer: options.maxOutput }),
       ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
     });
   const result = await crossAsync("command", basename(program), command, () =>

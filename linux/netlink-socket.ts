@@ -12,10 +12,15 @@ const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_NETLINK = 270;
-/** NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_NETFILTER. */
-const families = { route: 0, sockets: 4, netfilter: 12 } as const;
+/** NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_XFRM, NETLINK_NETFILTER. */
+const families = { route: 0, sockets: 4, xfrm: 6, netfilter: 12 } as const;
 /** What opening one is called by failpoints. */
-const names = { route: "rtnetlink", sockets: "sock_diag", netfilter: "nfnetlink" } as const;
+const names = {
+  route: "rtnetlink",
+  sockets: "sock_diag",
+  xfrm: "xfrm",
+  netfilter: "nfnetlink",
+} as const;
 const NETLINK_ADD_MEMBERSHIP = 1;
 const NETLINK_CAP_ACK = 10;
 const NETLINK_EXT_ACK = 11;

@@ -52,6 +52,26 @@ export function withNetns<T>(
   }
 }
 
+/**
+ * Runs `body` with the calling thread in a new, empty network namespace, then goes back, as `withNetns` does. The namespace ends
+ * with the last socket that was opened in it.
+ */
+export function withNewNetns<T>(body: () => T extends PromiseLike<unknown> ? never : T): T {
+  const what = "Cannot try something in a network namespace of its own";
+  startThreadPool();
+  const home = openNamespace(currentPath, what);
+  try {
+    checked(unshare(CLONE_NEWNET), "unshare", what);
+    try {
+      return body();
+    } finally {
+      if (setns(home, CLONE_NEWNET) < 0) process.abort();
+    }
+  } finally {
+    closeSync(home);
+  }
+}
+
 function openNamespace(path: string, what: string): number {
   try {
     return openSync(path, "r");

@@ -129,8 +129,11 @@ export const newVeth = (link: NewLink & { readonly peer: VethPeer }): Request =>
 export const newVxlan = (link: NewLink & { readonly vxlan: VxlanSettings }): Request =>
   newLink("vxlan", link, (data) => writeVxlan(data, link.vxlan));
 
-/** Makes a link that drops what is sent on it. Not every kernel has the module. */
-export const newDummy = (link: NewLink): Request => newLink("dummy", link, () => {});
+/** Makes a link of a kind that needs no more said. Not every kernel has every kind: `EOPNOTSUPP`. */
+export const newOfKind = (kind: string, link: NewLink): Request => newLink(kind, link, () => {});
+
+/** Makes a link that drops what is sent on it. */
+export const newDummy = (link: NewLink): Request => newOfKind("dummy", link);
 
 /**
  * Changes a link. Several changes in one request are not atomic: the kernel applies them one by one and stops at the

@@ -1,0 +1,39 @@
+import { isPodnetError } from "../core/errors.ts";
+import { NetlinkSocket } from "./netlink-socket.ts";
+import { withNewNetns } from "./netns.ts";
+import { newOfKind } from "./rtnetlink/link-requests.ts";
+import { Rtnetlink } from "./rtnetlink-socket.ts";
+
+/** What a kernel answers that does not know a kind of link, or a family of netlink. */
+const unknown: readonly unknown[] = ["EOPNOTSUPP", "EPROTONOSUPPORT"];
+
+/**
+ * Whether this kernel has a kind of link (`wireguard`, `ipip`, …), its module loaded for it where there is one. Asked by making one,
+ * in a network namespace that nobody else is in and that ends with the question. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+ */
+export async function kernelHasLinkKind(kind: string): Promise<boolean> {
+  using netlink = withNewNetns(() => Rtnetlink.open());
+  try {
+    await netlink.run(newOfKind(kind, { name: "try0" }));
+    return true;
+  } catch (error) {
+    if (!isPodnetError(error, "NETLINK_FAILED")) throw error;
+    const { errno } = error.details;
+    if (unknown.includes(errno)) return false;
+    // Some kinds have one of their own in each namespace, or want more to be said: they are known all the same.
+    if (errno === "EEXIST" || errno === "EINVAL") return true;
+    throw error;
+  }
+}
+
+/** Whether this kernel can encrypt packets by policies (ipsec). Throws `SYSCALL_FAILED`. */
+export function kernelHasXfrm(): boolean {
+  try {
+    new NetlinkSocket({ family: "xfrm" }).close();
+    return true;
+  } catch (error) {
+    if (isPodnetError(error, "SYSCALL_FAILED") && unknown.includes(error.details["errno"]))
+      return false;
+    throw error;
+  }
+}
