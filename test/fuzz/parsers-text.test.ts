@@ -11,6 +11,7 @@ fuzz("text", async () => {
     { dns },
     { rules },
     { overlay },
+    { podRecords },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -21,6 +22,7 @@ fuzz("text", async () => {
     import("./targets/dns.ts"),
     import("./targets/rules.ts"),
     import("./targets/overlay.ts"),
+    import("./targets/pod-records.ts"),
   ]);
   return [
     ...addressTexts,
@@ -32,5 +34,6 @@ fuzz("text", async () => {
     ...dns,
     ...rules,
     overlay,
+    podRecords,
   ];
 });

@@ -1,0 +1,45 @@
+import type { Brand } from "../../core/brand.ts";
+import { type PodId, parsePodId } from "../../core/names.ts";
+import { type OwnPrefix, parseOwnPrefix, type Prefix } from "../flannel/prefix.ts";
+import type { OwnerId } from "../owner.ts";
+import { readable } from "./readable.ts";
+
+/** A host as its records are kept: its owner id and its name, so that a cloned machine is another one. */
+export type HostId = Brand<string, "HostId">;
+
+/** What a key of podnet's own is about. */
+export type RecordKey =
+  | { readonly kind: "host"; readonly host: HostId }
+  | { readonly kind: "pod"; readonly host: HostId; readonly pod: PodId };
+
+const hostPattern = /^[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}$/;
+
+/** Where the records of the hosts of an overlay are, or of all overlays below a prefix: in none of them. */
+export function recordsPrefix(overlay: Prefix): OwnPrefix {
+  // Whoever calls an overlay as podnet's own records are called still has them apart.
+  const root = `${overlay}/`.startsWith("/podnet/") ? "/podnet-records" : "/podnet";
+  return parseOwnPrefix(`${root}${overlay}`, overlay);
+}
+
+/** A host's id, whatever it is called. */
+export function hostIdOf(owner: OwnerId, hostname: string): HostId {
+  const name = hostname.replaceAll(/[^A-Za-z0-9._-]/g, "-").slice(0, 64) || "-";
+  return `${owner.toString(16).padStart(8, "0")}-${name}` as HostId;
+}
+
+export const hostKey = (prefix: OwnPrefix, host: HostId): string => `${prefix}/hosts/${host}`;
+
+export const podKey = (prefix: OwnPrefix, host: HostId, pod: PodId): string =>
+  `${prefix}/pods/${host}/${pod}`;
+
+/** What a key below the prefix is about; undefined when it is none of podnet's. */
+export function parseRecordKey(prefix: OwnPrefix, key: string): RecordKey | undefined {
+  if (!key.startsWith(`${prefix}/`) || key.length > 512) return undefined;
+  const [what, host = "", pod, ...more] = key.slice(prefix.length + 1).split("/");
+  if (!hostPattern.test(host) || more.length > 0) return undefined;
+  if (what === "hosts" && pod === undefined) return { kind: "host", host: host as HostId };
+  const id = pod === undefined ? undefined : readable(() => parsePodId(pod));
+  return what === "pods" && id !== undefined
+    ? { kind: "pod", host: host as HostId, pod: id }
+    : undefined;
+}
