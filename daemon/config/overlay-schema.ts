@@ -57,6 +57,9 @@ export const overlaySchema = z.strictObject({
   forward_rules: z
     .boolean()
     .describe("Accept what is forwarded from and to the overlay where other rules drop it"),
+  extension: z
+    .boolean()
+    .describe("Let commands that the overlay's configuration in etcd names run here as podnetd"),
   tx_checksum: z
     .enum(["auto", "on", "off"])
     .describe("Leave checksums of what enters the tunnel to the network card; auto tries it out"),
