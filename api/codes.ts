@@ -69,6 +69,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   ETCD_LEASE_GONE: Code.FailedPrecondition,
   ETCD_FAILED: Code.Internal,
   OVERLAY_NOT_FOUND: Code.NotFound,
+  OVERLAY_NOT_READY: Code.Unavailable,
   OVERLAY_CONFIG_INVALID: Code.FailedPrecondition,
   SUBNET_TAKEN: Code.AlreadyExists,
   UNAUTHENTICATED: Code.Unauthenticated,

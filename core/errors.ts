@@ -74,6 +74,7 @@ export const errorCodes = [
   "ETCD_FAILED",
   // Many hosts.
   "OVERLAY_NOT_FOUND",
+  "OVERLAY_NOT_READY",
   "OVERLAY_CONFIG_INVALID",
   "SUBNET_TAKEN",
   // General.

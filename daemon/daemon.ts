@@ -18,6 +18,8 @@ import { oneLook } from "./metrics.ts";
 import { openNode } from "./node.ts";
 import { usageOfPods } from "./pod-metrics.ts";
 import { withNic } from "./pod/pod-plan.ts";
+import { withLeasedNetwork } from "./overlay/configured-network.ts";
+import { openOverlays } from "./overlay/open-overlays.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
@@ -32,6 +34,8 @@ import { Database } from "./store/database.ts";
 const obstaclesMs = 10_000;
 
 export interface Daemon {
+  /** Resolves when programs on the host have been told of the subnets that overlays gave it. */
+  told(): Promise<void>;
   /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
   close(graceMs: number): Promise<void>;
 }
@@ -41,19 +45,20 @@ export interface Daemon {
  * podnetd is to end: because somebody asked for it, or with why it cannot go on.
  */
 export async function openDaemon(
-  config: Config,
+  configured: Config,
   logOf: (component: string) => Log,
   end: (why?: PodnetError) => void,
 ): Promise<Daemon> {
   const startedMs = systemClock.now();
-  checkHost(config);
+  checkHost(configured);
   await using opened = new AsyncDisposableStack();
-  opened.use(lockState(config.stateDir));
-  opened.use(await lockNetns(config.network.bridge));
-  makeRunDirs(config);
-  makeDisksDir(config);
-  const confinement = config.qemu.confine ? await confine(config) : undefined;
-  const db = opened.use(Database.openIn(config.stateDir));
+  opened.use(lockState(configured.stateDir));
+  opened.use(await lockNetns(configured.network.bridge));
+  makeRunDirs(configured);
+  makeDisksDir(configured);
+  const confinement = configured.qemu.confine ? await confine(configured) : undefined;
+  const db = opened.use(Database.openIn(configured.stateDir));
+  const config = withLeasedNetwork(configured, db);
   // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
   db.whenDamaged(end);
   const node = opened.use(
@@ -83,6 +88,9 @@ export async function openDaemon(
           ),
         };
 
+  const overlays = await openOverlays(config, db, node, logOf("overlay"));
+  if (overlays !== undefined) opened.use(overlays);
+
   const netlink = opened.use(Rtnetlink.open());
   const totals = new TrafficTotals();
   const countLinks = oneLook(() =>
@@ -107,6 +115,7 @@ export async function openDaemon(
   const parts: ServiceParts = {
     ...node,
     ...drift,
+    ...(overlays === undefined ? {} : { overlays }),
     netlink,
     config,
     db,
@@ -131,6 +140,7 @@ export async function openDaemon(
   node.metrics.followConnections(() => api.connections);
   const held = opened.move();
   return {
+    told: () => overlays?.told() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
       // What is under way still answers its caller; then the connections end.

@@ -1,5 +1,15 @@
 import { createHash } from "node:crypto";
-import { familyOf, ipOf, type Mac, macFromRandom, networkOf, overlaps } from "../core/address.ts";
+import {
+  familyBits,
+  familyOf,
+  type IpPrefix,
+  ipOf,
+  lengthOf,
+  type Mac,
+  macFromRandom,
+  networkOf,
+  overlaps,
+} from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, Setting } from "./change.ts";
@@ -183,12 +193,16 @@ function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: Obse
   }
 }
 
+/** An overlay's device has the base address of the very subnet that its pods are in; no host has that address. */
+const isTunnelEnd = (prefix: IpPrefix, gateway: IpPrefix): boolean =>
+  ipOf(prefix) === ipOf(networkOf(gateway)) && lengthOf(prefix) === familyBits(familyOf(prefix));
+
 /** A new bridge whose subnet is that of a link the host already has would cut the host off from it. */
 function refuseOverlap(desired: NetworkFragment, observed: ObservedNetwork): void {
   if (desired.mayOverlap === true) return;
   for (const gateway of desired.gateways)
     for (const { link, prefix } of observed.addresses)
-      if (overlaps(networkOf(gateway), networkOf(prefix))) {
+      if (overlaps(networkOf(gateway), networkOf(prefix)) && !isTunnelEnd(prefix, gateway)) {
         const name = observed.linkNames.get(link) ?? `link ${link}`;
         throw new PodnetError(
           "BRIDGE_CONFLICT",

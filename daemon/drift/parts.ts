@@ -4,6 +4,13 @@ import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
 /** A part of the host that is looked at and repaired by itself: a network, or one port of a running pod. */
 export type Part = NetworkPart | PortPart;
 
+/** One that is looked at by who has the kernel follow it (`overlay/kernel-follower.ts`). */
+export interface OverlayPart {
+  readonly kind: "overlay";
+  readonly key: string;
+  readonly name: string;
+}
+
 export interface NetworkPart {
   readonly kind: "network";
   /** Tells parts apart. */

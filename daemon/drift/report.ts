@@ -1,3 +1,4 @@
+import { assertNever } from "../../core/brand.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Deviation } from "../../network/deviation.ts";
@@ -5,13 +6,13 @@ import type { Journal } from "../journal.ts";
 import type { Metrics } from "../metrics.ts";
 import { recordError } from "../pod/error-record.ts";
 import type { DriftData } from "../store/events.ts";
-import type { Part } from "./parts.ts";
+import type { OverlayPart, Part } from "./parts.ts";
 
 /** Deviations an event names; a flushed firewall has a handful, a host turned inside out any number. */
 const namedMost = 32;
 
 export interface DriftReport {
-  readonly part: Part;
+  readonly part: Part | OverlayPart;
   readonly found: readonly Deviation[];
   /** Why it is not put right. */
   readonly error?: PodnetError | undefined;
@@ -31,7 +32,7 @@ export function reportDrift(report: DriftReport, { journal, log, metrics }: Repo
   const healed = error === undefined;
   const drift: DriftData = { part: part.key, found: found.slice(0, namedMost), healed, pauseMs };
   const text = driftText(report);
-  const named = part.kind === "network" ? { network: part.fragment.key } : { pod_id: part.podId };
+  const named = namesOf(part);
   const level = healed && pauseMs === 0 ? "warn" : "error";
   log[level](
     { ...named, drift: drift.found, ...(error === undefined ? {} : { err: error }) },
@@ -40,9 +41,22 @@ export function reportDrift(report: DriftReport, { journal, log, metrics }: Repo
   metrics.drift(part.kind, healed ? "healed" : "failed", pauseMs > 0);
   journal.emit({
     kind: "drift",
-    ...(part.kind === "network" ? {} : { podId: part.podId, podName: part.podName }),
+    ...(part.kind === "port" ? { podId: part.podId, podName: part.podName } : {}),
     data: { text, drift, ...(error === undefined ? {} : { error: recordError(error) }) },
   });
+}
+
+function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
+  switch (part.kind) {
+    case "network":
+      return { network: part.fragment.key };
+    case "overlay":
+      return { overlay: part.name };
+    case "port":
+      return { pod_id: part.podId };
+    default:
+      return assertNever(part);
+  }
 }
 
 /** What was found, and what came of it, in one line. Pure. */

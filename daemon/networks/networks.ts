@@ -1,17 +1,18 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import type { Ip } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { KnownNetworks } from "../pod/gather-networks.ts";
-import { deleteRestingOutside } from "../store/leases.ts";
 import * as rows from "../store/networks.ts";
-import { type NetworkDefinition, sameSubnets, unusedFamilies } from "./definition.ts";
+import type { NetworkDefinition } from "./definition.ts";
 import { GatewayNames } from "./gateway-names.ts";
+import { NetworkChanges } from "./network-changes.ts";
 import { NetworkEntries } from "./network-entries.ts";
 import { NetworkPlans } from "./network-plans.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
+import { refuseUpdate } from "./refuse-update.ts";
 
 /**
  * The networks of this node. They are changed one at a time: the row first, then the host, and back when the host
@@ -23,8 +24,7 @@ export class Networks implements KnownNetworks {
   readonly #names: GatewayNames;
   readonly #plans: NetworkPlans;
   readonly #lock = new KeyedLock<"networks">();
-  /** Whose subnets are being exchanged. */
-  readonly #changing = new Set<string>();
+  readonly #changes: NetworkChanges;
 
   /** Takes the networks as they were settled. */
   constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
@@ -32,6 +32,7 @@ export class Networks implements KnownNetworks {
     this.#entries = new NetworkEntries(parts);
     this.#names = new GatewayNames(parts, this.#entries);
     this.#plans = new NetworkPlans(parts, this.#entries, this.#names);
+    this.#changes = new NetworkChanges(parts, this.#entries, this.#names);
     for (const definition of settled) {
       const row = rows.getNetwork(parts.db, definition.name);
       // The host has refused to take that change back.
@@ -73,12 +74,7 @@ export class Networks implements KnownNetworks {
   }
 
   refuseChanging(names: readonly string[]): void {
-    const name = names.find((each) => this.#changing.has(each));
-    if (name === undefined) return;
-    throw new PodnetError("WRONG_STATE", `Network "${name}" is being given other subnets`, {
-      hint: "Ask again in a moment",
-      details: { network: name },
-    });
+    this.#changes.refuse(names);
   }
 
   /** What the host is to have of networks. */
@@ -123,13 +119,13 @@ export class Networks implements KnownNetworks {
         await host.ensure(this.#entries.plain(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);
       } catch (thrown) {
-        await this.#tidy(definition.name, () => this.#takeAway(definition.name));
+        await this.#changes.tidy(definition.name, () => this.#takeAway(definition.name));
         throw thrown;
       }
       place();
       this.#entries.enter(definition);
       await this.answerNames();
-      await this.#tidy(definition.name, async () => this.#names.noteTold());
+      await this.#changes.tidy(definition.name, async () => this.#names.noteTold());
       return definition;
     });
   }
@@ -140,46 +136,37 @@ export class Networks implements KnownNetworks {
    */
   update(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
-      const { entry, before, definition } = await this.#plans.planChange(spec, asked);
-      const { db, addresses, host } = this.#parts;
-      const { name } = definition;
-      if (JSON.stringify(definition) === JSON.stringify(before)) return before;
-      rows.beginNetworkUpdate(db, definition);
-      entry.wanted = definition;
-      if (!sameSubnets(before, definition)) this.#changing.add(name);
-      try {
-        await host.ensure(
-          this.#entries.between([before, ...entry.left], definition),
-          AbortSignal.timeout(hostMs),
-        );
-        // What was reserved may have been taken meanwhile.
-        const place = addresses.prepare(definition);
-        const cidrs = definition.subnets.map(({ cidr }) => cidr);
-        db.transaction(() => {
-          deleteRestingOutside(db, name, cidrs);
-          rows.settleNetwork(db, name);
-        });
-        place();
-        entry.definition = definition;
-        entry.left = [];
-      } catch (thrown) {
-        entry.wanted = before;
-        entry.left = [...entry.left, definition];
-        await this.#tidy(name, async () => {
-          await host.ensure(this.#entries.fragmentOf(entry), AbortSignal.timeout(hostMs));
-          rows.revertNetwork(db, name);
-          entry.left = [];
-        });
-        throw thrown;
-      } finally {
-        this.#changing.delete(name);
-      }
-      await this.#tidy(name, () => this.#unforward());
-      await this.answerNames();
-      await this.#parts.refit(name);
-      await this.#tidy(name, async () => this.#names.noteTold());
-      return definition;
+      const { entry, definition } = await this.#plans.planChange(spec, asked);
+      return this.#changes.run(entry, definition);
     });
+  }
+
+  /**
+   * Gives a network the subnets that were leased for it, or none. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE` while
+   * pods hold addresses of those that go, `MTU_OUT_OF_RANGE`, and what the host says: then it is as it was.
+   */
+  follow(
+    name: string,
+    leased: Pick<NetworkDefinition, "subnets" | "mtu">,
+  ): Promise<NetworkDefinition> {
+    return this.#lock.run("networks", async () => {
+      const entry = this.#entries.find(name);
+      const definition = { ...entry.definition, ...leased };
+      const { db, addresses } = this.#parts;
+      refuseUpdate(db, entry.definition, definition);
+      addresses.prepare(definition);
+      return this.#changes.run(entry, definition);
+    });
+  }
+
+  /** From now on whoever wants something new on a network is told why that cannot be. */
+  close(name: string, why: PodnetError): void {
+    this.#changes.close(name, why);
+  }
+
+  /** Undoes `close`. */
+  open(name: string): void {
+    this.#changes.open(name);
   }
 
   /**
@@ -209,24 +196,9 @@ export class Networks implements KnownNetworks {
     const row = rows.getNetwork(db, name);
     if (row === undefined) return;
     await host.remove(this.#entries.plain(row.definition), AbortSignal.timeout(hostMs));
-    await this.#unforward();
+    await this.#changes.unforward();
     rows.deleteNetwork(db, name);
     addresses.drop(name);
-  }
-
-  /** The host forwards nothing that no network needs, unless it did before. */
-  async #unforward(): Promise<void> {
-    const families = unusedFamilies(this.#entries.wanted());
-    await this.#parts.host.unforward(families, AbortSignal.timeout(hostMs));
-  }
-
-  /** What fails of what is to go is done by the next start, or by who asks next. */
-  async #tidy(name: NetworkName, body: () => Promise<void>): Promise<void> {
-    try {
-      await body();
-    } catch (err) {
-      this.#parts.log.error({ network: name, err }, "Cannot take away all of what the network was");
-    }
   }
 
   /** Runs `takeDown`, which takes everything of podnet's from the host, and forgets all networks but the configured one. */

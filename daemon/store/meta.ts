@@ -2,7 +2,7 @@ import type { Database } from "./database.ts";
 import { text } from "./rows.ts";
 
 /** Single values the daemon remembers. */
-export type MetaKey = "boot_id" | "network_memory" | "names_told";
+export type MetaKey = "boot_id" | "network_memory" | "names_told" | `overlay ${string}`;
 
 export function getMeta(db: Database, key: MetaKey): string | undefined {
   const row = db.get("SELECT value FROM meta WHERE key = ?", key);

@@ -69,7 +69,7 @@ export const networksFaults: readonly Fault[] = [
     kind: "undo",
     name: "a network that the host refuses leaves its rules",
     file: "daemon/networks/networks.ts",
-    find: "await this.#tidy(definition.name, () => this.#takeAway(definition.name));",
+    find: "await this.#changes.tidy(definition.name, () => this.#takeAway(definition.name));",
     put: "",
     noticedBy: {
       file: kernel,
@@ -92,7 +92,7 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what a change left that could not be taken back is not looked for",
-    file: "daemon/networks/networks.ts",
+    file: "daemon/networks/network-changes.ts",
     find: "entry.left = [...entry.left, definition];",
     put: "",
     noticedBy: {

@@ -1,0 +1,89 @@
+import type { Clock } from "../../core/clock.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { LeaseState } from "../../overlay/lease-state.ts";
+import { type LeasePhase, leaseStatus } from "../../overlay/lease-status.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import type { Peers } from "../../overlay/peers.ts";
+import type { Lease, Leases } from "../../overlay/registry.ts";
+import type { Uplink } from "./choose-uplink.ts";
+import { cidrsOf, familiesOf } from "./make-desired.ts";
+import { troubleText } from "./trouble-text.ts";
+import type { OverlayPeerView, OverlayView } from "./view.ts";
+
+/** What is known of an overlay on this host. */
+export interface HostKnowledge {
+  readonly name: string;
+  readonly network: NetworkName;
+  readonly state: LeaseState;
+  readonly phase: LeasePhase;
+  /** What the host had when podnetd was last heard of it, where nothing newer is known. */
+  readonly stored: Subnets | undefined;
+  readonly uplink: Uplink | undefined;
+  readonly mtu: number;
+  readonly peers: Pick<Peers, "size" | "passedOver">;
+  /** What is in the way beside the lease's own troubles. */
+  readonly troubles: readonly string[];
+  readonly clock: Clock;
+}
+
+/** When the lease ends unless it is renewed, wall clock, milliseconds; undefined when it does not. */
+function expiresAt({ own, settings }: LeaseState, clock: Clock): number | undefined {
+  if (own === undefined || own.grant === 0n) return undefined;
+  const ageMs = clock.monotonic() - own.grantedAt;
+  return Math.round(clock.now() - ageMs + settings.ttlSeconds * 1000);
+}
+
+/** A host as others of the same overlay are told of it. */
+export function overlayView(known: HostKnowledge): OverlayView {
+  const { name, network, state, phase, uplink, mtu, peers, clock } = known;
+  const { config } = state;
+  const status = leaseStatus(state, clock.monotonic());
+  const subnets = status.subnets ?? known.stored;
+  const ends = expiresAt(state, clock);
+  const { unreadable, ...others } = peers.passedOver;
+  return {
+    name,
+    phase,
+    networks: config === undefined ? [] : spaces(config),
+    subnets: subnets === undefined ? [] : cidrsOf(subnets),
+    backend: config?.backend.type ?? "",
+    publicIps: [uplink?.publicIp, uplink?.publicIp6].filter((ip, i) => {
+      const families = config === undefined ? [] : familiesOf(config);
+      return ip !== undefined && families.includes(i === 0 ? 4 : 6);
+    }) as OverlayView["publicIps"],
+    mtu,
+    ...(status.staleMs === undefined ? {} : { staleMs: status.staleMs }),
+    ...(ends === undefined ? {} : { expiresAt: ends }),
+    reserved: status.reserved,
+    troubles: [...status.troubles.map(troubleText), ...known.troubles],
+    peers: peers.size,
+    skippedKeys: unreadable + others["unknown-backend"] + others["other-backend"],
+    network,
+  };
+}
+
+const spaces = ({ v4, v6 }: NonNullable<LeaseState["config"]>): OverlayView["networks"] =>
+  [v4, v6].flatMap((space) => (space === undefined ? [] : [space.network]));
+
+/** Every host that has a lease, by subnet, this one among them. */
+export function nodeViews(
+  leases: Leases,
+  { state, clock }: Pick<HostKnowledge, "state" | "clock">,
+): OverlayPeerView[] {
+  const ends = expiresAt(state, clock);
+  return [...leases]
+    .filter((entry): entry is Lease => entry.kind === "lease")
+    .toSorted((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }))
+    .map(({ key, subnets, value, grant }): OverlayPeerView => {
+      const self = key === state.own?.key;
+      return {
+        key,
+        subnets: cidrsOf(subnets),
+        publicIps: [value.publicIp, value.publicIp6].filter((ip) => ip !== undefined),
+        backend: value.backendType,
+        ...(self && ends !== undefined ? { expiresAt: ends } : {}),
+        reserved: grant === 0n,
+        self,
+      };
+    });
+}

@@ -1,0 +1,262 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { Clock } from "../../core/clock.ts";
+import { type NetworkName, parseNetworkName } from "../../core/names.ts";
+import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import type { Log } from "../../linux/log.ts";
+import { overlayChangeText } from "../../network/overlay/change.ts";
+import { type OverlayRules, Overlays } from "../../network/overlay/overlays.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import { EtcdStore } from "../../overlay/etcd-store.ts";
+import { leaseKey, type Subnets } from "../../overlay/flannel/key.ts";
+import {
+  addReservation,
+  removeReservation,
+  type Reservation,
+  reservationsIn,
+} from "../../overlay/reservations.ts";
+import type { LeaseStore } from "../../overlay/store.ts";
+import type { Config } from "../config/config.ts";
+import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import type { Networks } from "../networks/networks.ts";
+import type { Database } from "../store/database.ts";
+import { openEtcd } from "./etcd-access.ts";
+import { OverlayHost } from "./overlay-host.ts";
+import { ownerId } from "./owner-id.ts";
+import { subnetFilePath } from "./subnet-file.ts";
+import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
+
+export interface OverlayHostsParts {
+  readonly config: Pick<Config, "stateDir" | "driftMs" | "network">;
+  readonly settings: OverlaySettings;
+  readonly rules: OverlayRules;
+  readonly networks: Networks;
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly randomBytes: (count: number) => Uint8Array;
+  readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
+}
+
+/** What flannel's single overlay is called here. */
+export const singleName = parseNetworkName("flannel");
+
+/** Longest that taking away what is no overlay's any more may take, milliseconds. */
+const sweepMs = 60_000;
+/** From an event of the kernel to the look it asks for, milliseconds. */
+const settleMs = 100;
+
+/** The overlays this host is in, or is to be in. */
+export class OverlayHosts implements OverlayControl, AsyncDisposable {
+  readonly #parts: OverlayHostsParts;
+  readonly #overlays: Overlays;
+  readonly #store: LeaseStore;
+  readonly #etcd: Disposable;
+  readonly #hosts = new Map<string, OverlayHost>();
+  readonly #opened = new DisposableStack();
+  #timer: NodeJS.Timeout | undefined;
+  #sweeping: Promise<unknown> = Promise.resolve();
+
+  private constructor(parts: OverlayHostsParts) {
+    this.#parts = parts;
+    const etcd = openEtcd(parts.settings.etcd);
+    this.#etcd = etcd;
+    this.#store = new EtcdStore(etcd);
+    this.#overlays = new Overlays(parts.rules);
+  }
+
+  /** Takes away what earlier configurations left, and begins to take part. Waits for no other host, and for no etcd. */
+  static async open(parts: OverlayHostsParts): Promise<OverlayHosts> {
+    const hosts = new OverlayHosts(parts);
+    try {
+      await hosts.#begin();
+      return hosts;
+    } catch (thrown) {
+      await hosts[Symbol.asyncDispose]();
+      throw thrown;
+    }
+  }
+
+  /** Resolves when programs on the host have been told of every subnet that this host is to have. */
+  async told(): Promise<void> {
+    await Promise.all(Array.from(this.#hosts.values(), (host) => host.told));
+  }
+
+  list(): readonly OverlayView[] {
+    return Array.from(this.#hosts.values(), ({ view }) => view).toSorted((a, b) =>
+      a.name < b.name ? -1 : 1,
+    );
+  }
+
+  nodes(name: string): readonly OverlayPeerView[] {
+    return this.#host(name).nodes;
+  }
+
+  leave(name: string, signal: AbortSignal): Promise<void> {
+    return this.#host(name).leave(signal);
+  }
+
+  join(name: string): void {
+    this.#host(name).join();
+  }
+
+  diff(name: string, signal: AbortSignal): Promise<readonly string[]> {
+    return this.#host(name).diff(signal);
+  }
+
+  /** The same of all of them. */
+  async diffAll(
+    signal: AbortSignal,
+  ): Promise<readonly { readonly name: string; readonly lines: readonly string[] }[]> {
+    const all = [];
+    for (const host of this.#hosts.values())
+      all.push({ name: host.name, lines: await host.diff(signal) });
+    return all;
+  }
+
+  async reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]> {
+    signal.throwIfAborted();
+    const { registry } = this.#host(name).place;
+    return reservationsIn(registry).map(({ subnets, value: { publicIp, publicIp6 } }) => ({
+      subnets,
+      publicIp,
+      publicIp6,
+    }));
+  }
+
+  async reserve(
+    name: string,
+    { publicIps, subnets }: ReservationRequest,
+    signal: AbortSignal,
+  ): Promise<Reservation> {
+    const { prefix, config, registry } = this.#host(name).place;
+    const publicIp = publicIps.find((ip) => !ip.includes(":")) as Reservation["publicIp"];
+    const publicIp6 = publicIps.find((ip) => ip.includes(":")) as Reservation["publicIp6"];
+    const address = config.v4 === undefined ? publicIp6 : publicIp;
+    const leased = address === undefined ? [] : registry.at(address);
+    const chosen = subnets ?? leased[0]?.subnets;
+    if (chosen === undefined)
+      throw new PodnetError("INVALID_ARGUMENT", `${publicIps.join(" and ")} has no lease`, {
+        field: "subnets",
+        hint: "Name the subnet to be kept for it",
+      });
+    const reservation = { subnets: chosen, publicIp, publicIp6 };
+    await addReservation({ prefix, config, store: this.#store }, reservation, signal);
+    return reservation;
+  }
+
+  async unreserve(name: string, subnets: Subnets, signal: AbortSignal): Promise<boolean> {
+    const { prefix, registry } = this.#host(name).place;
+    const there = registry.get(leaseKey(prefix, subnets));
+    await removeReservation({ prefix, store: this.#store }, subnets, signal);
+    return there?.kind === "lease" && there.grant === 0n;
+  }
+
+  /** Times that the kernel could not be made as wanted, by overlay. */
+  failures(): readonly { readonly name: string; readonly count: number }[] {
+    return Array.from(this.#hosts.values(), ({ name, failures }) => ({ name, count: failures }));
+  }
+
+  /** Nothing of the kernel is changed from when this resolves until what it answers is called. */
+  async rest(): Promise<() => void> {
+    const goOn = await Promise.all(Array.from(this.#hosts.values(), (host) => host.rest()));
+    return () => {
+      for (const each of goOn) each();
+    };
+  }
+
+  /** Takes everything of every overlay from the kernel, in a rest; leases stay. */
+  async down(): Promise<readonly string[]> {
+    const changes = await this.#overlays.sweep([], AbortSignal.timeout(sweepMs));
+    return changes.map(overlayChangeText);
+  }
+
+  /** Ends every task. Leases, devices, routes and rules stay. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#opened.dispose();
+    clearTimeout(this.#timer);
+    await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
+    await this.#sweeping;
+    await this.#overlays[Symbol.asyncDispose]();
+    this.#etcd[Symbol.dispose]();
+  }
+
+  async #begin(): Promise<void> {
+    const { settings, config } = this.#parts;
+    this.#add(singleName, undefined, config.network.name);
+    await this.#sweep();
+    if (config.driftMs > 0) {
+      const every = setInterval(() => this.#lookSoon(), config.driftMs);
+      every.unref();
+      this.#opened.defer(() => clearInterval(every));
+      this.#opened.use(this.#watchLinks());
+    }
+    for (const host of this.#hosts.values()) host.start();
+    void settings;
+  }
+
+  #add(name: NetworkName, several: NetworkName | undefined, network: NetworkName): void {
+    const { settings, config, ...parts } = this.#parts;
+    this.#hosts.set(
+      name,
+      new OverlayHost({
+        ...parts,
+        name,
+        prefix: settings.prefix,
+        network,
+        subnetFile: subnetFilePath(settings, several),
+        settings,
+        owner: ownerId(config.stateDir),
+        store: this.#store,
+        overlays: this.#overlays,
+        onLeft: () => {
+          this.#sweeping = this.#sweeping
+            .then(() => this.#sweep())
+            .catch((err: unknown) => {
+              this.#parts.log.error({ err }, "Cannot take away what has been left");
+            });
+        },
+      }),
+    );
+  }
+
+  async #sweep(): Promise<void> {
+    const known = Array.from(this.#hosts.values(), ({ desired }) => desired);
+    const wanted = known.filter((desired) => desired !== undefined);
+    await this.#overlays.sweep(wanted, AbortSignal.timeout(sweepMs));
+  }
+
+  /** A device that goes takes everything of it along; what else others change is found at the next look. */
+  #watchLinks(): RtnetlinkWatch {
+    return watchRtnetlink(
+      { groups: ["link"] },
+      (event) => {
+        if (event.kind !== "link") return;
+        const devices = Array.from(this.#hosts.values()).flatMap(({ desired }) =>
+          desired === undefined
+            ? []
+            : [desired.parent, ...desired.sides.flatMap(({ vtep }) => vtep?.device ?? [])],
+        );
+        if (devices.some((device) => device === event.link.name)) this.#lookSoon();
+      },
+      () => this.#lookSoon(),
+    );
+  }
+
+  #lookSoon(): void {
+    if (this.#timer !== undefined) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      for (const host of this.#hosts.values()) host.look();
+    }, settleMs);
+    this.#timer.unref();
+  }
+
+  #host(name: string): OverlayHost {
+    const host = this.#hosts.get(name);
+    if (host !== undefined) return host;
+    throw new PodnetError("OVERLAY_NOT_FOUND", `This host is in no overlay called "${name}"`, {
+      field: "overlay",
+      hint: "See podnet overlay list",
+    });
+  }
+}

@@ -1,0 +1,30 @@
+import { assertNever } from "../../core/brand.ts";
+import { toPodnetError } from "../../core/errors.ts";
+import { subnetsText } from "../../overlay/flannel/key.ts";
+import type { Trouble } from "../../overlay/lease-state.ts";
+
+/** What keeps a host from having its lease as it should be, in one line. */
+export function troubleText(trouble: Trouble): string {
+  switch (trouble.kind) {
+    case "config-missing":
+      return "etcd has no configuration of the overlay yet";
+    case "config-invalid":
+      return trouble.error.message;
+    case "exhausted":
+      return "no subnet is free";
+    case "lost":
+      return `the lease of ${subnetsText(trouble.subnets)} is gone, and is being registered again`;
+    case "taken":
+      return `${trouble.holder} has the lease of ${subnetsText(trouble.subnets)}`;
+    case "shared":
+      return `the lease ${trouble.holder} names ${trouble.ip}, which is this host's address`;
+    case "no-address":
+      return `this host has no address of IPv${trouble.family} for others to send to`;
+    case "misfit":
+      return `${subnetsText(trouble.subnets)} is none of the overlay's subnets any more`;
+    case "failing":
+      return toPodnetError(trouble.error).message;
+    default:
+      return assertNever(trouble);
+  }
+}

@@ -1,0 +1,41 @@
+import type { Cidr, Family, Mac } from "../../core/address.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import type { Database } from "./database.ts";
+import { getMeta, setMeta } from "./meta.ts";
+import { parseJson } from "./rows.ts";
+
+/** What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older podnetd did not write is absent. */
+export interface OverlayRecord {
+  /** What this host had of it when it was last known. */
+  readonly subnets?: { readonly v4?: Cidr; readonly v6?: Cidr };
+  /** What the network that follows it has: another one than that until its pods are gone. */
+  readonly network?: { readonly subnets: readonly Cidr[]; readonly mtu: number };
+  /** By what others reach this host, the same in each boot. */
+  readonly macs?: Readonly<Partial<Record<Family, Mac>>>;
+  /** What was last made of it on the host, without peers. */
+  readonly desired?: OverlayDesired;
+  /** Somebody has had this host leave it. */
+  readonly left?: boolean;
+}
+
+const keyOf = (name: string): `overlay ${string}` => `overlay ${name}`;
+
+export function readOverlay(db: Database, name: string): OverlayRecord {
+  const text = getMeta(db, keyOf(name));
+  return text === undefined ? {} : (parseJson(text, "an overlay") as OverlayRecord);
+}
+
+export const writeOverlay = (db: Database, name: string, record: OverlayRecord): void =>
+  setMeta(db, keyOf(name), JSON.stringify(record));
+
+/** Whether this host was ever in any. */
+export const knowsOverlays = (db: Database): boolean =>
+  db.get("SELECT 1 FROM meta WHERE key LIKE 'overlay %' LIMIT 1") !== undefined;
+
+/** The subnets of a record, as leases have them. */
+export function recordedSubnets({ subnets }: OverlayRecord): Subnets | undefined {
+  const { v4, v6 } = subnets ?? {};
+  if (v4 !== undefined) return { v4, v6 };
+  return v6 === undefined ? undefined : { v4, v6 };
+}
