@@ -56,6 +56,36 @@ export const recvmsg = libc.func("long recvmsg(int, void *, int)") as KoffiFunc<
   (fd: number, header: Bytes, flags: number) => number
 >;
 
+/** `int recvmmsg(int fd, struct mmsghdr *, unsigned int count, int flags, struct timespec *)` */
+export const recvmmsg = libc.func("int recvmmsg(int, void *, uint32_t, int, void *)") as KoffiFunc<
+  (fd: number, headers: Bytes, count: number, flags: number, timeout: null) => number
+>;
+
+/** `int sendmmsg(int fd, struct mmsghdr *, unsigned int count, int flags)`; `headers` is where the first of them is. */
+export const sendmmsg = libc.func("int sendmmsg(int, uintptr_t, uint32_t, int)") as KoffiFunc<
+  (fd: number, headers: number, count: number, flags: number) => number
+>;
+
+/** `ssize_t read(int fd, void *, size_t)`; `bytes` is where they go. */
+export const read = libc.func("long read(int, uintptr_t, size_t)") as KoffiFunc<
+  (fd: number, bytes: number, length: number) => number
+>;
+
+/** `ssize_t writev(int fd, const struct iovec *, int count)` */
+export const writev = libc.func("long writev(int, void *, int)") as KoffiFunc<
+  (fd: number, vectors: Bytes, count: number) => number
+>;
+
+/** `int poll(struct pollfd *, nfds_t, int milliseconds)`: holds up the calling thread. */
+export const poll = libc.func("int poll(void *, ulong, int)") as KoffiFunc<
+  (descriptors: Bytes, count: number, milliseconds: number) => number
+>;
+
+/** `int eventfd(unsigned int start, int flags)` */
+export const eventfd = libc.func("int eventfd(uint32_t, int)") as KoffiFunc<
+  (start: number, flags: number) => number
+>;
+
 // ioctl is variadic in C; on both machines a fixed third argument is passed just the same, and koffi's
 // variadic calls cannot be made asynchronously (koffi 3.3).
 /** `int ioctl(int fd, unsigned long request, void *argument)` */

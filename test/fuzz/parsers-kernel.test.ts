@@ -1,12 +1,14 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }] = await Promise.all([
-    import("./targets/rtnetlink.ts"),
-    import("./targets/conntrack.ts"),
-    import("./targets/packets.ts"),
-    import("./targets/qmp.ts"),
-    import("./targets/dhcp.ts"),
-  ]);
-  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp];
+  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }, { tunnels }] =
+    await Promise.all([
+      import("./targets/rtnetlink.ts"),
+      import("./targets/conntrack.ts"),
+      import("./targets/packets.ts"),
+      import("./targets/qmp.ts"),
+      import("./targets/dhcp.ts"),
+      import("./targets/tunnels.ts"),
+    ]);
+  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp, ...tunnels];
 });

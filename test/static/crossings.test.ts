@@ -16,7 +16,7 @@ const mutators: Readonly<Record<string, RegExp>> = {
     /^(?:write|append|mk|rm|unlink|rename|link|symlink|ch(?:mod|own)|truncate|utimes|copy|cp|open)/,
   "node:child_process": /./,
   execa: /^execa/,
-  "ffi/libc.ts": /^(?:bind|connect|send|sendmsg|ioctl\w+|setns|unshare)$/,
+  "ffi/libc.ts": /^(?:bind|connect|send|sendmm?sg|writev|ioctl\w+|setns|unshare)$/,
   "ffi/scm-rights.ts": /^send/,
 };
 /** Methods, in the files that have to do with them. */
@@ -45,6 +45,9 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "hypervisor/qemu/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/qemu/run-dir.ts: open": [1, "what is done with the file crosses"],
   "linux/command.ts: execa": [1, "`command`, which is called in one"],
+  "linux/datagram-outlet.ts: sendmmsg": [2, "packets of a tunnel, on a thread that nobody watches"],
+  "linux/descriptor.ts: writev": [1, "packets of a tunnel, on a thread that nobody watches"],
+  "linux/descriptor.ts: writeSync": [1, "wakes a thread of this process"],
   "linux/device-socket.ts: bind": [1, "`setUp`, which is called in one"],
   "linux/memfd.ts: ftruncateSync": [1, "the size of a memory file that nobody else has yet"],
   "linux/netlink-socket.ts: bind": [1, "`#setUp`, which is called in one"],

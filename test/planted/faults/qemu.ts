@@ -128,8 +128,8 @@ export const qemuFaults: readonly Fault[] = [
     kind: "lock",
     name: "a tap of a name that is taken is joined",
     file: "linux/tun.ts",
-    find: "attach(fd, name, IFF_TUN_EXCL, what);",
-    put: "attach(fd, name, 0 * IFF_TUN_EXCL, what);",
+    find: "attach(fd, name, IFF_TAP | IFF_TUN_EXCL, what);",
+    put: "attach(fd, name, IFF_TAP | (0 * IFF_TUN_EXCL), what);",
     noticedBy: {
       file: "test/kernel/linux-tun.test.ts",
       title: "a name in use is refused, whoever holds it",

@@ -1,0 +1,37 @@
+/** What a tunnel counts since it was opened; packets are IP packets, one a datagram. */
+export const counterNames = [
+  "sentPackets",
+  "sentBytes",
+  "receivedPackets",
+  "receivedBytes",
+  /** Came as no whole IPv4 packet. */
+  "malformed",
+  /** Had no hop left, in or out. */
+  "expired",
+  /** Were for a part of the overlay that is nobody's; their sender is told. */
+  "unroutable",
+  /** The way to the peer would not take them. */
+  "lost",
+  /** This host's kernel would not take them. */
+  "undelivered",
+  /** Left this host as no IPv4 packet. */
+  "unsendable",
+] as const;
+
+export type CounterName = (typeof counterNames)[number];
+export type Counters = Record<CounterName, number>;
+
+export const noCounters = (): Counters =>
+  Object.fromEntries(counterNames.map((name) => [name, 0])) as Counters;
+
+/** Where the thread that counts puts them for others to see. */
+export const sharedCounters = (): Float64Array<SharedArrayBuffer> =>
+  new Float64Array(new SharedArrayBuffer(counterNames.length * 8));
+
+export function publish(counters: Counters, shared: Float64Array): void {
+  for (let i = 0; i < counterNames.length; i++)
+    shared[i] = counters[counterNames[i] as CounterName];
+}
+
+export const published = (shared: Float64Array): Counters =>
+  Object.fromEntries(counterNames.map((name, i) => [name, shared[i] ?? 0])) as Counters;

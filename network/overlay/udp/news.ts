@@ -1,0 +1,21 @@
+/** What a tunnel's thread is started with. Descriptors stay their opener's to close. */
+export interface TunnelStart {
+  readonly tun: number;
+  readonly socket: number;
+  readonly wakeUp: number;
+  /** The port that peers listen at. */
+  readonly port: number;
+  /** The tunnel's own address, as a number. */
+  readonly own: number;
+  /** Where it counts; see `publish`. */
+  readonly shared: Float64Array;
+}
+
+/** What it is told later, each time it is woken. */
+export type TunnelNews =
+  | "stop"
+  | {
+      /** Network, prefix length and host of each: numbers as `PeerTable` and the sockets have them. */
+      readonly set: readonly (readonly [network: number, length: number, host: number])[];
+      readonly remove: readonly (readonly [network: number, length: number])[];
+    };

@@ -1,0 +1,46 @@
+/** The thread of one tunnel: it waits for packets, and for word of who the peers are. */
+import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { takeInto, Waiting } from "../../../linux/descriptor.ts";
+import { NativeMemory } from "../../../linux/native-memory.ts";
+import { noCounters, publish } from "./counters.ts";
+import type { TunnelNews, TunnelStart } from "./news.ts";
+import { PeerTable } from "./peer-table.ts";
+import { Pump } from "./pump.ts";
+
+const { tun, socket, wakeUp, port, own, shared } = workerData as TunnelStart;
+const main = parentPort as NonNullable<typeof parentPort>;
+const peers = new PeerTable();
+const counters = noCounters();
+const pump = new Pump({ tun, socket, port, own, peers, counters });
+const ready = new Waiting([wakeUp, tun, socket]);
+const woken = new NativeMemory(8);
+
+/** Does as it is told; false when it is to stop. */
+function heed(): boolean {
+  takeInto(wakeUp, woken.address, 8);
+  for (;;) {
+    const news = receiveMessageOnPort(main)?.message as TunnelNews | undefined;
+    if (news === undefined) return true;
+    if (news === "stop") return false;
+    for (const [network, length] of news.remove) peers.delete(network, length);
+    for (const [network, length, host] of news.set) peers.set(network, length, host);
+  }
+}
+
+/** Until it is stopped, or cannot go on: then, why. */
+function run(): string | undefined {
+  for (;;) {
+    if (!ready.wait()) continue;
+    if (ready.isReady(0) && !heed()) return undefined;
+    const broken =
+      (ready.isReady(1) ? pump.send() : undefined) ??
+      (ready.isReady(2) ? pump.receive() : undefined);
+    publish(counters, shared);
+    if (broken !== undefined) return broken;
+  }
+}
+
+const reason = run();
+// (Its end, and why, is all that a thread has to say.)
+if (reason !== undefined) throw new Error(reason);
+main.close();
