@@ -3,6 +3,7 @@ import { readlinkSync } from "node:fs";
 import { run } from "../../linux/command.ts";
 import { kernelHasLinkKind, kernelHasXfrm } from "../../linux/kernel-features.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { refuseBackend } from "../../daemon/overlay/refuse-backend.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 test.before(ownNetns);
@@ -46,4 +47,11 @@ for (const kind of ["veth", "vxlan", "bridge", "dummy", "wireguard", "ipip", "no
 
 test.serial("whether the kernel has ipsec is what ip xfrm says", async (t) => {
   t.is(kernelHasXfrm(), await succeeds("ip xfrm policy list"));
+});
+
+test.serial("backends are refused by what this kernel lacks", async (t) => {
+  t.is(await refuseBackend({ type: "vxlan" }, false), undefined);
+  const refused = await refuseBackend({ type: "ipip" }, false);
+  const lacks = /CONFIG_NET_IPIP/.test(String(refused?.details["missing"]));
+  t.is(lacks, !(await kernelHasLinkKind("ipip")));
 });
