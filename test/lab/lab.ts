@@ -41,7 +41,8 @@ export const labAddresses = {
 
 const exec = promisify(execFile);
 
-function machine(name: string): Machine {
+/** The machine whose namespace is called so. */
+export function machine(name: string): Machine {
   const inside = (argv: readonly string[]): string[] => ["netns", "exec", name, ...argv];
   const run = async (...argv: readonly [string, ...string[]]): Promise<string> =>
     (await exec("ip", inside(argv), { maxBuffer: 1 << 26 })).stdout;
