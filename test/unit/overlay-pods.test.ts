@@ -56,12 +56,13 @@ const at = (where: typeof one, over: Partial<PodRecord> = {}) => ({
 });
 
 test("records are kept apart from every overlay, however it is called", (t) => {
-  t.is(prefix, "/podnet/coreos.com/network");
+  const own: string = prefix;
+  t.is(own, "/podnet/coreos.com/network");
   for (const overlay of ["/podnet", "/podnet/a", "/podnet-records", "/podnet-records/x", "/a"]) {
-    const own = recordsPrefix(parsePrefix(overlay));
-    t.false(`${own}/`.startsWith(`${overlay}/`), own);
-    t.false(`${overlay}/`.startsWith(`${own}/`), own);
-    t.notRegex(own, /subnets|config/);
+    const theirs = recordsPrefix(parsePrefix(overlay));
+    t.false(`${theirs}/`.startsWith(`${overlay}/`), theirs);
+    t.false(`${overlay}/`.startsWith(`${theirs}/`), theirs);
+    t.notRegex(theirs, /subnets|config/);
   }
 });
 
