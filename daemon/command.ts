@@ -1,7 +1,7 @@
 import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../linux/log.ts";
-import { tellServiceManager } from "../linux/service-manager.ts";
+import { type ServiceState, tellServiceManager } from "../linux/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import {
   defaultConfigFile,
@@ -73,7 +73,7 @@ function addFlags(command: Command): Command {
 }
 
 /** Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to end. */
-function tell(state: "READY=1" | "STOPPING=1", log: Log | undefined): void {
+function tell(state: ServiceState, log: Log | undefined): void {
   const address = process.env["NOTIFY_SOCKET"];
   if (address === undefined || address === "") return;
   try {
@@ -81,6 +81,21 @@ function tell(state: "READY=1" | "STOPPING=1", log: Log | undefined): void {
   } catch (thrown) {
     log?.warn({ err: thrown }, "The service manager is not told");
   }
+}
+
+/** How long systemd is asked to wait on, microseconds, and how often, milliseconds. */
+const patience = { usec: 90_000_000, everyMs: 30_000 } as const;
+
+/** Not before programs on the host can know of their subnet, however long a first lease takes; the API answers meanwhile. */
+async function tellReady(daemon: Daemon, log: Log): Promise<void> {
+  const every = setInterval(
+    () => tell(`EXTEND_TIMEOUT_USEC=${patience.usec}`, log),
+    patience.everyMs,
+  );
+  every.unref();
+  await daemon.told();
+  clearInterval(every);
+  tell("READY=1", log);
 }
 
 async function serve(options: Record<string, unknown>): Promise<void> {
@@ -133,7 +148,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     );
     const duration_ms = Math.round(performance.now() - begin);
     log.info({ duration_ms, version, socket: config.socket }, "Ready");
-    tell("READY=1", log);
+    await tellReady(daemon, log);
   } catch (thrown) {
     log?.error({ err: thrown }, "Cannot start");
     // A log that is collected holds JSON only; a person gets it in words too.

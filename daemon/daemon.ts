@@ -24,6 +24,7 @@ import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
+import { healthPage } from "./server/health-pages.ts";
 import { addRoutes } from "./server/routes.ts";
 import { Tally } from "./tally.ts";
 import { tapCounters } from "./traffic/counters.ts";
@@ -136,6 +137,7 @@ export async function openDaemon(
     refused: (reason) => refusals.count(reason),
     routes: (router) => addRoutes(router, parts, version),
     metrics: () => node.metrics.render(),
+    health: (page) => healthPage(parts, page),
   });
   node.metrics.followConnections(() => api.connections);
   const held = opened.move();

@@ -132,8 +132,8 @@ export class KernelFollower implements AsyncDisposable {
     const { overlays, clock, onHealed } = this.#parts;
     const { changes, rules } = await overlays.diff(desired, signal);
     const found = [
-      ...changes.map((change) => deviation(overlayChangeText(change))),
-      ...changesText(rules).map(deviation),
+      ...changes.map((change) => overlayDeviation(overlayChangeText(change))),
+      ...changesText(rules).map(overlayDeviation),
     ];
     if (found.length === 0) {
       this.#error = undefined;
@@ -167,7 +167,7 @@ export class KernelFollower implements AsyncDisposable {
 }
 
 /** What a change would put right. Its line tells what is to be; what was found there differs from it. */
-const deviation = (line: string): Deviation =>
+export const overlayDeviation = (line: string): Deviation =>
   /^\S+ - /.test(line)
     ? { subject: line, found: "there", wanted: "absent" }
     : { subject: line, found: "not so", wanted: "so" };

@@ -243,6 +243,11 @@ export class OverlayHost implements AsyncDisposable {
     }
   }
 
+  /** Programs on the host are told of no subnet any more. */
+  untell(): void {
+    this.#file.remove();
+  }
+
   join(): void {
     this.#remember({ left: false });
     this.#driver.join();

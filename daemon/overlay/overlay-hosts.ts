@@ -20,6 +20,7 @@ import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 import { openEtcd } from "./etcd-access.ts";
+import { describeDesired } from "./describe-desired.ts";
 import { OverlayHost } from "./overlay-host.ts";
 import { ownerId } from "./owner-id.ts";
 import { subnetFilePath } from "./subnet-file.ts";
@@ -103,14 +104,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     return this.#host(name).diff(signal);
   }
 
-  /** The same of all of them. */
-  async diffAll(
-    signal: AbortSignal,
-  ): Promise<readonly { readonly name: string; readonly lines: readonly string[] }[]> {
-    const all = [];
-    for (const host of this.#hosts.values())
-      all.push({ name: host.name, lines: await host.diff(signal) });
-    return all;
+  planned(name: string): readonly string[] {
+    const { desired } = this.#host(name);
+    if (desired === undefined) return [];
+    return [...describeDesired(desired), ...this.#parts.rules.describe(desired)];
   }
 
   async reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]> {
@@ -156,7 +153,6 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     return Array.from(this.#hosts.values(), ({ name, failures }) => ({ name, count: failures }));
   }
 
-  /** Nothing of the kernel is changed from when this resolves until what it answers is called. */
   async rest(): Promise<() => void> {
     const goOn = await Promise.all(Array.from(this.#hosts.values(), (host) => host.rest()));
     return () => {
@@ -164,8 +160,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     };
   }
 
-  /** Takes everything of every overlay from the kernel, in a rest; leases stay. */
   async down(): Promise<readonly string[]> {
+    for (const host of this.#hosts.values()) host.untell();
     const changes = await this.#overlays.sweep([], AbortSignal.timeout(sweepMs));
     return changes.map(overlayChangeText);
   }

@@ -78,8 +78,14 @@ export interface OverlayControl {
   leave(name: string, signal: AbortSignal): Promise<void>;
   /** Takes part again after a `leave`. */
   join(name: string): void;
+  /** What the kernel is to have, one line each. */
+  planned(name: string): readonly string[];
   /** What of the kernel is not as planned, one line each. */
   diff(name: string, signal: AbortSignal): Promise<readonly string[]>;
+  /** The kernel is left alone from when this resolves until what it answers is called. */
+  rest(): Promise<() => void>;
+  /** Takes everything of overlays from the host, in a rest, one line each; leases stay. */
+  down(): Promise<readonly string[]>;
   reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]>;
   /** Answers with what is kept now. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`. */
   reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation>;

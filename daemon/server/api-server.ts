@@ -19,6 +19,7 @@ import type { AccessConfig } from "../config/access.ts";
 import type { TcpConfig } from "../config/config.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { type Caller, Callers } from "./callers.ts";
+import type { HealthAnswer, HealthPage } from "./health-pages.ts";
 import { tlsPeer, unixPeer } from "./peer.ts";
 import { type Request, requestHandler } from "./request-handler.ts";
 import { boundHeaders } from "./slow-headers.ts";
@@ -34,6 +35,8 @@ export interface ApiServerOptions {
   routes(router: ConnectRouter): void;
   /** What `GET /metrics` answers, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
+  /** What `GET /healthz` and `GET /readyz` answer. */
+  health(page: HealthPage): Promise<HealthAnswer>;
   /** Told of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }

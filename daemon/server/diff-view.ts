@@ -1,14 +1,17 @@
 import { create } from "@bufbuild/protobuf";
 import { toErrorInfo } from "../../api/codes.ts";
+import { DeviationSchema } from "../../api/gen/podnet/v1/drift_pb.ts";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { toPodnetError } from "../../core/errors.ts";
 import type { Fragment } from "../../network/desired.ts";
 import { onlyLook } from "../../network/inspect.ts";
 import { networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
+import { overlayDeviation } from "../overlay/kernel-follower.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** How the host differs from what is planned for it, part by part. Changes nothing. */
 export async function diffHost(
-  { networks, pods, network }: ServiceParts,
+  { networks, pods, network, overlays }: ServiceParts,
   signal: AbortSignal,
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
@@ -32,8 +35,28 @@ export async function diffHost(
       }),
     );
   }
+  for (const { name } of overlays?.list() ?? [])
+    parts.push(await overlayDiff(overlays, name, signal));
   const drift = parts.some(({ found, error }) => found.length > 0 || error !== undefined);
   return create(wire.DiffResponseSchema, { drift, parts });
+}
+
+async function overlayDiff(
+  overlays: ServiceParts["overlays"],
+  name: string,
+  signal: AbortSignal,
+): Promise<wire.PartDiff> {
+  const diff = create(wire.PartDiffSchema, {
+    part: `overlay ${name}`,
+    planned: [...(overlays?.planned(name) ?? [])],
+  });
+  try {
+    const lines = (await overlays?.diff(name, signal)) ?? [];
+    diff.found = lines.map((line) => create(DeviationSchema, overlayDeviation(line)));
+  } catch (thrown) {
+    diff.error = toErrorInfo(toPodnetError(thrown));
+  }
+  return diff;
 }
 
 const podName = (part: Part): string => (part.kind === "network" ? "" : part.podName);

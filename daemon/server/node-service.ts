@@ -1,18 +1,16 @@
-import { existsSync } from "node:fs";
 import { hostname, release } from "node:os";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
-import { ipOf } from "../../core/address.ts";
-import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
-import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
 import { version } from "../../api/version.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { diffHost } from "./diff-view.ts";
+import { healthChecks } from "./health-checks.ts";
 import { peerKey, peerText } from "./peer.ts";
 import { time } from "./views.ts";
 
@@ -95,124 +93,7 @@ async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise
   }
 }
 
-const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
-
-function check(
-  name: string,
-  status: wire.HealthCheck_Status,
-  message: string,
-  hint = "",
-): wire.HealthCheck {
-  return create(wire.HealthCheckSchema, { name, status, message, hint });
-}
-
-async function healthChecks(parts: ServiceParts, signal: AbortSignal): Promise<wire.HealthCheck[]> {
-  return [
-    storeCheck(parts),
-    ...(await networkChecks(parts, signal)),
-    ...(await forwardingChecks(parts, signal)),
-    ...namesChecks(parts),
-    ...imageChecks(parts),
-    podsCheck(parts),
-  ];
-}
-
-function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
-  try {
-    db.transaction(() => db.run("UPDATE meta SET value = value WHERE key = 'boot_id'"));
-    return check("store", OK, `${config.stateDir}/state.db`);
-  } catch (thrown) {
-    const { message, hint } = toPodnetError(thrown);
-    return check("store", FAILED, message, hint);
-  }
-}
-
-async function networkChecks(
-  { networks, network }: ServiceParts,
-  signal: AbortSignal,
-): Promise<wire.HealthCheck[]> {
-  return Promise.all(
-    networks.fragments().map(async (fragment) => {
-      const name = `network ${fragment.key}`;
-      try {
-        const drift = await network.diff(fragment, signal);
-        if (drift.length === 0)
-          return check(name, OK, `bridge ${fragment.bridge} and its rules are as planned`);
-        return check(
-          name,
-          WARNING,
-          `differs from the plan: ${changesText(drift).join("; ")}`,
-          "See what: podnet diff; podnetd repairs it every drift_s seconds, and at its start",
-        );
-      } catch (thrown) {
-        const { message, hint } = toPodnetError(thrown);
-        return check(name, FAILED, message, hint);
-      }
-    }),
-  );
-}
-
-/** What of others keeps pods from being reached, if anything does. */
-async function forwardingChecks(
-  { networks, network }: ServiceParts,
-  signal: AbortSignal,
-): Promise<wire.HealthCheck[]> {
-  try {
-    const obstacles = await network.observeObstacles(networks.fragments(), signal);
-    return obstacles.map((each) =>
-      check("forwarding", WARNING, obstacleText(each), obstacleHint(each)),
-    );
-  } catch (thrown) {
-    const { message, hint } = toPodnetError(thrown);
-    return [check("forwarding", WARNING, message, hint)];
-  }
-}
-
-/** Of each network whose pods are to ask podnet for names. */
-function namesChecks({ networks, resolvers }: ServiceParts): wire.HealthCheck[] {
-  return networks
-    .list()
-    .filter((each) => networks.isResolving(each))
-    .map(({ name, subnets }) => {
-      const error = resolvers.error(name);
-      const gateways = subnets.map(({ gateway }) => ipOf(gateway)).join(" and ");
-      return error === undefined
-        ? check(`names ${name}`, OK, `pods ask ${gateways}, and find POD.${resolvers.domain}`)
-        : check(`names ${name}`, WARNING, error.message, namesHint(error));
-    });
-}
-
-const namesHint = ({ code, hint = "" }: PodnetError): string =>
-  code === "PORT_IN_USE"
-    ? "End that program or keep it off the bridge, or set dns.resolver = false; until then new pods ask the network's or the host's servers"
-    : hint;
-
-function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
-  return [config.image.kernel, config.image.initrd].map((path) =>
-    existsSync(path)
-      ? check("image", OK, path)
-      : check(
-          "image",
-          WARNING,
-          `"${path}" is missing`,
-          "Build the default image: scripts/build-image",
-        ),
-  );
-}
-
-function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
-  const told = pods.list().flatMap(({ name, state, reason }) => {
-    if (state === "failed") return [`${name} has failed`];
-    // A running pod with a reason runs on and lacks something: its agent, say.
-    return (state === "running" || state === "paused") && reason !== undefined
-      ? [`${name}: ${reason}`]
-      : [];
-  });
-  if (told.length === 0) return check("pods", OK, "none has failed");
-  return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
-}
-
-function downPlan({ config, pods, networks, network }: ServiceParts): string[] {
+function downPlan({ config, pods, networks, network, overlays }: ServiceParts): string[] {
   const rows = pods.list();
   const left = overlayDirectories(config.disksDir).filter(
     (id) => !rows.some((row) => row.id === id),
@@ -221,6 +102,7 @@ function downPlan({ config, pods, networks, network }: ServiceParts): string[] {
     ...rows.map(({ name }) => `pod ${name}`),
     ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
+    ...(overlays?.list() ?? []).flatMap(({ name }) => [...(overlays?.planned(name) ?? [])]),
   ];
 }
 
@@ -229,9 +111,10 @@ function downPlan({ config, pods, networks, network }: ServiceParts): string[] {
  * the node is as usable as before, without the pods that are gone, and may be asked again.
  */
 async function down(parts: ServiceParts): Promise<string[]> {
-  const { pods, network, networks, drift, log } = parts;
+  const { pods, network, networks, drift, overlays, log } = parts;
   pods.refuse();
   const goOn = await drift?.rest();
+  const goOnOverlays = await overlays?.rest();
   try {
     return await takeDown(parts);
   } catch (thrown) {
@@ -242,13 +125,15 @@ async function down(parts: ServiceParts): Promise<string[]> {
     await networks.answerNames();
     pods.admit();
     goOn?.();
+    goOnOverlays?.();
     throw toPodnetError(thrown).with({
       hint: "podnetd goes on; put right what is in the way and ask again: podnet down",
     });
   }
 }
 
-async function takeDown({ config, pods, network, networks, log }: ServiceParts): Promise<string[]> {
+async function takeDown(parts: ServiceParts): Promise<string[]> {
+  const { config, pods, network, networks, overlays, log } = parts;
   const rows = pods.list();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -263,6 +148,7 @@ async function takeDown({ config, pods, network, networks, log }: ServiceParts):
   const failed = ends.find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;
   await removeLeftOverlays(config.disksDir);
+  const ofOverlays = (await overlays?.down()) ?? [];
   const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
-  return [...rows.map(({ name }) => `pod ${name}`), ...changesText(changes)];
+  return [...rows.map(({ name }) => `pod ${name}`), ...ofOverlays, ...changesText(changes)];
 }

@@ -23,6 +23,7 @@ import { authorize, demand } from "./access.ts";
 import { answeredKey } from "./answered.ts";
 import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "./callers.ts";
+import type { HealthAnswer, HealthPage } from "./health-pages.ts";
 import { peerKey } from "./peer.ts";
 import { checkHeaders, wrongRequest } from "./request-headers.ts";
 import { unread } from "./unread.ts";
@@ -34,6 +35,8 @@ export interface RequestHandlerOptions {
   routes(router: ConnectRouter): void;
   /** What `GET /metrics` answers, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
+  /** What `GET /healthz` and `GET /readyz` answer: 503 unless all is well. */
+  health(page: HealthPage): Promise<HealthAnswer>;
   callerOf(request: Request): Caller;
   /** Told of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
@@ -215,7 +218,12 @@ const statuses: Readonly<Partial<Record<Code, number>>> = {
   [Code.ResourceExhausted]: 429,
 };
 
-/** What is no method: the metrics, or nothing. */
+const healthPages: ReadonlyMap<string, HealthPage> = new Map([
+  ["/healthz", "healthz"],
+  ["/readyz", "readyz"],
+]);
+
+/** What is no method: the metrics, how podnetd fares, or nothing. */
 async function answerPlain(
   request: Request,
   response: Response,
@@ -229,6 +237,12 @@ async function answerPlain(
   try {
     if (refusal !== undefined) throw refusal;
     demand(caller.peer, caller.role, "viewer", "What is served here");
+    const page = request.method === "GET" ? healthPages.get(request.url ?? "") : undefined;
+    if (page !== undefined) {
+      const { ok, text } = await options.health(page);
+      sendText(response, ok ? 200 : 503, text);
+      return;
+    }
     if (request.url !== "/metrics" || request.method !== "GET") {
       sendText(response, 404, "There is no such method\n");
       return;

@@ -70,6 +70,7 @@ async function serve(
       });
     },
     metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),
+    health: (page) => Promise.resolve({ ok: page === "healthz", text: `${page}\n` }),
   });
   return {
     socket,
@@ -106,6 +107,9 @@ test("gRPC, gRPC-Web, Connect and plain JSON are served on one socket", async (t
     '{"status":"SERVING"}',
   );
   t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
+  const page = ["-w", "%{http_code}", "-o", "-"];
+  t.is(await curl(api.socket, ...page, "http://podnet/healthz"), "healthz\n200");
+  t.is(await curl(api.socket, ...page, "http://podnet/readyz"), "readyz\n503");
 });
 
 for (const version of ["--http1.1", "--http2-prior-knowledge"]) {

@@ -49,6 +49,7 @@ async function serve(): Promise<Served> {
         exec: (requests, context) => streamExec(requests, parts, context.signal),
       }),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
+    health: (page) => Promise.resolve({ ok: page === "healthz", text: `${page}\n` }),
     access: rootOnly,
     limits: usualLimits,
     refused: () => {},

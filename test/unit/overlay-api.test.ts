@@ -84,7 +84,10 @@ const scripted = (script: Script): OverlayControl => ({
     return Promise.resolve();
   },
   join: (name) => void script.calls.push(`join ${name}`),
+  planned: () => [],
   diff: () => Promise.resolve(script.diff),
+  rest: () => Promise.resolve(() => {}),
+  down: () => Promise.resolve([]),
   reservations: () => Promise.resolve([kept]),
   reserve(name, { publicIps, subnets }) {
     script.calls.push(`reserve ${name} ${subnets?.v4 ?? "own"} ${publicIps.join(" ")}`);

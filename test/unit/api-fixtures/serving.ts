@@ -54,6 +54,7 @@ export async function openServing(options: ServingOptions = {}): Promise<Serving
       options.routes?.(router);
     },
     metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),
+    health: (page) => Promise.resolve({ ok: page === "healthz", text: `${page}\n` }),
   });
   return { socket, server, refused, [Symbol.asyncDispose]: () => server.close(100) };
 }

@@ -1,0 +1,131 @@
+import { existsSync } from "node:fs";
+import { create } from "@bufbuild/protobuf";
+import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { ipOf } from "../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { changesText } from "../../network/change.ts";
+import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
+import type { ServiceParts } from "./context.ts";
+import { overlayChecks } from "./overlay-checks.ts";
+
+const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
+
+function check(
+  name: string,
+  status: wire.HealthCheck_Status,
+  message: string,
+  hint = "",
+): wire.HealthCheck {
+  return create(wire.HealthCheckSchema, { name, status, message, hint });
+}
+
+/** How this node fares, thing by thing. */
+export async function healthChecks(
+  parts: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.HealthCheck[]> {
+  return [
+    storeCheck(parts),
+    ...(await networkChecks(parts, signal)),
+    ...(await forwardingChecks(parts, signal)),
+    ...namesChecks(parts),
+    ...imageChecks(parts),
+    podsCheck(parts),
+    ...overlayChecks(parts.overlays),
+  ];
+}
+
+function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
+  try {
+    db.transaction(() => db.run("UPDATE meta SET value = value WHERE key = 'boot_id'"));
+    return check("store", OK, `${config.stateDir}/state.db`);
+  } catch (thrown) {
+    const { message, hint } = toPodnetError(thrown);
+    return check("store", FAILED, message, hint);
+  }
+}
+
+async function networkChecks(
+  { networks, network }: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.HealthCheck[]> {
+  return Promise.all(
+    networks.fragments().map(async (fragment) => {
+      const name = `network ${fragment.key}`;
+      try {
+        const drift = await network.diff(fragment, signal);
+        if (drift.length === 0)
+          return check(name, OK, `bridge ${fragment.bridge} and its rules are as planned`);
+        return check(
+          name,
+          WARNING,
+          `differs from the plan: ${changesText(drift).join("; ")}`,
+          "See what: podnet diff; podnetd repairs it every drift_s seconds, and at its start",
+        );
+      } catch (thrown) {
+        const { message, hint } = toPodnetError(thrown);
+        return check(name, FAILED, message, hint);
+      }
+    }),
+  );
+}
+
+/** What of others keeps pods from being reached, if anything does. */
+async function forwardingChecks(
+  { networks, network }: ServiceParts,
+  signal: AbortSignal,
+): Promise<wire.HealthCheck[]> {
+  try {
+    const obstacles = await network.observeObstacles(networks.fragments(), signal);
+    return obstacles.map((each) =>
+      check("forwarding", WARNING, obstacleText(each), obstacleHint(each)),
+    );
+  } catch (thrown) {
+    const { message, hint } = toPodnetError(thrown);
+    return [check("forwarding", WARNING, message, hint)];
+  }
+}
+
+/** Of each network whose pods are to ask podnet for names. */
+function namesChecks({ networks, resolvers }: ServiceParts): wire.HealthCheck[] {
+  return networks
+    .list()
+    .filter((each) => networks.isResolving(each))
+    .map(({ name, subnets }) => {
+      const error = resolvers.error(name);
+      const gateways = subnets.map(({ gateway }) => ipOf(gateway)).join(" and ");
+      return error === undefined
+        ? check(`names ${name}`, OK, `pods ask ${gateways}, and find POD.${resolvers.domain}`)
+        : check(`names ${name}`, WARNING, error.message, namesHint(error));
+    });
+}
+
+const namesHint = ({ code, hint = "" }: PodnetError): string =>
+  code === "PORT_IN_USE"
+    ? "End that program or keep it off the bridge, or set dns.resolver = false; until then new pods ask the network's or the host's servers"
+    : hint;
+
+function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
+  return [config.image.kernel, config.image.initrd].map((path) =>
+    existsSync(path)
+      ? check("image", OK, path)
+      : check(
+          "image",
+          WARNING,
+          `"${path}" is missing`,
+          "Build the default image: scripts/build-image",
+        ),
+  );
+}
+
+function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
+  const told = pods.list().flatMap(({ name, state, reason }) => {
+    if (state === "failed") return [`${name} has failed`];
+    // A running pod with a reason runs on and lacks something: its agent, say.
+    return (state === "running" || state === "paused") && reason !== undefined
+      ? [`${name}: ${reason}`]
+      : [];
+  });
+  if (told.length === 0) return check("pods", OK, "none has failed");
+  return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
+}
