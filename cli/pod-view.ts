@@ -40,15 +40,16 @@ const networksOf = (pod: Pod): string[] => [
 const created = (pod: Pod, now: number): string =>
   pod.createdAt === undefined ? "" : age(now - timestampMs(pod.createdAt));
 
-/** All pods as a table. */
-export function podTable(pods: readonly Pod[], now: number): string {
+/** All pods as a table; with `hosts` each with the host it is on. */
+export function podTable(pods: readonly Pod[], now: number, hosts = false): string {
   return table(
-    ["NAME", "ID", "STATE", "AGE", "NETWORK", "ADDRESS", "REASON"],
+    ["NAME", "ID", "STATE", "AGE", ...(hosts ? ["HOST"] : []), "NETWORK", "ADDRESS", "REASON"],
     pods.map((pod) => [
       pod.name,
       pod.id,
       stateName(pod.state),
       created(pod, now),
+      ...(hosts ? [pod.host === "" ? "(this host)" : harmless(pod.host)] : []),
       networksOf(pod).join(","),
       addressesOf(pod).map(bare).join(","),
       harmless(pod.reason),

@@ -19,6 +19,8 @@ import { openNode } from "./node.ts";
 import { usageOfPods } from "./pod-metrics.ts";
 import { withNic } from "./pod/pod-plan.ts";
 import { withLeasedNetwork } from "./overlay/configured-network.ts";
+import { openHostRecords } from "./overlay/open-host-records.ts";
+import { otherPods } from "./overlay/other-pods.ts";
 import { openOverlays } from "./overlay/open-overlays.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
@@ -91,6 +93,24 @@ export async function openDaemon(
 
   const overlays = await openOverlays(config, db, node, logOf("overlay"));
   if (overlays !== undefined) opened.use(overlays);
+  const records =
+    overlays === undefined || config.overlay === undefined
+      ? {}
+      : {
+          hostRecords: opened.use(
+            openHostRecords({
+              config,
+              prefix: config.overlay.prefix,
+              overlays,
+              db,
+              journal: node.journal,
+              clock: systemClock,
+              log: logOf("overlay"),
+            }),
+          ),
+        };
+  if (overlays !== undefined && records.hostRecords !== undefined)
+    node.resolvers.tellOf(otherPods(overlays, records.hostRecords.remote));
 
   const netlink = opened.use(Rtnetlink.open());
   const totals = new TrafficTotals();
@@ -117,6 +137,7 @@ export async function openDaemon(
     ...node,
     ...drift,
     ...(overlays === undefined ? {} : { overlays }),
+    ...records,
     netlink,
     config,
     db,

@@ -13,6 +13,7 @@ import { Forwarder } from "./forward.ts";
 import { type Listen, type Listening, listenOnLink } from "./listen.ts";
 import { Resolver, type ResolverCounts } from "./resolver.ts";
 import { Turns } from "./turns.ts";
+import type { OtherHosts } from "./zone.ts";
 import { HostServers, upstreamsOf } from "./upstreams.ts";
 
 /** What is known of pods, as far as names are concerned. */
@@ -70,6 +71,7 @@ export class Resolvers implements Disposable {
   readonly #host = new HostServers();
   /** Of every network, also those that have none of it; undefined before the first are known. */
   #networks: readonly NetworkDefinition[] | undefined;
+  #otherHosts: OtherHosts | undefined;
   readonly counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
 
   constructor(parts: ResolversParts) {
@@ -125,6 +127,11 @@ export class Resolvers implements Disposable {
 
   get domain(): string {
     return this.#parts.config.domain;
+  }
+
+  /** From now on pods are told of those of other hosts, too. */
+  tellOf(others: OtherHosts): void {
+    this.#otherHosts = others;
   }
 
   [Symbol.dispose](): void {
@@ -199,6 +206,7 @@ export class Resolvers implements Disposable {
           (this.#networks ?? []).flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
         addressesOf: names.addressesOf,
         nameAt: names.nameAt,
+        others: this.#otherHosts,
       }),
       turns: this.#turns,
       forwarder: new Forwarder(),

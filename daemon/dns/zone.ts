@@ -19,6 +19,16 @@ export const ttl = 5;
 const types = { a: 1, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
 const internet = 1;
 
+/** Pods of other hosts, where a network of this one is part of an overlay. */
+export interface OtherHosts {
+  /** What the overlays have as a whole: their addresses are pods' and nobody's else. */
+  pools(): readonly Cidr[];
+  /** The addresses of a pod that runs elsewhere on the overlay of a network; undefined when there is none. */
+  addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
+  /** The pod that runs elsewhere on the overlay of a network with this address. */
+  nameAt(network: NetworkName, ip: Ip): string | undefined;
+}
+
 /** What is known of the pods that share a network with the one that asks. */
 export interface Zone {
   /** What names of pods end with, in lower case. */
@@ -31,6 +41,8 @@ export interface Zone {
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with this address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
+  /** Asked where none of this host's pods has the name or the address. */
+  readonly others?: OtherHosts | undefined;
 }
 
 /** What is to be said to a question. */
@@ -83,10 +95,13 @@ function forward(wanted: string, name: string, type: number, zone: Zone): Found 
   const networks = zone.networks();
   const named = rest.length === 0 ? networks : networks.filter((each) => each === rest.join("."));
   // Those of the network by which it is asked come first: most ask for one alone, or try them in turn.
-  const found = named.flatMap((network) => {
-    const addresses = zone.addressesOf(network, pod);
-    return addresses === undefined ? [] : [addresses];
-  });
+  const knownTo = ({ addressesOf }: Pick<Zone, "addressesOf">): (readonly Ip[])[] =>
+    named.flatMap((network) => {
+      const addresses = addressesOf(network, pod);
+      return addresses === undefined ? [] : [addresses];
+    });
+  const own = knownTo(zone);
+  const found = own.length === 0 && zone.others !== undefined ? knownTo(zone.others) : own;
   if (found.length === 0)
     // Names may end with a network's.
     return networks.some((each) => each === above)
@@ -105,13 +120,13 @@ function backward(
   { ip, network }: ReverseName,
   name: string,
   type: number,
-  { domain, pools, networks, nameAt }: Zone,
+  { domain, pools, networks, nameAt, others }: Zone,
 ): Found {
-  const pool = pools().find((each) => covers(each, network));
+  const known = [...pools(), ...(others?.pools() ?? [])];
+  const pool = known.find((each) => covers(each, network));
   if (pool === undefined) return elsewhere;
   const soa = authority(name);
-  const names = ip === undefined ? [] : networks().map((each) => nameAt(each, ip));
-  const pod = names.find((name) => name !== undefined);
+  const pod = ip === undefined ? undefined : nameOn(networks(), ip, { nameAt, others });
   if (pod !== undefined)
     return type === types.ptr || type === types.any
       ? {
@@ -122,6 +137,19 @@ function backward(
   // Of private addresses nobody else knows more, and nobody else is to be told of them (RFC 6303).
   if (!isPrivate(pool)) return elsewhere;
   return ip === undefined ? { kind: "no-data", soa } : { kind: "no-name", soa };
+}
+
+function nameOn(
+  networks: readonly NetworkName[],
+  ip: Ip,
+  { nameAt, others }: Pick<Zone, "nameAt" | "others">,
+): string | undefined {
+  for (const known of [{ nameAt }, ...(others === undefined ? [] : [others])])
+    for (const network of networks) {
+      const name = known.nameAt(network, ip);
+      if (name !== undefined) return name;
+    }
+  return undefined;
 }
 
 /** Says for how long it may be kept that there is nothing (RFC 2308). */

@@ -80,10 +80,10 @@ export class HostRecords implements AsyncDisposable {
     return since === undefined ? undefined : Math.max(0, this.#parts.clock.now() - since);
   }
 
-  /** Begins to follow and to publish. */
-  start(): void {
+  /** Begins to follow and to publish; `changes` tells what changes here until its signal aborts. */
+  start(changes: (ended: AbortSignal) => Promise<void> = async () => {}): void {
     this.hostChanged();
-    this.#tasks = Promise.all([this.#follow(), this.#publish()]);
+    this.#tasks = Promise.all([this.#follow(), this.#publish(), changes(this.#stop.signal)]);
   }
 
   /** What the host says of itself, or which networks are on which overlay, may be another now. */

@@ -46,6 +46,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
     phase,
     networks: config === undefined ? [] : spaces(config),
     subnets: subnets === undefined ? [] : cidrsOf(subnets),
+    ...(state.own === undefined ? {} : { leaseKey: state.own.key }),
     backend: config?.backend.type ?? "",
     publicIps: [uplink?.publicIp, uplink?.publicIp6].filter((ip, i) => {
       const families = config === undefined ? [] : familiesOf(config);

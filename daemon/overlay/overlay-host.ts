@@ -52,6 +52,8 @@ export interface OverlayHostParts {
   readonly randomBytes: (count: number) => Uint8Array;
   /** Others had changed it, and it was put right. */
   readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
+  /** Its lease, its phase or what it carries is another. */
+  readonly onChange: () => void;
   /** It has been left: what the kernel has of it is to go. */
   readonly onLeft: () => void;
 }
@@ -281,6 +283,7 @@ export class OverlayHost implements AsyncDisposable {
     if (settled !== this.#settled) {
       this.#settled = settled;
       this.#settle(state, phase);
+      this.#parts.onChange();
     } else if (news.length > 0) this.#program();
   }
 

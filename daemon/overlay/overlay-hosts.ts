@@ -6,6 +6,7 @@ import type { Log } from "../../linux/log.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import { type OverlayRules, Overlays } from "../../network/overlay/overlays.ts";
 import type { Deviation } from "../../network/deviation.ts";
+import type { Etcd } from "../../etcd/etcd.ts";
 import { EtcdStore } from "../../overlay/etcd-store.ts";
 import { leaseKey, type Subnets } from "../../overlay/flannel/key.ts";
 import {
@@ -51,7 +52,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #parts: OverlayHostsParts;
   readonly #overlays: Overlays;
   readonly #store: LeaseStore;
-  readonly #etcd: Disposable;
+  /** The client of etcd that all of them share. */
+  readonly etcd: Etcd & Disposable;
+  /** Called when this host's part in one of them is another. */
+  onChange: () => void = () => {};
   readonly #hosts = new Map<string, OverlayHost>();
   readonly #opened = new DisposableStack();
   #timer: NodeJS.Timeout | undefined;
@@ -59,9 +63,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
 
   private constructor(parts: OverlayHostsParts) {
     this.#parts = parts;
-    const etcd = openEtcd(parts.settings.etcd);
-    this.#etcd = etcd;
-    this.#store = new EtcdStore(etcd);
+    this.etcd = openEtcd(parts.settings.etcd);
+    this.#store = new EtcdStore(this.etcd);
     this.#overlays = new Overlays(parts.rules);
   }
 
@@ -173,7 +176,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
     await this.#sweeping;
     await this.#overlays[Symbol.asyncDispose]();
-    this.#etcd[Symbol.dispose]();
+    this.etcd[Symbol.dispose]();
   }
 
   async #begin(): Promise<void> {
@@ -204,6 +207,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
         owner: ownerId(config.stateDir),
         store: this.#store,
         overlays: this.#overlays,
+        onChange: () => this.onChange(),
         onLeft: () => {
           this.#sweeping = this.#sweeping
             .then(() => this.#sweep())

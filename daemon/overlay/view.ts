@@ -19,8 +19,6 @@ export interface OverlayPeerView {
   readonly reserved: boolean;
   /** This host. */
   readonly self: boolean;
-  /** Its host name, where podnet runs there and has said so. */
-  readonly node?: string;
   /** Whether it answered the last probe. Absent: it is not probed. */
   readonly reachable?: boolean;
   /** How long that answer took, milliseconds. */
@@ -37,6 +35,8 @@ export interface OverlayView {
   readonly subnets: readonly Cidr[];
   /** Empty until the configuration has been read. */
   readonly backend: string;
+  /** The key of this host's lease in etcd; absent before it has one. */
+  readonly leaseKey?: string;
   /** What other hosts send to, of this one. */
   readonly publicIps: readonly Ip[];
   /** Of packets between pods of different hosts; 0 until it is known. */

@@ -7,6 +7,7 @@ import type { Host } from "../pod/host.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
+import type { HostRecords } from "../overlay/host-records.ts";
 import type { OverlayControl } from "../overlay/view.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Log } from "../../linux/log.ts";
@@ -35,6 +36,8 @@ export interface ServiceParts {
   readonly log: Log;
   /** Absent when the host is to be in none. */
   readonly overlays?: OverlayControl;
+  /** What other hosts tell of their pods. Absent as the overlays are. */
+  readonly hostRecords?: Pick<HostRecords, "remote" | "staleMs" | "withdraw">;
   /** Absent when nobody looks for drift. */
   readonly drift?: Pick<DriftWatch, "rest">;
   readonly startedMs: number;

@@ -132,6 +132,9 @@ async function down(parts: ServiceParts): Promise<string[]> {
   }
 }
 
+/** Longest that other hosts are told that this one's pods are gone, milliseconds; they find out in the end. */
+const withdrawMs = 3000;
+
 async function takeDown(parts: ServiceParts): Promise<string[]> {
   const { config, pods, network, networks, overlays, log } = parts;
   const rows = pods.list();
@@ -150,5 +153,6 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   await removeLeftOverlays(config.disksDir);
   const ofOverlays = (await overlays?.down()) ?? [];
   const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
+  await parts.hostRecords?.withdraw(AbortSignal.timeout(withdrawMs));
   return [...rows.map(({ name }) => `pod ${name}`), ...ofOverlays, ...changesText(changes)];
 }

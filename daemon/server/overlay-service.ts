@@ -1,3 +1,4 @@
+import { hostname } from "node:os";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -17,16 +18,19 @@ import { time } from "./views.ts";
 
 /** The overlay service: the networks over many hosts that this one is in. */
 export function overlayService(
-  parts: Pick<ServiceParts, "overlays" | "log">,
+  parts: Pick<ServiceParts, "overlays" | "hostRecords" | "log">,
 ): ServiceImpl<typeof wire.OverlayService> {
-  const { overlays } = parts;
+  const { overlays, hostRecords } = parts;
+  const nameOf = ({ self, key }: OverlayPeerView): string =>
+    self ? hostname() : (hostRecords?.remote.hostOf(key) ?? "");
   const chosen = (asked: string) => choose(overlays, asked);
   return {
     list: () => ({ overlays: (overlays?.list() ?? []).map(overlayView) }),
 
     listNodes({ overlay }) {
       const { control, name, view } = chosen(overlay);
-      return { nodes: control.nodes(name).map(nodeView), ...stale(view) };
+      const nodes = control.nodes(name).map((peer) => nodeView(peer, nameOf(peer)));
+      return { nodes, ...stale(view) };
     },
 
     async diff({ overlay }, { signal }) {
@@ -140,9 +144,9 @@ const overlayView = (view: OverlayView): wire.Overlay =>
     network: view.network,
   });
 
-const nodeView = (peer: OverlayPeerView): wire.OverlayNode =>
+const nodeView = (peer: OverlayPeerView, name: string): wire.OverlayNode =>
   create(wire.OverlayNodeSchema, {
-    name: peer.node ?? "",
+    name,
     self: peer.self,
     subnets: [...peer.subnets],
     publicIps: [...peer.publicIps],

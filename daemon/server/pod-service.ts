@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
+import type { PodSpec } from "../../api/pod-spec.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { refuseBusy } from "../ports/hold-error.ts";
@@ -21,6 +22,7 @@ import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
 import { Queue } from "../../core/queue.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
+import { remotePodView } from "./remote-pod-view.ts";
 import { planView, spanView } from "./views.ts";
 import { watchPods } from "./watch-stream.ts";
 
@@ -60,13 +62,22 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       return { pod: viewPod(pods.find(validatePodRef(idOrName)), parts) };
     },
 
-    list({ labels }) {
+    list({ labels, allHosts }) {
       const wanted = Object.entries(validateLabels(labels));
       const cursor = BigInt(parts.journal.newest);
-      const rows = pods
-        .list()
-        .filter(({ spec }) => wanted.every(([key, value]) => spec.labels[key] === value));
-      return { pods: rows.map((row) => viewPod(row, parts)), cursor };
+      const matches = (has: PodSpec["labels"]): boolean =>
+        wanted.every(([key, value]) => has[key] === value);
+      const rows = pods.list().filter(({ spec }) => matches(spec.labels));
+      const here = rows.map((row) => viewPod(row, parts));
+      if (!allHosts || parts.hostRecords === undefined) return { pods: here, cursor };
+      const { remote, staleMs } = parts.hostRecords;
+      const there = remote.list().filter((pod) => matches(pod.labels));
+      return {
+        pods: [...here, ...there.map(remotePodView)],
+        cursor,
+        ...(staleMs === undefined ? {} : { staleMs: BigInt(Math.round(staleMs)) }),
+        skippedRecords: remote.skipped,
+      };
     },
 
     async start({ idOrName }, context) {

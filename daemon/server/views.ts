@@ -32,7 +32,7 @@ import type { Span } from "../pod/span.ts";
 import type { PodRow, PodState } from "../store/pods.ts";
 import type { RunRow } from "../store/runs.ts";
 
-const states: Readonly<Record<PodState, wire.PodState>> = {
+export const podStates: Readonly<Record<PodState, wire.PodState>> = {
   creating: wire.PodState.CREATING,
   running: wire.PodState.RUNNING,
   paused: wire.PodState.PAUSED,
@@ -57,7 +57,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
     id: row.id,
     name: row.name,
     labels: { ...spec.labels },
-    state: states[row.state],
+    state: podStates[row.state],
     reason: row.reason ?? "",
     ...(failure === undefined ? {} : { failure: toErrorInfo(errorFromRecord(failure)) }),
     createdAt: time(row.createdMs),

@@ -1,3 +1,4 @@
+import { hostname } from "node:os";
 import test, { type ExecutionContext } from "ava";
 import { connectPodnet } from "../../api/client.ts";
 import { OverlayPhase, OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -5,8 +6,14 @@ import { addService } from "../../api/service.ts";
 import { type Ip, type Ipv4, parseCidr, parseIp } from "../../core/address.ts";
 import { type ErrorCode, isPodnetError, PodnetError } from "../../core/errors.ts";
 import { parseNetworkName } from "../../core/names.ts";
+import type { HostRecords } from "../../daemon/overlay/host-records.ts";
 import type { OverlayControl, OverlayView } from "../../daemon/overlay/view.ts";
 import { overlayService } from "../../daemon/server/overlay-service.ts";
+import { parsePrefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import { hostIdOf, hostKey, recordsPrefix } from "../../overlay/pods/keys.ts";
+import { hostRecordText } from "../../overlay/pods/record.ts";
+import { RemotePods } from "../../overlay/pods/remote-pods.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
 import { serve } from "./api-fixtures/server.ts";
 import { podnet } from "./cli-fixtures/io.ts";
@@ -55,7 +62,6 @@ const scripted = (script: Script): OverlayControl => ({
       expiresAt: Date.now() + 20.5 * hour,
       reserved: false,
       self: true,
-      node: "one",
     },
     {
       key: "/coreos.com/network/subnets/10.5.35.0-24",
@@ -65,7 +71,6 @@ const scripted = (script: Script): OverlayControl => ({
       expiresAt: Date.now() + 3.5 * hour,
       reserved: false,
       self: false,
-      node: "two\u001b[31m",
       reachable: true,
       rttMs: 0.42,
     },
@@ -101,12 +106,23 @@ const scripted = (script: Script): OverlayControl => ({
   },
 });
 
+/** What hosts are called: the second has said so. */
+function knownHosts(): Pick<HostRecords, "remote" | "staleMs" | "withdraw"> {
+  const prefix = recordsPrefix(parsePrefix("/coreos.com/network"));
+  const remote = new RemotePods(prefix, hostIdOf(1 as OwnerId, "one"));
+  const leases = ["/coreos.com/network/subnets/10.5.35.0-24"];
+  const text = hostRecordText({ name: "two\u001b[31m", leases });
+  remote.put({ key: hostKey(prefix, hostIdOf(2 as OwnerId, "two")), text });
+  return { remote, staleMs: undefined, withdraw: () => Promise.resolve() };
+}
+
 async function open(overlays?: (script: Script) => OverlayControl) {
   const script: Script = { views: [flannel], diff: [], calls: [] };
-  const parts = {
-    log: openLog({ component: "test", level: "silent" }),
-    ...(overlays === undefined ? {} : { overlays: overlays(script) }),
-  };
+  const log = openLog({ component: "test", level: "silent" });
+  const parts =
+    overlays === undefined
+      ? { log }
+      : { log, overlays: overlays(script), hostRecords: knownHosts() };
   const server = await serve((router) => addService(router, OverlayService, overlayService(parts)));
   const client = connectPodnet({ socket: server.h2 });
   return {
@@ -200,7 +216,7 @@ test("podnet nodes: each host with its lease, its answer to a probe, and no esca
     out.split("\n").map((line) => line.split(/ {2,}/)),
     [
       ["HOST", "SUBNET", "PUBLIC-IP", "BACKEND", "LEASE", "REACHABLE", "RTT"],
-      ["one (this host)", "10.5.34.0/24", "192.0.2.1", "vxlan", "20 h left", "-", "-"],
+      [`${hostname()} (this host)`, "10.5.34.0/24", "192.0.2.1", "vxlan", "20 h left", "-", "-"],
       ["two\\u001b[31m", "10.5.35.0/24", "192.0.2.2", "vxlan", "3 h left", "yes", "0.42 ms"],
       ["-", "10.5.36.0/24", "192.0.2.3", "vxlan", "reserved", "no", "-"],
       [""],
