@@ -1,34 +1,29 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import test from "ava";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
 import { type Lab, labAddresses, openLab } from "../lab/lab.ts";
-import { type Podnetd, type PodnetdOptions, startPodnetd } from "../lab/podnetd.ts";
+import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+import { until } from "../lab/until.ts";
 
+const exec = promisify(execFile);
 const prefix = "/coreos.com/network";
 
-/** Waits for a state that can be seen; what it was last is in the error. */
-async function until<T>(look: () => Promise<T>, isSo: (seen: T) => boolean): Promise<T> {
-  let seen: T | undefined;
-  for (let tries = 0; tries < 600; tries++) {
-    seen = await look();
-    if (isSo(seen)) return seen;
-    await delay(50);
-  }
-  throw new Error(`It never came to be: ${JSON.stringify(seen)}`);
-}
-
+/** One host with podnetd, and an etcd that it gets to by its uplink. */
 interface Site extends AsyncDisposable {
   readonly lab: Lab;
   readonly etcd: EtcdLab;
   readonly subnetFile: string;
-  start(more?: Partial<PodnetdOptions>): Promise<Podnetd>;
-  config(value: object): Promise<void>;
+  start(): Promise<Podnetd>;
+  configure(value: object): Promise<void>;
+  /** Puts the lease of another host. */
+  neighbour(n: number): Promise<void>;
   keys(): Promise<readonly string[]>;
-  /** Lines of `ip` on podnetd's host. */
-  ip(...words: readonly string[]): Promise<readonly string[]>;
+  /** What `ip` says on podnetd's host; empty when it refuses. */
+  ip(command: string): Promise<string>;
 }
 
 let sites = 0;
@@ -43,8 +38,13 @@ async function openSite(): Promise<Site> {
   made.defer(() => rmSync(directory, { recursive: true, force: true }));
   const subnetFile = join(directory, "flannel/subnet.env");
   const config = [
+    "drift_s = 1",
+    "[image]",
+    // A plan looks whether they are there, and runs neither.
+    'kernel = "/bin/sh"',
+    'initrd = "/bin/sh"',
     "[overlay]",
-    `etcd.endpoints = [${etcd.members.map(({ endpoint }) => `"${endpoint}"`).join()}]`,
+    `etcd.endpoints = ["${etcd.client.endpoints.join('", "')}"]`,
     `subnet_file = "${subnetFile}"`,
     "masquerade = true\n",
   ].join("\n");
@@ -53,61 +53,185 @@ async function openSite(): Promise<Site> {
     lab,
     etcd,
     subnetFile,
-    start: (more) => startPodnetd({ machine: lab.host, directory, config, ...more }),
-    async config(value) {
+    start: () => startPodnetd({ machine: lab.host, directory, config }),
+    async configure(value) {
       await etcd.etcdctl("put", `${prefix}/config`, JSON.stringify(value));
+    },
+    async neighbour(n) {
+      const value = {
+        PublicIP: `198.51.100.${n}`,
+        BackendType: "vxlan",
+        BackendData: { VNI: 7, VtepMAC: macOf(n) },
+      };
+      await etcd.etcdctl("put", `${prefix}/subnets/10.77.${n}.0-24`, JSON.stringify(value));
     },
     async keys() {
       const text = await etcd.etcdctl("get", "--prefix", `${prefix}/subnets`, "--keys-only");
       return text.split("\n").filter((line) => line !== "");
     },
-    async ip(...words) {
-      const text = await lab.host.run("ip", ...words);
-      return text.split("\n").map((line) => line.trim());
+    async ip(command) {
+      return lab.host.run("ip", ...command.split(" ")).catch(() => "");
     },
     [Symbol.asyncDispose]: () => owned.disposeAsync(),
   };
 }
 
-const vxlan = { Network: "10.77.0.0/16", Backend: { Type: "vxlan", VNI: 7 } };
+const vxlan = {
+  Network: "10.77.0.0/16",
+  // Others are put where no subnet is handed out.
+  SubnetMax: "10.77.199.0",
+  Backend: { Type: "vxlan", VNI: 7 },
+};
+const macOf = (n: number): string => `02:00:00:00:00:${n.toString(16).padStart(2, "0")}`;
 
-test("podnetd joins: its key, its device, its network and subnet.env", async (t) => {
-  await using site = await openSite();
-  await site.config(vxlan);
-  await using daemon = await site.start();
-  const [key = ""] = await until(site.keys, (keys) => keys.length === 1);
+/** Waits until the host has its one key and the network that follows; the subnet without its last part. */
+async function joined({ keys, ip }: Site, daemon: Podnetd): Promise<string> {
+  const key = await until("a key", async () => (await keys()).find((each) => !isOthers(each)));
   const [, base = ""] = /subnets\/(10\.77\.[0-9]+)\.0-24$/.exec(key) ?? [];
-  t.not(base, "", key);
-  const env = await until(
-    async () => {
-      try {
-        return readFileSync(site.subnetFile, "utf8");
-      } catch {
-        return "";
-      }
-    },
-    (text) => text !== "",
+  await until(
+    `${base} on the bridge`,
+    async () => (await ip("addr show hyper0")).includes(`inet ${base}.1/24`),
+    30_000,
+    () => daemon.log(),
   );
+  return base;
+}
+
+const isOthers = (key: string): boolean => /10\.77\.2\d\d\./.test(key);
+
+const curl = async (daemon: Podnetd, page: string): Promise<string> =>
+  (
+    await exec("curl", [
+      ...["-s", "--unix-socket", daemon.socket],
+      ...["-o", "/dev/null", "-w", "%{http_code}", `http://podnet/${page}`],
+    ])
+  ).stdout;
+
+const overlayLine = async (daemon: Podnetd): Promise<string> =>
+  (await daemon.podnet("info")).split("\n").find((line) => line.includes("overlay")) ?? "";
+
+test("podnetd joins: its key, its device, its network and subnet.env; down leaves nothing but the lease", async (t) => {
+  await using site = await openSite();
+  await site.configure(vxlan);
+  await site.neighbour(201);
+  const { ip, etcd, subnetFile, lab } = site;
+  await using daemon = await site.start();
+  const base = await joined(site, daemon);
+  const env = await until("subnet.env", () => existsSync(subnetFile) && read(subnetFile));
   t.is(
     env,
     `FLANNEL_NETWORK=10.77.0.0/16\nFLANNEL_SUBNET=${base}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`,
   );
-  const [value = ""] = (await site.etcd.etcdctl("get", key, "--print-value-only")).split("\n");
-  const mac = (await site.ip("-br", "link", "show", "flannel.7")).join(" ").split(/\s+/)[2];
+  const [, mac = ""] = /link\/ether (\S+)/.exec(await ip("link show flannel.7")) ?? [];
+  const value = await etcd.etcdctl("get", `${prefix}/subnets/${base}.0-24`, "--print-value-only");
   t.deepEqual(JSON.parse(value), {
     PublicIP: labAddresses.hostUplink,
     PublicIPv6: null,
     BackendType: "vxlan",
     BackendData: { VNI: 7, VtepMAC: mac },
   });
+  t.regex(await ip("addr show flannel.7"), new RegExp(`inet ${base}\\.0/32`));
+  t.regex(await ip("link show hyper0"), /mtu 1450/);
+  const route = "10.77.201.0/24 via 10.77.201.0 dev flannel.7";
+  await until("the neighbour's route", async () => (await ip("route")).includes(route));
+  t.is(await curl(daemon, "readyz"), "200");
   t.regex(
-    (await site.ip("addr", "show", "flannel.7")).join("\n"),
-    new RegExp(`inet ${base}\\.0/32`),
+    await overlayLine(daemon),
+    /✓.*10\.77\.\d+\.0\/24 of 10\.77\.0\.0\/16 by vxlan, with 1 other host/i,
   );
+  t.is(await daemon.podnet("diff"), "2 parts, all as planned\n");
+
+  // Others take the device, then a route, then an entry: all of it comes back, the device as it was.
+  await ip("link del flannel.7");
+  await until("the device again", async () => (await ip("route")).includes(route));
+  t.true((await ip("link show flannel.7")).includes(mac));
+  await ip("route del 10.77.201.0/24");
+  await until("the route again", async () => (await ip("route")).includes(route));
+  await ip("neigh del 10.77.201.0 dev flannel.7");
+  await until("the neighbour again", async () =>
+    (await ip("neigh show dev flannel.7")).includes(macOf(201)),
+  );
+  t.regex(daemon.log(), /overlay flannel: .*healed/);
+
+  const rules = (): Promise<string> => lab.host.run("iptables-save");
+  t.regex(await rules(), /overlay/);
+  await daemon.podnet("down", "--yes");
+  t.is(await ip("link show flannel.7"), "");
+  t.is(await ip("link show hyper0"), "");
+  t.is(await ip("route show proto 73"), "");
+  t.notRegex(await rules(), /overlay|10\.77\./);
+  t.false(existsSync(subnetFile));
+  t.is((await site.keys()).filter((key) => !isOthers(key)).length, 1);
+});
+
+const read = (file: string): string => readFileSync(file, "utf8");
+
+test("with etcd away a restarted podnetd goes on with its subnet, says how stale it is, and has the same lease after", async (t) => {
+  await using site = await openSite();
+  await site.configure(vxlan);
+  await site.neighbour(201);
+  await using first = await site.start();
+  const base = await joined(site, first);
+  const keys = await site.keys();
+  const routes = await until("routes", async () => {
+    const text = await site.ip("route show proto 73");
+    return text.includes("10.77.201.0/24") && text;
+  });
+  const before = await site.ip("link show flannel.7");
+  t.is(await first.stop(), 0);
+  t.is(await site.ip("link show flannel.7"), before);
+  t.is(await site.ip("route show proto 73"), routes);
+
+  const [member] = site.etcd.members;
+  await member?.kill();
+  await using second = await site.start();
+  const plan = await second.podnet("create", "--name", "web", "--plan");
+  t.true(plan.includes(`${base}.`), plan);
+  await until("stale", async () =>
+    /stale: etcd has not been heard for \d+ s/i.test(await overlayLine(second)),
+  );
+  t.is(await curl(second, "readyz"), "200");
+  t.is(await site.ip("link show flannel.7"), before);
+  t.is(await site.ip("route show proto 73"), routes);
+
+  member?.start();
   await until(
-    () => site.ip("addr", "show", "hyper0"),
-    (lines) => lines.some((line) => line.startsWith(`inet ${base}.1/24`)),
+    "etcd heard",
+    async () => /✓/.test(await overlayLine(second)),
+    30_000,
+    () => second.log(),
   );
-  t.regex(await daemon.podnet("overlay", "list"), /held/i);
-  t.log(daemon.log());
+  t.deepEqual(await site.keys(), keys);
+  t.is(await site.ip("link show flannel.7"), before);
+  t.is(await site.ip("route show proto 73"), routes);
+});
+
+test("before there is a lease, and after it was left, a pod is refused with why; leaving outlives a restart", async (t) => {
+  await using site = await openSite();
+  await using first = await site.start();
+  const refused = async (daemon: Podnetd, why: RegExp): Promise<void> => {
+    const { stderr, exitCode } = await daemon.tryPodnet("create", "--name", "web", "--plan");
+    t.is(exitCode, 1, stderr);
+    t.regex(stderr, why);
+  };
+  await refused(first, /has no subnet yet.*OVERLAY_NOT_READY/s);
+  t.is(await curl(first, "readyz"), "503");
+  t.is(await curl(first, "healthz"), "200");
+  await site.configure(vxlan);
+  const base = await joined(site, first);
+  t.true((await first.podnet("create", "--name", "web", "--plan")).includes(`${base}.`));
+  t.is(await curl(first, "readyz"), "200");
+
+  await until("the device", async () => (await site.ip("link show flannel.7")) !== "");
+  await first.podnet("overlay", "leave");
+  t.deepEqual(await site.keys(), []);
+  t.false((await site.ip("addr show hyper0")).includes("10.77."));
+  await until("no device", async () => (await site.ip("link show flannel.7")) === "");
+  await refused(first, /has left.*OVERLAY_NOT_READY/s);
+  await first.stop();
+  await using second = await site.start();
+  await refused(second, /has left.*OVERLAY_NOT_READY/s);
+  t.regex(await overlayLine(second), /✓.*left/);
+  await second.podnet("overlay", "join");
+  t.not(await joined(site, second), "");
 });
