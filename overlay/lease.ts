@@ -1,7 +1,7 @@
 import { assertNever } from "../core/brand.ts";
 import { configOrTrouble } from "./flannel/config.ts";
 import { leaseKey } from "./flannel/key.ts";
-import { PodnetError } from "../core/errors.ts";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { type Intent, intentOf, type Resolved } from "./intent.ts";
 import type {
   LeaseCommand,
@@ -110,7 +110,8 @@ function answered(
   event: LeaseEvent & { kind: "answered" | "committed" | "failed" },
   moment: Moment,
 ): Step {
-  if (event.kind === "failed") return only(afterFailure(state, event.error, moment));
+  if (event.kind === "failed")
+    return only(afterFailure(withoutGone(state, request, event.error), event.error, moment));
   const well = {
     ...state,
     failures: 0,
@@ -124,6 +125,15 @@ function answered(
   if (event.committed.kind === "refused") return only({ ...well, candidate: undefined });
   return committed(well, request.transaction, event.committed.revision, moment);
 }
+
+/**
+ * An etcd lease may end before anything has it: by a call to end it whose answer was lost, by an administrator, with an etcd
+ * that was restored. What would have put something with it cannot be done any more: the next try takes another.
+ */
+const withoutGone = (state: LeaseState, { kind }: Request, error: unknown): LeaseState =>
+  kind === "commit" && isPodnetError(error, "ETCD_LEASE_GONE")
+    ? { ...state, spare: undefined }
+    : state;
 
 function afterFailure(state: LeaseState, error: unknown, { at, draw }: Moment): LeaseState {
   const failures = state.failures + 1;

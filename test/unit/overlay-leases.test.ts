@@ -1,11 +1,18 @@
 import test from "ava";
 import fc from "fast-check";
 import type { Cidr, Ipv4, Ipv6, Mac } from "../../core/address.ts";
+import type { PodnetError } from "../../core/errors.ts";
+import { etcdError } from "../../etcd/errors.ts";
 import { type Host, leaseWrite } from "../../overlay/claim.ts";
 import { type OverlayConfig, parseConfig } from "../../overlay/flannel/config.ts";
 import { leaseKey, type Subnets } from "../../overlay/flannel/key.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
-import { beginning, type LeaseState } from "../../overlay/lease-state.ts";
+import {
+  beginning,
+  type LeaseCommand,
+  type LeaseState,
+  type Request,
+} from "../../overlay/lease-state.ts";
 import { leaseStatus } from "../../overlay/lease-status.ts";
 import { step } from "../../overlay/lease.ts";
 import { grantOf, type OwnerId, ownerFromBytes, ownerOf } from "../../overlay/owner.ts";
@@ -350,4 +357,23 @@ test("an answer that comes after the news of what it did is no news", (t) => {
   late.apply({ kind: "snapshot", cluster: 1n, revision: 6n, keys: [] });
   t.deepEqual(late.learn(transaction, { kind: "done", revision: 5n }), []);
   t.is(late.size, 0);
+});
+
+test("an etcd lease that is gone before anything has it is not asked for again", (t) => {
+  const known = registryOf();
+  const first = begun(known);
+  const answered = { kind: "answered", request: first.request?.id ?? 0 } as const;
+  const asked = step(first, answered, known, { at: 2, draw: 0.5 }).state;
+  t.is(asked.request?.kind, "commit");
+  /** What is called next, when this has been the answer. */
+  const after = (error: PodnetError): readonly LeaseCommand[] => {
+    const failed = { kind: "failed", request: asked.request?.id ?? 0, error } as const;
+    const { state } = step(asked, failed, known, { at: 3, draw: 0.5 });
+    return step(state, { kind: "tick" }, known, { at: 10_000, draw: 0.5 }).commands;
+  };
+  // Lost on its way there or back, for all that is known: the same again, with the same lease.
+  const [again] = after(etcdError("ETCD_UNREACHABLE", "no answer"));
+  t.deepEqual(again, { ...(asked.request as Request), id: 3 });
+  const [fresh] = after(etcdError("ETCD_LEASE_GONE", "no such lease"));
+  t.is(fresh?.kind, "grant");
 });

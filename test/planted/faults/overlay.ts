@@ -84,6 +84,17 @@ export const overlayFaults: readonly Fault[] = [
     noticedBy: histories,
   },
   {
+    kind: "repair",
+    name: "an etcd lease that is gone is asked for again and again",
+    file: "overlay/lease.ts",
+    find: "? { ...state, spare: undefined }\n    : state;",
+    put: "? state\n    : state;",
+    noticedBy: {
+      file: leases,
+      title: "an etcd lease that is gone before anything has it is not asked for again",
+    },
+  },
+  {
     kind: "bound",
     name: "a key of both families is written where there is only IPv4",
     file: "overlay/claim.ts",

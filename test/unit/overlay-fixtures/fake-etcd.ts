@@ -1,3 +1,4 @@
+import { etcdError } from "../../../etcd/errors.ts";
 import type {
   Committed,
   GrantId,
@@ -86,7 +87,8 @@ export class FakeEtcd {
     );
     if (!holds) return { kind: "refused", revision: this.#revision, found };
     for (const { grant } of puts)
-      if (grant !== 0n && !this.#grants.has(grant)) throw new Error("requested lease not found");
+      if (grant !== 0n && !this.#grants.has(grant))
+        throw etcdError("ETCD_LEASE_GONE", "requested lease not found");
     this.#change([
       ...deletes.map((key) => ({ key, put: undefined })),
       ...puts.map(({ write, grant }) => ({ key: write.key, put: { value: write.value, grant } })),
