@@ -40,7 +40,10 @@ export function checkCommit(
   const fails = transaction.compares.some(
     ({ key, modRevision }) => (etcd.keys.get(key)?.modRevision ?? 0n) !== modRevision,
   );
-  if (fails) return;
+  // Nothing is put with a grant that was ended, and so nothing of the transaction is done: that is how one on its way is called back.
+  const granted = etcd.grants();
+  const ended = transaction.puts.some(({ grant }) => grant !== 0n && !granted.includes(grant));
+  if (fails || ended) return;
   const text = (): string => `${node.name} ${shownTransaction(transaction)}`;
   const isOthers = (at: StoredKey): boolean => {
     const marked = ownerOf(at.grant);
