@@ -47,7 +47,7 @@ export function chooseUplink(
   for (const { what, field, find } of searches(wishes, families)) {
     const found = find(host);
     const whole = found.find((one) => missingFamily(one, families) === undefined);
-    if (whole !== undefined) return uplinkOf(whole, wishes);
+    if (whole !== undefined) return uplinkOf(whole, wishes, families);
     const lacking = found.map(
       (one) => `${printable(one.link.name)} has no address of IPv${missingFamily(one, families)}`,
     );
@@ -147,20 +147,21 @@ function addressIn({ link, address }: Found, family: Family): Ip | undefined {
   return link.addresses.find((ip) => familyOf(ip) === family);
 }
 
-function uplinkOf(found: Found, { publicIp, publicIp6 }: InterfaceChoice): Uplink {
+/** (What the host has of a family that the overlay has not may come and go as it likes.) */
+function uplinkOf(
+  found: Found,
+  { publicIp, publicIp6 }: InterfaceChoice,
+  families: readonly Family[],
+): Uplink {
   const { link } = found;
-  const address = addressIn(found, 4);
-  const address6 = addressIn(found, 6);
-  const public4 = publicIp ?? address;
-  const public6 = publicIp6 ?? address6;
+  const address = families.includes(4) ? addressIn(found, 4) : undefined;
+  const address6 = families.includes(6) ? addressIn(found, 6) : undefined;
   return {
     link: parseIfName(link.name, "overlay.interface"),
     index: link.index,
     mtu: link.mtu,
-    ...(address === undefined ? {} : { address }),
-    ...(address6 === undefined ? {} : { address6 }),
-    ...(public4 === undefined ? {} : { publicIp: public4 }),
-    ...(public6 === undefined ? {} : { publicIp6: public6 }),
+    ...(address === undefined ? {} : { address, publicIp: publicIp ?? address }),
+    ...(address6 === undefined ? {} : { address6, publicIp6: publicIp6 ?? address6 }),
   };
 }
 

@@ -52,9 +52,12 @@ const hostLink = ({ index, name, mtu }: Link, addresses: readonly LinkAddress[])
     .map(({ prefix }) => ipOf(prefix)),
 });
 
-/** Not one that is going, is not there yet, or that nobody else can send to. */
-const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): boolean =>
-  !tentative && !dadFailed && !deprecated && !isLoopback(ipOf(prefix));
+/** Not one that is going, is not there yet, or that nobody else can send to: of IPv6, those of one link are not enough. */
+const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): boolean => {
+  const ip = ipOf(prefix);
+  const own = isLoopback(ip) || (familyOf(ip) === 6 && isLinkLocal(ip));
+  return !own && !tentative && !dadFailed && !deprecated;
+};
 
 /** Global before link-local, what stays before what expires; else in the kernel's order, whose first is the primary one. */
 const rank = ({ prefix, permanent, scope }: LinkAddress): number =>

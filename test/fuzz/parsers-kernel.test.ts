@@ -1,7 +1,7 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }, { tunnels }] =
+  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }, { tunnels }, { icmp }] =
     await Promise.all([
       import("./targets/rtnetlink.ts"),
       import("./targets/conntrack.ts"),
@@ -9,6 +9,7 @@ fuzz("kernel", async () => {
       import("./targets/qmp.ts"),
       import("./targets/dhcp.ts"),
       import("./targets/tunnels.ts"),
+      import("./targets/icmp.ts"),
     ]);
-  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp, ...tunnels];
+  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp, ...tunnels, icmp];
 });

@@ -57,6 +57,10 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   ],
   "linux/netns.ts: setns": [3, "changes the process alone"],
   "linux/netns.ts: unshare": [2, "changes the process alone"],
+  "linux/ethtool.ts: ioctlPointer": [
+    1,
+    "`ethtool`, which is called in one where it sets something",
+  ],
   "linux/local-address.ts: bind": [1, "`canBind`, which is called in one"],
   "linux/packet-socket.ts: bind": [1, "`#attach`, which is called in one"],
   "linux/packet-socket.ts: send": [1, "the method's head; what it calls crosses"],
