@@ -12,6 +12,8 @@ import type {
 } from "../../network/overlay/desired.ts";
 import { openOverlayKernel } from "../../network/overlay/kernel.ts";
 import { Overlays, type OverlayRules } from "../../network/overlay/overlays.ts";
+import { UdpTunnel } from "../../network/overlay/udp/tunnel.ts";
+import { Tunnels } from "../../network/overlay/udp/tunnels.ts";
 
 const exec = promisify(execFile);
 
@@ -135,6 +137,7 @@ function overlayKernelOf(name: string): ReturnType<typeof openOverlayKernel> {
       read: (key) => withNetns(path, () => sysctl.read(key)),
       write: (key, value) => withNetns(path, () => sysctl.write(key, value)),
     },
+    tunnels: new Tunnels((birth, onEnd) => withNetns(path, () => new UdpTunnel(birth, onEnd))),
   };
 }
 
