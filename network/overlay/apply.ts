@@ -9,9 +9,21 @@ import type { Request } from "../../linux/rtnetlink/message.ts";
 import { deleteNeighbour, replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
 import { mark } from "../desired.ts";
-import { writeOptional } from "../observe.ts";
-import { isPeerChange, type OverlayChange, type PeerChange } from "./change.ts";
+import {
+  isPeerChange,
+  type OverlayChange,
+  type PeerChange,
+  type TunnelChange,
+  type TunnelPeerChange,
+} from "./change.ts";
 import type { OverlayKernel, OverlayNetlink } from "./kernel.ts";
+import {
+  applyTunnel,
+  applyTunnelPeers,
+  isTunnelChange,
+  isTunnelPeer,
+  keepToItself,
+} from "./udp/apply.ts";
 
 export interface Applied {
   readonly done: readonly OverlayChange[];
@@ -30,17 +42,19 @@ export async function applyOverlay(
 ): Promise<Applied> {
   const done: OverlayChange[] = [];
   for (const change of changes) {
-    if (isPeerChange(change)) continue;
+    if (isPeerChange(change) || isTunnelPeer(change)) continue;
     throwIfAborted(signal, "A change of an overlay");
-    await applyDevice(change, kernel);
+    await (isTunnelChange(change) ? applyTunnel(change, kernel) : applyDevice(change, kernel));
     done.push(change);
   }
+  const tunnelled = changes.filter(isTunnelPeer);
+  applyTunnelPeers(tunnelled, kernel.tunnels);
   const peers = await applyPeers(changes.filter(isPeerChange), kernel.netlink, signal);
-  return { done: [...done, ...peers.done], failures: peers.failures };
+  return { done: [...done, ...tunnelled, ...peers.done], failures: peers.failures };
 }
 
 async function applyDevice(
-  change: Exclude<OverlayChange, PeerChange>,
+  change: Exclude<OverlayChange, PeerChange | TunnelChange | TunnelPeerChange>,
   { netlink, sysctl }: OverlayKernel,
 ): Promise<void> {
   const { device } = change;
@@ -67,9 +81,7 @@ async function applyDevice(
           ? networkTaken(device, vni, error)
           : error;
       }
-      // Before it is up: nobody at its other ends is to be believed a router, and it speaks to them by no address but its own.
-      writeOptional(sysctl, `net/ipv6/conf/${device}/accept_ra`, "0");
-      writeOptional(sysctl, `net/ipv6/conf/${device}/addr_gen_mode`, "1");
+      keepToItself(device, sysctl);
       return;
     }
     case "set-device": {

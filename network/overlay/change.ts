@@ -2,6 +2,7 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import { assertNever } from "../../core/brand.ts";
 import type { IfName } from "../../core/names.ts";
 import { type LinkSettings, settingsText } from "../change.ts";
+import type { TunnelBirth } from "./udp/tunnel.ts";
 
 /** A VXLAN device as it is born; parts of it can only be had by making another. */
 export interface VxlanBirth {
@@ -40,7 +41,24 @@ export type OverlayChange =
     }
   | { readonly kind: "add-address"; readonly device: IfName; readonly prefix: IpPrefix }
   | { readonly kind: "remove-address"; readonly device: IfName; readonly prefix: IpPrefix }
+  | TunnelChange
+  | TunnelPeerChange
   | PeerChange;
+
+/** Of a tunnel that podnetd moves packets by itself. */
+export type TunnelChange =
+  | { readonly kind: "open-tunnel"; readonly overlay: string; readonly birth: TunnelBirth }
+  | { readonly kind: "close-tunnel"; readonly overlay: string; readonly device: IfName };
+
+/** Where it sends packets for a part of the overlay. */
+export type TunnelPeerChange =
+  | {
+      readonly kind: "set-peer";
+      readonly overlay: string;
+      readonly subnet: Cidr;
+      readonly host: Ip;
+    }
+  | { readonly kind: "remove-peer"; readonly overlay: string; readonly subnet: Cidr };
 
 /** What there are thousands of: done in batches, each for itself, and going on past failures. */
 export type PeerChange =
@@ -87,6 +105,16 @@ export function overlayChangeText(change: OverlayChange): string {
       return `address + ${change.prefix} on ${change.device}`;
     case "remove-address":
       return `address - ${change.prefix} on ${change.device}`;
+    case "open-tunnel": {
+      const { publicIp, port } = change.birth;
+      return `tunnel + ${change.overlay} at ${publicIp}:${port}`;
+    }
+    case "close-tunnel":
+      return `tunnel - ${change.overlay} on ${change.device}`;
+    case "set-peer":
+      return `peer + ${change.subnet} at ${change.host}`;
+    case "remove-peer":
+      return `peer - ${change.subnet}`;
     case "set-neighbour":
       return `neighbour + ${change.ip} lladdr ${change.mac} on ${change.device}`;
     case "remove-neighbour":

@@ -19,6 +19,7 @@ export interface OverlayDesired {
 /** How packets get to the other hosts. */
 export type OverlayBackend =
   | VxlanBackend
+  | UdpBackend
   /** By routes to their addresses: all hosts are on one link. */
   | { readonly kind: "host-gw" }
   /** Not by this host's doing. */
@@ -35,6 +36,13 @@ export interface VxlanBackend {
   readonly learning: boolean;
   /** Hosts on the same link are reached by it, without the tunnel. */
   readonly directRouting: boolean;
+}
+
+/** Each packet in a datagram of its own, moved by podnetd itself. IPv4 alone. */
+export interface UdpBackend {
+  readonly kind: "udp";
+  /** Of this host and of every other. */
+  readonly port: number;
 }
 
 /** What an overlay is in one family. */

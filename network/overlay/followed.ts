@@ -25,6 +25,11 @@ export interface Followed {
 const withoutPeers = (desired: OverlayDesired): string =>
   JSON.stringify({ ...desired, sides: desired.sides.map((side) => ({ ...side, peers: [] })) });
 
+export const withMore = (set: ReadonlySet<Ip>, more: Iterable<Ip>): ReadonlySet<Ip> => {
+  const added = [...more];
+  return added.length === 0 ? set : new Set([...set, ...added]);
+};
+
 /** Whether nothing but peers is new. */
 export const onlyPeersDiffer = (before: OverlayDesired, after: OverlayDesired): boolean =>
   withoutPeers(before) === withoutPeers(after);

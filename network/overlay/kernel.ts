@@ -1,6 +1,7 @@
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel.ts";
+import { Tunnels } from "./udp/tunnels.ts";
 
 /** What of rtnetlink overlays need. */
 export type OverlayNetlink = Pick<
@@ -26,6 +27,8 @@ export type OverlayNetlink = Pick<
 export interface OverlayKernel {
   readonly netlink: OverlayNetlink;
   readonly sysctl: HostSysctl;
+  /** Not the kernel's, but as much of the host: what podnetd itself moves packets by. */
+  readonly tunnels: Tunnels;
 }
 
 /**
@@ -35,4 +38,5 @@ export interface OverlayKernel {
 export const openOverlayKernel = (): OverlayKernel => ({
   netlink: Rtnetlink.open(),
   sysctl: { read: readSysctl, write: writeSysctl },
+  tunnels: new Tunnels(),
 });

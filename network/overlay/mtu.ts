@@ -5,6 +5,9 @@ import type { OverlayBackend } from "./desired.ts";
 /** Outer addresses, UDP, VXLAN and the inner Ethernet header. */
 const vxlanOverhead: Readonly<Record<Family, number>> = { 4: 50, 6: 70 };
 
+/** Outer addresses and UDP. */
+const udpOverhead = 28;
+
 /**
  * What fits through the overlay in one family, where the parent carries `parentMtu`. A tunnel over IPv6 has longer
  * headers: the kernel would cut its device down by itself, and pods would be told more than fits.
@@ -13,6 +16,8 @@ export function sideMtu(backend: OverlayBackend, family: Family, parentMtu: numb
   switch (backend.kind) {
     case "vxlan":
       return Math.min(backend.mtu ?? parentMtu, parentMtu) - vxlanOverhead[family];
+    case "udp":
+      return parentMtu - udpOverhead;
     case "host-gw":
     case "none":
       return parentMtu;

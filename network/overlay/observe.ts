@@ -10,6 +10,7 @@ import { overlayMark } from "../ownership.ts";
 import type { RouteTo } from "./change.ts";
 import { type OverlaySide, sideFamily } from "./desired.ts";
 import type { OverlayNetlink } from "./kernel.ts";
+import type { UdpTunnel } from "./udp/tunnel.ts";
 import { type ObservedDevice, type ObservedSide, ownMetric, type StrayRoute } from "./plan.ts";
 
 const tableMain = 254;
@@ -48,9 +49,10 @@ export async function observeSide(
   netlink: OverlayNetlink,
   side: OverlaySide,
   parent: Link,
+  tunnel?: Pick<UdpTunnel, "device" | "peers">,
 ): Promise<ObservedSide> {
   const family = sideFamily(side);
-  const name = side.vtep?.device;
+  const name = side.vtep?.device ?? tunnel?.device;
   const link = name === undefined ? undefined : await netlink.link(name);
   const nameOf = linkNames(netlink, [parent, ...(link === undefined ? [] : [link])]);
   const vxlan = link?.kind === "vxlan" ? link : undefined;
@@ -98,6 +100,7 @@ export async function observeSide(
     fdb: ownFdb(fdb, vxlan?.index),
     routes,
     strays,
+    ...(tunnel === undefined ? {} : { tunnel: tunnel.peers }),
   };
 }
 

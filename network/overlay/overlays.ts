@@ -14,11 +14,14 @@ import {
   onlyPeersDiffer,
   refuseForeignAddress,
   summary,
+  withMore,
 } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { observeDirect, observeMarked, observeParent, observeSide } from "./observe.ts";
 import { planPeers, planSide } from "./plan.ts";
 import { orphanRoutes } from "./sweep.ts";
+import type { Tunnels } from "./udp/tunnels.ts";
+import { deviceToCome, planTunnel, planTunnelPeers, wantedTunnel } from "./udp/plan.ts";
 import { type RefusedPeer, wantedSide } from "./wanted.ts";
 
 /** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
@@ -59,7 +62,13 @@ export class Overlays implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#queue.idle();
+    await this.#kernel.tunnels[Symbol.asyncDispose]();
     this.#kernel.netlink.close();
+  }
+
+  /** What podnetd itself moves packets by: their counters, and word of one that breaks. */
+  get tunnels(): Tunnels {
+    return this.#kernel.tunnels;
   }
 
   /**
@@ -90,7 +99,7 @@ export class Overlays implements AsyncDisposable {
   ): Promise<{ readonly changes: readonly OverlayChange[]; readonly rules: readonly Change[] }> {
     return this.#queue.run(async () => {
       const parent = await observeParent(this.#kernel.netlink, desired.parent);
-      const changes = await this.#former(desired);
+      const changes = [...(await this.#former(desired)), ...(await this.#tunnel(desired))];
       for (const side of desired.sides)
         changes.push(...(await this.#compare(desired, side, parent)).changes);
       return { changes, rules: await this.#rules.diff(desired, signal) };
@@ -106,11 +115,14 @@ export class Overlays implements AsyncDisposable {
       const names = new Set(known.map(({ name }) => name));
       for (const name of this.#followed.keys()) if (!names.has(name)) this.#followed.delete(name);
       const marks = new Set([...names].map(overlayMark));
-      const { netlink } = this.#kernel;
+      const { netlink, tunnels } = this.#kernel;
       const routes = await orphanRoutes(netlink, known);
       const devices = (await observeMarked(netlink)).filter(({ alias }) => !marks.has(alias));
       const changes = [
         ...devices.map(({ device }): OverlayChange => ({ kind: "delete-device", device })),
+        ...[...tunnels.all]
+          .filter(([name]) => !names.has(name))
+          .flatMap(([name, tunnel]) => planTunnel(name, undefined, tunnel, true)),
         ...routes,
       ];
       const applied = await applyOverlay(changes, this.#kernel, signal);
@@ -136,7 +148,7 @@ export class Overlays implements AsyncDisposable {
       changes.push(...applied.done);
       failures.push(...applied.failures);
     };
-    await apply(await this.#former(desired));
+    await apply([...(await this.#former(desired)), ...(await this.#tunnel(desired))]);
     // Before peers: what is forwarded to them is judged from the first packet on.
     let rules: readonly Change[] = [];
     try {
@@ -166,6 +178,7 @@ export class Overlays implements AsyncDisposable {
   async #follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
     const before = this.#followed.get(desired.name);
     if (before === undefined || !onlyPeersDiffer(before.desired, desired)) return undefined;
+    if ((await this.#tunnel(desired)).length > 0) return undefined;
     this.#followed.delete(desired.name);
     const planned: OverlayChange[] = [];
     const sides = new Map<Family, FollowedSide>();
@@ -177,7 +190,9 @@ export class Overlays implements AsyncDisposable {
       const direct = withMore(last.direct, found);
       const asked = withMore(last.asked, news);
       const isDirect = (ip: Ip): boolean => direct.has(ip);
-      const wanted = wantedSide(desired, side, { ...last, isDirect });
+      const known = { ...last, isDirect, tunnelDevice: last.wanted.device?.device };
+      const wanted = wantedSide(desired, side, known);
+      planned.push(...planTunnelPeers(desired.name, wanted.tunnel, last.wanted.tunnel));
       planned.push(...planPeers(wanted, { ...last.wanted, strays: [] }));
       sides.set(sideFamily(side), { ...last, wanted, direct, asked });
     }
@@ -190,18 +205,28 @@ export class Overlays implements AsyncDisposable {
   }
 
   async #compare(desired: OverlayDesired, side: OverlaySide, parent: Link): Promise<ComparedSide> {
-    const { netlink } = this.#kernel;
+    const { netlink, tunnels } = this.#kernel;
     if (desired.backend.kind === "host-gw") await refuseForeignAddress(netlink, side, parent);
-    const observed = await observeSide(netlink, side, parent);
+    const tunnel = desired.backend.kind === "udp" ? tunnels.get(desired.name) : undefined;
+    const observed = await observeSide(netlink, side, parent, tunnel);
     const asked = side.peers.map(({ publicIp }) => publicIp);
     const direct = await this.#direct(desired, asked);
     const wanted = wantedSide(desired, side, {
       parentMtu: parent.mtu,
       deviceMac: observed.device?.mac,
       isDirect: (ip) => direct.has(ip),
+      tunnelDevice: tunnel?.device ?? deviceToCome,
     });
     const changes = planSide(desired.name, side.network, wanted, observed);
     return { changes, wanted, direct, asked: new Set(asked) };
+  }
+
+  /** What makes podnetd's own tunnel as it is to be: before anything is compared, for it brings its device. */
+  async #tunnel(desired: OverlayDesired): Promise<OverlayChange[]> {
+    const { name } = desired;
+    const open = this.#kernel.tunnels.get(name);
+    const link = open && (await this.#kernel.netlink.link(open.device));
+    return planTunnel(name, wantedTunnel(desired), open, link?.kind === "tun");
   }
 
   async #direct({ backend }: OverlayDesired, addresses: readonly Ip[]): Promise<ReadonlySet<Ip>> {
@@ -220,11 +245,6 @@ export class Overlays implements AsyncDisposable {
       .map(({ device }) => ({ kind: "delete-device", device }));
   }
 }
-
-const withMore = (set: ReadonlySet<Ip>, more: Iterable<Ip>): ReadonlySet<Ip> => {
-  const added = [...more];
-  return added.length === 0 ? set : new Set([...set, ...added]);
-};
 
 interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
   readonly changes: readonly OverlayChange[];

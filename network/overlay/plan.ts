@@ -12,6 +12,7 @@ import type { IfName } from "../../core/names.ts";
 import { mark } from "../desired.ts";
 import { overlayMark, parseOwner } from "../ownership.ts";
 import type { OverlayChange, PeerChange, RouteTo, VxlanBirth } from "./change.ts";
+import { newDevice, planTunnelPeers } from "./udp/plan.ts";
 import type { PeerTables, WantedDevice, WantedSide } from "./wanted.ts";
 
 /** A link of the name the device is to have. */
@@ -62,7 +63,11 @@ export function planSide(
   observed: ObservedSide,
 ): OverlayChange[] {
   const { device, changes } = planDevice(name, network, wanted.device, observed.device);
-  return [...changes, ...planPeers(wanted, { ...observed, ...lost[device](observed, wanted) })];
+  return [
+    ...changes,
+    ...planTunnelPeers(name, wanted.tunnel, observed.tunnel),
+    ...planPeers(wanted, { ...observed, ...lost[device](observed, wanted) }),
+  ];
 }
 
 /** The changes of what there is of peers. Pure. */
@@ -146,8 +151,14 @@ function planDevice(
   const { device, mtu, vxlan, address } = wanted;
   const alias = overlayMark(name);
   const group = mark.linkGroup;
+  // (What is missing of a tunnel's device is missing but for a moment: it was opened before.)
+  if (vxlan === undefined)
+    return {
+      device: observed === undefined ? "made" : "kept",
+      changes: repair(wanted, observed ?? newDevice(device), alias, network),
+    };
   if (observed !== undefined) {
-    const difference = birthDifference(wanted, observed);
+    const difference = birthDifference(vxlan, observed);
     refuseOthers(alias, observed, difference);
     if (difference === undefined) {
       const readdressed = wanted.mac !== undefined && wanted.mac !== observed.mac;
@@ -182,12 +193,11 @@ function repair(
     ...(mac === undefined || observed.mac === mac ? {} : { mac }),
     ...(observed.mtu === mtu ? {} : { mtu }),
   };
-  const { vni, learning } = vxlan;
   return [
     ...(Object.keys(set).length === 0 ? [] : [{ kind: "set-device", device, set } as const]),
-    ...(observed.vxlan?.learning === learning
+    ...(vxlan === undefined || observed.vxlan?.learning === vxlan.learning
       ? []
-      : [{ kind: "set-learning", device, vni, learning } as const]),
+      : [{ kind: "set-learning", device, vni: vxlan.vni, learning: vxlan.learning } as const]),
     ...(observed.addresses.includes(address)
       ? []
       : [{ kind: "add-address", device, prefix: address } as const]),
@@ -204,10 +214,7 @@ const isEnd = (prefix: IpPrefix, network: Cidr): boolean =>
   contains(network, ipOf(prefix)) && lengthOf(prefix) === familyBits(prefix.includes(":") ? 6 : 4);
 
 /** What of a device that is there can only be had by making another; undefined when nothing is. */
-function birthDifference(
-  { vxlan: wanted }: WantedDevice,
-  { kind, vxlan }: ObservedDevice,
-): string | undefined {
+function birthDifference(wanted: VxlanBirth, { kind, vxlan }: ObservedDevice): string | undefined {
   if (vxlan === undefined) return `it is a ${kind ?? "hardware"} link, not a VXLAN`;
   if (vxlan.vni !== wanted.vni) return `its VNI is ${vxlan.vni}, not ${wanted.vni}`;
   if (vxlan.port !== wanted.port) return `its port is ${vxlan.port}, not ${wanted.port}`;

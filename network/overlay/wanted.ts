@@ -19,13 +19,16 @@ export interface PeerTables {
   readonly neighbours: ReadonlyMap<Ip, Mac>;
   readonly fdb: ReadonlyMap<Mac, Ip>;
   readonly routes: ReadonlyMap<Cidr, RouteTo>;
+  /** What podnetd's own tunnel sends where; of the backend udp alone. */
+  readonly tunnel?: ReadonlyMap<Cidr, Ip>;
 }
 
 export interface WantedDevice {
   readonly device: IfName;
   readonly mac: Mac | undefined;
   readonly mtu: number;
-  readonly vxlan: VxlanBirth;
+  /** Undefined of a tunnel's, which comes and goes with the tunnel. */
+  readonly vxlan: VxlanBirth | undefined;
   /** The host's own end, where the others' packets to it arrive. */
   readonly address: IpPrefix;
 }
@@ -48,6 +51,8 @@ export interface Surroundings {
   readonly deviceMac?: Mac | undefined;
   /** Whether packets to this address leave by a link the host is on, by no gateway and no tunnel. */
   readonly isDirect: (publicIp: Ip) => boolean;
+  /** What podnetd's own tunnel is called. */
+  readonly tunnelDevice?: IfName | undefined;
 }
 
 /** What the kernel uses where no port is given (VXLAN_PORT of Linux; IANA's is another). */
@@ -64,8 +69,9 @@ export function wantedSide(
   const fdb = new Map<Mac, Ip>();
   const routes = new Map<Cidr, RouteTo>();
   const refused: RefusedPeer[] = [];
-  const device = wantedDevice(desired, side, surroundings.parentMtu);
+  const device = wantedDevice(desired, side, surroundings);
   if (backend.kind === "none") return { neighbours, fdb, routes, device, refused };
+  const tunnel = new Map<Cidr, Ip>();
   const ownMac = device?.mac ?? surroundings.deviceMac;
   const refusal = gatekeeper(side);
   for (const peer of side.peers) {
@@ -75,6 +81,10 @@ export function wantedSide(
       continue;
     }
     const { subnet, publicIp, vtepMac } = peer;
+    if (backend.kind === "udp") {
+      tunnel.set(subnet, publicIp);
+      continue;
+    }
     const direct =
       backend.kind === "host-gw" || (backend.directRouting && surroundings.isDirect(publicIp));
     if (device === undefined || direct) {
@@ -91,14 +101,28 @@ export function wantedSide(
     fdb.set(vtepMac, publicIp);
     routes.set(subnet, { destination: subnet, gateway, link: device.device, onlink: true });
   }
+  if (backend.kind === "udp" && device !== undefined) {
+    // What is nobody's is answered by the tunnel, which has all of it.
+    const { network } = side;
+    routes.set(network, { destination: network, link: device.device, onlink: false });
+    return { neighbours, fdb, routes, tunnel, device, refused };
+  }
   return { neighbours, fdb, routes, device, refused };
 }
 
 function wantedDevice(
   { backend, parent }: OverlayDesired,
   side: OverlaySide,
-  parentMtu: number,
+  { parentMtu, tunnelDevice }: Surroundings,
 ): WantedDevice | undefined {
+  if (backend.kind === "udp" && tunnelDevice !== undefined && sideFamily(side) === 4)
+    return {
+      device: tunnelDevice,
+      mac: undefined,
+      mtu: sideMtu(backend, 4, parentMtu),
+      vxlan: undefined,
+      address: withLength(ipOf(side.subnet), 32),
+    };
   if (backend.kind !== "vxlan" || side.vtep === undefined) return undefined;
   const { vni, gbp, learning } = backend;
   const family = sideFamily(side);

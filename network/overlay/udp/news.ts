@@ -5,8 +5,8 @@ export interface TunnelStart {
   readonly wakeUp: number;
   /** The port that peers listen at. */
   readonly port: number;
-  /** The tunnel's own address, as a number. */
-  readonly own: number;
+  /** The address that senders are told by, as a number. */
+  readonly answersFrom: number;
   /** Where it counts; see `publish`. */
   readonly shared: Float64Array;
 }
@@ -19,3 +19,6 @@ export type TunnelNews =
       readonly set: readonly (readonly [network: number, length: number, host: number])[];
       readonly remove: readonly (readonly [network: number, length: number])[];
     };
+
+/** All that it says, once; how it ends is an error's message. */
+export const ready = "ready";

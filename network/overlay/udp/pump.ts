@@ -25,8 +25,8 @@ export interface PumpOptions {
   readonly socket: number;
   /** The port that peers listen at. */
   readonly port: number;
-  /** The tunnel's own address, as a number. */
-  readonly own: number;
+  /** The address that senders are told by, as a number. */
+  readonly answersFrom: number;
   readonly peers: PeerTable;
   readonly counters: Counters;
 }
@@ -43,7 +43,7 @@ export class Pump {
 
   constructor(options: PumpOptions) {
     this.#options = options;
-    const { socket, port, peers, counters, own } = options;
+    const { socket, port, peers, counters, answersFrom } = options;
     this.#outlet = new DatagramOutlet({ fd: socket, port, messages: 64, pieces: 1024 });
     this.#intake = new DatagramIntake(socket, messages, messageSize);
     this.#egress = new Egress({
@@ -52,7 +52,7 @@ export class Pump {
       outlet: this.#outlet,
       onUnroutable: (memory, at, total) => {
         const place = readGap + offloadHeader;
-        const length = writeUnreachable(memory, at, total, this.#answer, place, own);
+        const length = writeUnreachable(memory, at, total, this.#answer, place, answersFrom);
         if (length > 0) this.#deliver(this.#answerPieces(length));
       },
     });

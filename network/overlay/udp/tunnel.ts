@@ -13,8 +13,11 @@ export interface TunnelBirth {
   readonly publicIp: Ip;
   /** UDP, here and at every peer. */
   readonly port: number;
-  /** The tunnel's own address in the overlay, from which senders are told that there is no way. */
-  readonly address: Ip;
+  /**
+   * From which senders are told that there is no way: the overlay's first address, which is nobody's. (flannel takes the
+   * tunnel's own; Linux lets nobody hear from an address of its own that comes by a link.)
+   */
+  readonly answersFrom: Ip;
 }
 
 /** As flannel calls it: the first number that nobody has. */
@@ -36,6 +39,7 @@ export class UdpTunnel implements AsyncDisposable {
   readonly #worker: Worker;
   readonly #shared = sharedCounters();
   readonly #peers = new Map<Cidr, Ip>();
+  readonly #ready = Promise.withResolvers<void>();
   readonly #exited = Promise.withResolvers<void>();
   #reason: string | undefined;
   #closing: Promise<void> | undefined;
@@ -56,17 +60,19 @@ export class UdpTunnel implements AsyncDisposable {
       socket: this.#socket.fd,
       wakeUp: this.#wakeUp.fd,
       port: birth.port,
-      own: numberOf(birth.address),
+      answersFrom: numberOf(birth.answersFrom),
       shared: this.#shared,
     };
     const name = `tunnel ${this.device}`;
     this.#worker = new Worker(new URL("./worker.ts", import.meta.url), { workerData: start, name });
+    this.#worker.once("message", () => this.#ready.resolve());
     this.#worker.on("error", (error) => {
       this.#reason = error instanceof Error ? error.message : "its thread failed";
     });
     this.#worker.once("exit", () => {
       open.delete(this);
       this.#exited.resolve();
+      this.#ready.resolve();
       if (this.#closing !== undefined) return;
       this.#reason ??= "its thread has ended";
       onEnd(this.#reason);
@@ -77,6 +83,11 @@ export class UdpTunnel implements AsyncDisposable {
 
   get device(): IfName {
     return this.#tun.name;
+  }
+
+  /** When it moves packets, or never will. What comes before that waits in the kernel. */
+  get ready(): Promise<void> {
+    return this.#ready.promise;
   }
 
   /** Why it moves no packets any more; undefined while it does. */

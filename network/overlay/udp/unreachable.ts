@@ -12,8 +12,7 @@ const typeUnreachable = 3;
 const fragmentOffset = 0x1fff;
 
 /**
- * Writes the answer "network unreachable" to a packet, as flannel does: from the tunnel's own address, never to ICMP, never
- * to later fragments. Answers its length; 0 when there is to be none.
+ * Writes the answer "network unreachable" to a packet, with flannel's time to live: never to ICMP, never to later fragments. Answers its length; 0 when there is to be none.
  */
 export function writeUnreachable(
   packet: Buffers,
@@ -21,7 +20,7 @@ export function writeUnreachable(
   total: number,
   answer: Buffers,
   to: number,
-  own: number,
+  from: number,
 ): number {
   const { bytes, view } = packet;
   if (bytes[at + 9] === protocolIcmp || (view.getUint16(at + 6) & fragmentOffset) !== 0) return 0;
@@ -32,7 +31,7 @@ export function writeUnreachable(
   answer.view.setUint16(to + 2, length);
   answer.bytes[to + 8] = ttl;
   answer.bytes[to + 9] = protocolIcmp;
-  answer.view.setUint32(to + 12, own);
+  answer.view.setUint32(to + 12, from);
   answer.view.setUint32(to + 16, view.getUint32(at + 12));
   sealHeader(answer, to, ipHeader);
   const icmp = to + ipHeader;

@@ -3,16 +3,16 @@ import { parentPort, receiveMessageOnPort, workerData } from "node:worker_thread
 import { takeInto, Waiting } from "../../../linux/descriptor.ts";
 import { NativeMemory } from "../../../linux/native-memory.ts";
 import { noCounters, publish } from "./counters.ts";
-import type { TunnelNews, TunnelStart } from "./news.ts";
+import { ready, type TunnelNews, type TunnelStart } from "./news.ts";
 import { PeerTable } from "./peer-table.ts";
 import { Pump } from "./pump.ts";
 
-const { tun, socket, wakeUp, port, own, shared } = workerData as TunnelStart;
+const { tun, socket, wakeUp, port, answersFrom, shared } = workerData as TunnelStart;
 const main = parentPort as NonNullable<typeof parentPort>;
 const peers = new PeerTable();
 const counters = noCounters();
-const pump = new Pump({ tun, socket, port, own, peers, counters });
-const ready = new Waiting([wakeUp, tun, socket]);
+const pump = new Pump({ tun, socket, port, answersFrom, peers, counters });
+const waiting = new Waiting([wakeUp, tun, socket]);
 const woken = new NativeMemory(8);
 
 /** Does as it is told; false when it is to stop. */
@@ -30,17 +30,18 @@ function heed(): boolean {
 /** Until it is stopped, or cannot go on: then, why. */
 function run(): string | undefined {
   for (;;) {
-    if (!ready.wait()) continue;
-    if (ready.isReady(0) && !heed()) return undefined;
+    if (!waiting.wait()) continue;
+    if (waiting.isReady(0) && !heed()) return undefined;
     const broken =
-      (ready.isReady(1) ? pump.send() : undefined) ??
-      (ready.isReady(2) ? pump.receive() : undefined);
+      (waiting.isReady(1) ? pump.send() : undefined) ??
+      (waiting.isReady(2) ? pump.receive() : undefined);
     publish(counters, shared);
     if (broken !== undefined) return broken;
   }
 }
 
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- windows have origins, threads have none
+main.postMessage(ready);
 const reason = run();
-// (Its end, and why, is all that a thread has to say.)
 if (reason !== undefined) throw new Error(reason);
 main.close();

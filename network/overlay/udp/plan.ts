@@ -1,0 +1,72 @@
+import { type Cidr, type Ip, ipOf } from "../../../core/address.ts";
+import type { IfName } from "../../../core/names.ts";
+import type { OverlayChange } from "../change.ts";
+import { type OverlayDesired, sideOf } from "../desired.ts";
+import type { ObservedDevice } from "../plan.ts";
+import type { TunnelBirth, UdpTunnel } from "./tunnel.ts";
+
+/** What a tunnel's device is called as long as there is none: flannel's pattern. */
+export const deviceToCome = "flannel%d" as IfName;
+
+/** The tunnel that an overlay is to have; undefined when it needs none. */
+export function wantedTunnel(desired: OverlayDesired): TunnelBirth | undefined {
+  const { backend } = desired;
+  const side = sideOf(desired, 4);
+  if (backend.kind !== "udp" || side === undefined) return undefined;
+  return { publicIp: side.publicIp, port: backend.port, answersFrom: ipOf(side.network) };
+}
+
+/** Its device, as it is before anything was made of it. */
+export const newDevice = (device: IfName): ObservedDevice => ({
+  device,
+  kind: "tun",
+  alias: undefined,
+  group: 0,
+  mtu: 0,
+  up: false,
+  mac: undefined,
+  vxlan: undefined,
+  addresses: [],
+});
+
+type Hosts = ReadonlyMap<Cidr, Ip>;
+
+/** The changes of where it sends packets to. None of an overlay that has no tunnel. Pure. */
+export function planTunnelPeers(
+  overlay: string,
+  wanted: Hosts | undefined,
+  observed: Hosts = new Map(),
+): OverlayChange[] {
+  if (wanted === undefined) return [];
+  const set = [...wanted].filter(([subnet, host]) => observed.get(subnet) !== host);
+  const gone = [...observed.keys()].filter((subnet) => !wanted.has(subnet));
+  return [
+    ...set.map(([subnet, host]) => ({ kind: "set-peer", overlay, subnet, host }) as const),
+    ...gone.map((subnet) => ({ kind: "remove-peer", overlay, subnet }) as const),
+  ];
+}
+
+/** The changes that make the one tunnel from the other: nothing of one that is open can be changed. Pure. */
+export function planTunnel(
+  overlay: string,
+  wanted: TunnelBirth | undefined,
+  open: Pick<UdpTunnel, "birth" | "device" | "broken"> | undefined,
+  /** Whether its device is there, under its name. */
+  isThere: boolean,
+): OverlayChange[] {
+  const isKept =
+    open !== undefined &&
+    wanted !== undefined &&
+    open.broken === undefined &&
+    isThere &&
+    open.birth.publicIp === wanted.publicIp &&
+    open.birth.port === wanted.port &&
+    open.birth.answersFrom === wanted.answersFrom;
+  if (isKept) return [];
+  return [
+    ...(open === undefined
+      ? []
+      : [{ kind: "close-tunnel", overlay, device: open.device } as const]),
+    ...(wanted === undefined ? [] : [{ kind: "open-tunnel", overlay, birth: wanted } as const]),
+  ];
+}
