@@ -33,6 +33,13 @@ function expiresAt({ own, settings }: LeaseState, clock: Clock): number | undefi
   return Math.round(clock.now() - ageMs + settings.ttlSeconds * 1000);
 }
 
+/** How the lease is. What etcd has of an earlier start has to be known, and given up, before an overlay has been left. */
+export function knownPhase(state: LeaseState): LeasePhase {
+  const { phase } = leaseStatus(state, 0);
+  const unsure = phase === "left" && (!state.listed || state.request !== undefined);
+  return unsure ? "waiting" : phase;
+}
+
 /** A host as others of the same overlay are told of it. */
 export function overlayView(known: HostKnowledge): OverlayView {
   const { name, network, state, phase, uplink, mtu, peers, clock } = known;

@@ -1,19 +1,22 @@
 import type { Cidr, Family, Ip, Mac } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
-import type {
-  OverlayBackend,
-  OverlayDesired,
-  OverlayPeer,
-  OverlaySide,
+import {
+  type OverlayBackend,
+  type OverlayDesired,
+  type OverlayPeer,
+  type OverlaySide,
+  sideOf,
 } from "../../network/overlay/desired.ts";
 import type { Host } from "../../overlay/claim.ts";
 import type { Backend } from "../../overlay/flannel/backend.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
+import type { SubnetEnv } from "../../overlay/flannel/subnet-env.ts";
 import type { BackendAttributes } from "../../overlay/flannel/value.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import type { Peer } from "../../overlay/peers.ts";
 import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import { recordedSubnets, subnetsRecord } from "../store/overlays.ts";
 import type { Uplink } from "./choose-uplink.ts";
 
 /** By what others reach this host: the MAC of its end of the tunnel, by family. */
@@ -39,7 +42,11 @@ export function kernelBackend(backend: Backend): OverlayBackend | undefined {
     }
     case "host-gw":
       return { kind: "host-gw" };
+    case "udp":
+      return { kind: "udp", port: backend.port };
     case "alloc":
+    // Its commands do what is to be done.
+    case "extension":
       return { kind: "none" };
     default:
       return undefined;
@@ -144,4 +151,22 @@ function makePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
   const data =
     attributes.type === "vxlan" ? (family === 4 ? attributes.v4 : attributes.v6) : undefined;
   return [{ subnet, publicIp, ...(data === undefined ? {} : { vtepMac: data.mac }) }];
+}
+
+/** What programs on the host are told of an overlay; undefined when it has no subnet here. */
+export function subnetEnvOf(
+  { sides, masquerade }: OverlayDesired,
+  mtu: number,
+): SubnetEnv | undefined {
+  const v4 = sideOf({ sides }, 4);
+  const v6 = sideOf({ sides }, 6);
+  const subnets = recordedSubnets({ subnets: subnetsRecord({ v4: v4?.subnet, v6: v6?.subnet }) });
+  return (
+    subnets && {
+      networks: { v4: v4?.network, v6: v6?.network },
+      subnets,
+      mtu,
+      masquerade: masquerade !== undefined,
+    }
+  );
 }

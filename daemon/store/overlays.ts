@@ -39,3 +39,15 @@ export function recordedSubnets({ subnets }: OverlayRecord): Subnets | undefined
   if (v4 !== undefined) return { v4, v6 };
   return v6 === undefined ? undefined : { v4, v6 };
 }
+
+/** The same the other way round. */
+export const subnetsRecord = ({
+  v4,
+  v6,
+}: {
+  readonly v4: Cidr | undefined;
+  readonly v6: Cidr | undefined;
+}): NonNullable<OverlayRecord["subnets"]> => ({
+  ...(v4 === undefined ? {} : { v4 }),
+  ...(v6 === undefined ? {} : { v6 }),
+});

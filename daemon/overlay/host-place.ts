@@ -1,0 +1,180 @@
+import { macFromRandom } from "../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Log } from "../../linux/log.ts";
+import type { OverlayBackend } from "../../network/overlay/desired.ts";
+import { overlayMtu } from "../../network/overlay/mtu.ts";
+import type { Host } from "../../overlay/claim.ts";
+import type { OverlayConfig } from "../../overlay/flannel/config.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import type { Uplink } from "./choose-uplink.ts";
+import { Extension, type ExtensionConfig } from "./extension.ts";
+import { UplinkFollower } from "./follow-uplink.ts";
+import { familiesOf, hostOf, kernelBackend, type Macs } from "./make-desired.ts";
+import type { OverlayMemory } from "./overlay-memory.ts";
+import { refuseBackend } from "./refuse-backend.ts";
+
+export interface HostPlaceParts {
+  readonly settings: Pick<OverlaySettings, "choice" | "extension">;
+  readonly owner: OwnerId;
+  readonly memory: OverlayMemory;
+  readonly log: Log;
+  readonly randomBytes: (count: number) => Uint8Array;
+  /** What others are to be told of this host is known, or is another now. */
+  readonly onHost: (host: Host) => void;
+}
+
+/** Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a command put right. */
+const againMs = 10_000;
+
+/** Where this host is for the others of an overlay, and by what backend: what its configuration makes of this very host. */
+export class HostPlace implements AsyncDisposable {
+  readonly #parts: HostPlaceParts;
+  readonly #over = new AbortController();
+  #config: OverlayConfig | undefined;
+  #families = "";
+  #uplinks: UplinkFollower | undefined;
+  #uplink: Uplink | undefined;
+  /** Of the configuration's backend; undefined until it is known that it can be used. */
+  #usable:
+    | { readonly extension: Extension | undefined; readonly output: string | undefined }
+    | undefined;
+  #noUplink: PodnetError | undefined;
+  #noBackend: PodnetError | undefined;
+  #arranging: Promise<void> = Promise.resolve();
+  #again: NodeJS.Timeout | undefined;
+
+  constructor(parts: HostPlaceParts) {
+    this.#parts = parts;
+  }
+
+  get uplink(): Uplink | undefined {
+    return this.#uplink;
+  }
+
+  /** What keeps others from being told of this host. */
+  get troubles(): readonly string[] {
+    return [this.#noUplink, this.#noBackend].flatMap((error) => {
+      const missing = error?.details["missing"];
+      return error === undefined
+        ? []
+        : [missing === undefined ? error.message : `${error.message}: it lacks ${String(missing)}`];
+    });
+  }
+
+  /** What the kernel is to make of it; undefined where that is nothing, or cannot be said yet. */
+  get backend(): OverlayBackend | undefined {
+    return this.#config === undefined || this.#usable === undefined
+      ? undefined
+      : kernelBackend(this.#config.backend);
+  }
+
+  /** Commands by which peers are followed, where the backend is those. */
+  get extension(): Extension | undefined {
+    return this.#usable?.extension;
+  }
+
+  /** Of packets between pods of different hosts; undefined until it is known. */
+  get mtu(): number | undefined {
+    const { backend } = this;
+    if (this.#config === undefined || backend === undefined || this.#uplink === undefined)
+      return undefined;
+    return overlayMtu(backend, familiesOf(this.#config), this.#uplink.mtu);
+  }
+
+  /** Drawn once, and kept for all time: others know this host by them. */
+  get macs(): Macs {
+    const { memory, randomBytes } = this.#parts;
+    const known = memory.record.macs ?? {};
+    const families = this.#config === undefined ? [] : familiesOf(this.#config);
+    const drawn = families.map((family) => [
+      family,
+      known[family] ?? macFromRandom(randomBytes(6)),
+    ]);
+    const macs: Macs = { ...known, ...Object.fromEntries(drawn) };
+    memory.remember({ macs });
+    return macs;
+  }
+
+  /** The overlay's configuration is this from now on. */
+  configure(config: OverlayConfig): void {
+    this.#config = config;
+    this.#usable = undefined;
+    this.#arrange();
+    this.#followUplink(config);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    clearTimeout(this.#again);
+    await this.#arranging;
+    await this.#uplinks?.[Symbol.asyncDispose]();
+  }
+
+  #arrange(): void {
+    clearTimeout(this.#again);
+    this.#arranging = this.#arranging.then(() => this.#prepare());
+  }
+
+  /** Whether the backend can be used here; and what it has to say before others are told of this host. */
+  async #prepare(): Promise<void> {
+    const config = this.#config;
+    if (config === undefined || this.#over.signal.aborted) return;
+    const { settings, log } = this.#parts;
+    try {
+      const refusal = await refuseBackend(config.backend, settings.extension);
+      if (refusal !== undefined) throw refusal;
+      const extension =
+        config.backend.type === "extension"
+          ? new Extension({ config: config.backend satisfies ExtensionConfig, log })
+          : undefined;
+      const output = await extension?.before(this.#over.signal);
+      if (config !== this.#config) return;
+      this.#usable = { extension, output };
+      this.#noBackend = undefined;
+      this.#present();
+    } catch (thrown) {
+      if (config !== this.#config || this.#over.signal.aborted) return;
+      const error = toPodnetError(thrown);
+      if (this.#noBackend?.message !== error.message)
+        log.error({ err: error }, "The overlay's backend cannot be used");
+      this.#noBackend = error;
+      this.#again = setTimeout(() => this.#arrange(), againMs).unref();
+    }
+  }
+
+  #followUplink(config: OverlayConfig): void {
+    const families = familiesOf(config);
+    if (this.#families === families.join()) return;
+    this.#families = families.join();
+    const former = this.#uplinks;
+    this.#arranging = this.#arranging.then(() => former?.[Symbol.asyncDispose]());
+    this.#uplinks = new UplinkFollower({
+      choice: this.#parts.settings.choice,
+      families,
+      onUplink: (uplink) => {
+        this.#uplink = uplink;
+        this.#noUplink = undefined;
+        this.#present();
+      },
+      onTrouble: (error) => {
+        this.#noUplink = error;
+        this.#parts.log.error({ err: error }, "No interface leads to the other hosts");
+      },
+    });
+    void this.#uplinks.look();
+  }
+
+  #present(): void {
+    const { owner, onHost } = this.#parts;
+    if (this.#config === undefined || this.#uplink === undefined || this.#usable === undefined)
+      return;
+    const host = hostOf(owner, this.#uplink, this.#config.backend, this.macs);
+    const { output } = this.#usable;
+    onHost(
+      host.attributes.type === "extension"
+        ? { ...host, attributes: { type: "extension", output } }
+        : host,
+    );
+  }
+}

@@ -1,0 +1,34 @@
+import type { Clock } from "../../core/clock.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { Overlays } from "../../network/overlay/overlays.ts";
+import type { Prefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import type { LeaseStore } from "../../overlay/store.ts";
+import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import type { Networks } from "../networks/networks.ts";
+import type { Database } from "../store/database.ts";
+
+export interface OverlayHostParts {
+  readonly name: string;
+  /** Where its keys are. */
+  readonly prefix: Prefix;
+  readonly network: NetworkName;
+  readonly subnetFile: string;
+  readonly settings: OverlaySettings;
+  readonly owner: OwnerId;
+  readonly store: LeaseStore;
+  readonly overlays: Overlays;
+  readonly networks: Networks;
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly randomBytes: (count: number) => Uint8Array;
+  /** Others had changed it, and it was put right. */
+  readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
+  /** Its lease, its phase or what it carries is another. */
+  readonly onChange: () => void;
+  /** It has been left: what the kernel has of it is to go. */
+  readonly onLeft: () => void;
+}
