@@ -4,8 +4,9 @@ import type { EchoAnswer } from "../../linux/echo-socket.ts";
 /** What the last probe of a peer has come to. */
 export interface Probe {
   readonly reachable: boolean;
-  /** Milliseconds; when it is reachable. */
+  /** When it is reachable: how long that took, milliseconds, and at which address it has answered. */
   readonly rttMs?: number;
+  readonly address?: Ip;
 }
 
 export interface ProberOptions {
@@ -16,8 +17,8 @@ export interface ProberOptions {
   /** Peers that are asked at the same time; 32 unless given. */
   readonly atOnce?: number;
   readonly timeoutMs?: number;
-  /** A peer that could be reached no longer can, or can again. */
-  readonly onChange?: (key: string, probe: Probe) => void;
+  /** Whether a peer can be reached is known for the first time (without `before`), or is not as it was. */
+  readonly onChange?: (key: string, probe: Probe, before: Probe | undefined) => void;
 }
 
 /**
@@ -72,6 +73,12 @@ export class Prober implements Disposable {
     return { reachable, unreachable: this.#probes.size - reachable };
   }
 
+  /** Where some peer has answered; undefined when none has. */
+  get reached(): Ip | undefined {
+    for (const { address } of this.#probes.values()) if (address !== undefined) return address;
+    return undefined;
+  }
+
   [Symbol.dispose](): void {
     this.#closed = true;
     clearInterval(this.#timer);
@@ -103,7 +110,7 @@ export class Prober implements Disposable {
       const answer = await this.#options.ask(address, { timeoutMs: this.#options.timeoutMs });
       if (this.#closed) return;
       if (answer.kind === "answered") {
-        found = { reachable: true, rttMs: answer.rttMs };
+        found = { reachable: true, rttMs: answer.rttMs, address };
         break;
       }
     }
@@ -111,7 +118,6 @@ export class Prober implements Disposable {
     if (this.#targets.get(key) !== addresses || addresses.length === 0) return;
     const before = this.#probes.get(key);
     this.#probes.set(key, found);
-    if (before?.reachable !== found.reachable && (before !== undefined || !found.reachable))
-      this.#options.onChange?.(key, found);
+    if (before?.reachable !== found.reachable) this.#options.onChange?.(key, found, before);
   }
 }

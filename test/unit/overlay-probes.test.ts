@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Cidr, Ip, Ipv4, Ipv6 } from "../../core/address.ts";
 import { probeTargets } from "../../daemon/overlay/probe-targets.ts";
-import { type Probe, Prober } from "../../daemon/overlay/prober.ts";
+import { Prober } from "../../daemon/overlay/prober.ts";
 import { probeChecksum, probePath } from "../../daemon/overlay/tunnel-probes.ts";
 import type { EchoAnswer } from "../../linux/echo-socket.ts";
 
@@ -53,7 +53,7 @@ test("so many peers are asked at once and no more, and all of them in the end", 
   t.deepEqual(asked.addresses, ["10.77.1.0", "10.77.2.0"]);
   t.is(prober.of("k1"), undefined);
   await asked.answer(answered(3));
-  t.deepEqual(prober.of("k1"), { reachable: true, rttMs: 3 });
+  t.deepEqual(prober.of("k1"), { reachable: true, rttMs: 3, address: ip("10.77.1.0") });
   t.deepEqual(asked.addresses.slice(2), ["10.77.3.0"]);
   // One that is silent at its base is asked at its bridge; then it is not to be reached.
   await asked.answer(silent);
@@ -62,22 +62,25 @@ test("so many peers are asked at once and no more, and all of them in the end", 
   await asked.answer(answered(1));
   await asked.answer({ kind: "unsent", errno: "ENETUNREACH" });
   t.deepEqual(prober.of("k2"), { reachable: false });
-  t.deepEqual(prober.of("k3"), { reachable: true, rttMs: 1 });
+  t.deepEqual(prober.of("k3"), { reachable: true, rttMs: 1, address: ip("10.77.3.0") });
   t.deepEqual(prober.counts, { reachable: 2, unreachable: 1 });
 });
 
 test("a peer that has moved is asked anew, one that has gone is forgotten, and answers of before count for nothing", async (t) => {
   const asked = new Asked();
-  const changes: [string, Probe][] = [];
+  const changes: (readonly [string, boolean, boolean | undefined])[] = [];
   using prober = new Prober({
     ask: asked.ask,
     periodMs: 60_000,
-    onChange: (key, probe) => void changes.push([key, probe]),
+    onChange: (key, now, before) => void changes.push([key, now.reachable, before?.reachable]),
   });
   prober.follow(targets(1, 2));
   await asked.answer(answered(1));
   await asked.answer(answered(1));
-  t.deepEqual(changes, [], "one that is there from the beginning is no news");
+  t.deepEqual(changes.splice(0), [
+    ["k1", true, undefined],
+    ["k2", true, undefined],
+  ]);
   prober.follow(new Map([["k1", [ip("10.77.9.0")]]]));
   t.is(prober.of("k1"), undefined);
   t.is(prober.of("k2"), undefined);
@@ -88,7 +91,7 @@ test("a peer that has moved is asked anew, one that has gone is forgotten, and a
   prober.follow(new Map());
   prober.follow(new Map([["k1", [ip("10.77.8.0")]]]));
   await asked.answer(silent);
-  t.deepEqual(changes, [["k1", { reachable: false }]]);
+  t.deepEqual(changes, [["k1", false, undefined]]);
 });
 
 test("every peer is asked again after the period, and of changes it is told once", async (t) => {
@@ -112,7 +115,7 @@ test("every peer is asked again after the period, and of changes it is told once
     return prober;
   })();
   await done.promise;
-  t.deepEqual(changes.slice(0, 2), [false, true]);
+  t.deepEqual(changes.slice(0, 3), [true, false, true]);
 });
 
 test("a period of 0 asks nobody", (t) => {
