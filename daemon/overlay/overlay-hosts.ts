@@ -189,6 +189,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       this.#opened.defer(() => clearInterval(every));
       this.#opened.use(this.#watchLinks());
     }
+    this.#overlays.tunnels.onEnd = (overlay, reason) => {
+      this.#parts.log.warn({ overlay, reason }, "A tunnel has ended; it is opened again");
+      this.#lookSoon();
+    };
     for (const host of this.#hosts.values()) host.start();
     void settings;
   }
