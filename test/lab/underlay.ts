@@ -78,12 +78,22 @@ export class Underlay implements AsyncDisposable {
 
   /** Nothing passes between these two any more: machine numbers, or `store`. */
   async cut(a: number | "store", b: number | "store"): Promise<void> {
-    this.#cuts.add([portOf(a), portOf(b)].toSorted().join());
+    this.#cuts.add(pairOf(a, b));
     await this.#apply();
   }
 
   async mend(a: number | "store", b: number | "store"): Promise<void> {
-    this.#cuts.delete([portOf(a), portOf(b)].toSorted().join());
+    this.#cuts.delete(pairOf(a, b));
+    await this.#apply();
+  }
+
+  isCut(a: number | "store", b: number | "store"): boolean {
+    return this.#cuts.has(pairOf(a, b));
+  }
+
+  /** Everybody reaches everybody. */
+  async mendAll(): Promise<void> {
+    this.#cuts.clear();
     await this.#apply();
   }
 
@@ -105,6 +115,9 @@ export class Underlay implements AsyncDisposable {
 }
 
 const portOf = (one: number | "store"): string => (one === "store" ? one : `h${one}`);
+
+const pairOf = (a: number | "store", b: number | "store"): string =>
+  [portOf(a), portOf(b)].toSorted().join();
 
 /** Lines for `ip`, on a machine. */
 export async function batch(on: Machine, lines: readonly string[]): Promise<void> {
