@@ -1,10 +1,13 @@
 import test from "ava";
 import { type DecodedPacket, decode, encode, type Packet } from "dns-packet";
 import { type Cidr, type Ip, parseIp } from "../../core/address.ts";
-import type { NetworkName, PodId } from "../../core/names.ts";
+import type { NetworkName, PodId, PodName } from "../../core/names.ts";
 import { Resolver, type ResolverCounts } from "../../daemon/dns/resolver.ts";
 import { Turns } from "../../daemon/dns/turns.ts";
 import type { Query } from "../../daemon/dns/query.ts";
+import { otherPods } from "../../daemon/overlay/other-pods.ts";
+import type { OverlayView } from "../../daemon/overlay/view.ts";
+import type { OtherHosts } from "../../daemon/dns/zone.ts";
 
 const web = "webwebwebweb" as PodId;
 
@@ -33,6 +36,7 @@ const pools = [
 function resolver(
   upstream: (query: Query) => Uint8Array | undefined = () => undefined,
   networks: readonly string[] = ["blue"],
+  others?: OtherHosts,
 ) {
   const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
   const played = { now: 0, forwarded: [] as string[] };
@@ -44,6 +48,7 @@ function resolver(
       addressesOf: (network, pod) => pods[network]?.[pod] as readonly Ip[] | undefined,
       nameAt: (network, ip) =>
         Object.keys(pods[network] ?? {}).find((pod) => pods[network]?.[pod]?.includes(ip)),
+      others,
     }),
     turns: new Turns({ now: () => 0, monotonic: () => played.now }),
     forwarder: {
@@ -342,4 +347,54 @@ test("one pod asks only so much: in a second, at once, and by connections", asyn
   clock.ms = 1000;
   const later = await Promise.all(Array.from({ length: 1100 }, () => send("10.0.0.4")));
   t.is(later.filter((each) => each !== undefined).length, 500);
+});
+
+test("a pod of another host is answered for where none of this host's has the name, on their overlay alone", async (t) => {
+  const elsewhere: Readonly<Record<string, readonly string[]>> = {
+    far: ["10.77.9.2", "192.0.2.9"],
+    web: ["10.77.9.3"],
+    both: ["10.77.9.5"],
+    // In what this host has of the overlay, and outside of it: no other host's.
+    liar: ["10.77.0.7", "203.0.113.70"],
+  };
+  const overlay = {
+    name: "flannel",
+    network: "blue",
+    networks: ["10.77.0.0/16"],
+    subnets: ["10.77.0.0/24"],
+  } as unknown as OverlayView;
+  const others = otherPods(
+    { list: () => [overlay] },
+    {
+      addressesOf: (name, pod) =>
+        name === "flannel" ? (elsewhere[pod] as readonly Ip[] | undefined) : undefined,
+      nameAt: (name, ip) =>
+        name === "flannel"
+          ? (Object.keys(elsewhere).find((pod) => elsewhere[pod]?.includes(ip)) as PodName)
+          : undefined,
+    },
+  );
+  const onBlue = resolver(undefined, ["blue"], others);
+  const onBoth = resolver(undefined, ["blue", "red"], others);
+  const onRed = resolver(undefined, ["red"], others);
+  for (const [name, type, other, answer] of [
+    ["far.podnet", "A", onBlue, 'NOERROR "10.77.9.2"'],
+    ["Far", "A", onBlue, 'NOERROR "10.77.9.2"'],
+    ["far.blue.podnet", "A", onBlue, 'NOERROR "10.77.9.2"'],
+    ["far.podnet", "AAAA", onBlue, "NOERROR SOA"],
+    ["far.podnet", "A", onRed, "NXDOMAIN SOA"],
+    ["far.red.podnet", "A", onBoth, "NXDOMAIN SOA"],
+    // Names of this host's own pods are theirs, on whichever network.
+    ["web.podnet", "A", onBlue, 'NOERROR "10.30.0.2"'],
+    ["there.podnet", "A", onBoth, 'NOERROR "10.40.0.7"'],
+    ["both.red.podnet", "A", onBoth, 'NOERROR "10.40.0.5"'],
+    ["liar.podnet", "A", onBlue, "NXDOMAIN SOA"],
+    ["2.9.77.10.in-addr.arpa", "PTR", onBlue, 'NOERROR "far.podnet"'],
+    ["2.9.77.10.in-addr.arpa", "PTR", onRed, "NXDOMAIN SOA"],
+    ["2.0.30.10.in-addr.arpa", "PTR", onBlue, 'NOERROR "web.podnet"'],
+    ["7.0.77.10.in-addr.arpa", "PTR", onBlue, "NXDOMAIN SOA"],
+    ["9.9.77.10.in-addr.arpa", "PTR", onBlue, "NXDOMAIN SOA"],
+  ] as const)
+    t.is(await said(name, type, other), answer, `${name} ${type}`);
+  t.deepEqual(onBlue.played.forwarded, []);
 });

@@ -14,11 +14,22 @@ const zone: Zone = {
   pools: () => ["10.0.0.0/24", "fd00::/64", "203.0.113.0/24"] as never,
   addressesOf: (_network, pod) => (pod === "web" ? (["10.0.0.2", "fd00::2"] as never) : undefined),
   nameAt: (network, ip) => (network === "red" && ip.endsWith("2") ? "web" : undefined),
+  others: {
+    pools: () => ["10.0.0.0/16"] as never,
+    addressesOf: (_network, pod) => (pod === "far" ? (["10.0.9.2"] as never) : undefined),
+    nameAt: (network, ip) => (network === "red" && ip === "10.0.9.2" ? "far" : undefined),
+  },
 };
+
+/** The same on a host that is in no overlay. */
+const { others: _others, ...alone } = zone;
 
 const names = [
   "web.podnet",
   "WEB.blue.podnet",
+  "far.podnet",
+  "2.9.0.10.in-addr.arpa",
+  "3.9.0.10.in-addr.arpa",
   "podnet",
   "blue.podnet",
   "nobody.podnet",
@@ -103,7 +114,7 @@ const queries: Target = {
     }
     const asked = read.query;
     ok(asked.udpBytes >= 512 && asked.questionEnd <= bytes.length);
-    const found = lookUp(asked, zone);
+    const found = lookUp(asked, bytes.length % 2 === 0 ? zone : alone);
     for (const reply of [
       servFail(asked),
       ...(found.kind === "elsewhere" ? [] : [replyOf(asked, found)]),

@@ -1,0 +1,158 @@
+import test from "ava";
+import { connectPodnet, type Podnet } from "../../api/client.ts";
+import { OverlayPhase } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
+import { stateName } from "../../cli/pod-view.ts";
+import { type HostsLab, openHosts } from "../lab/hosts.ts";
+import type { OverlayLabHost } from "../lab/overlay-host.ts";
+import { until } from "../lab/until.ts";
+import { execIn } from "../vm/daemon-rig.ts";
+
+// Two real podnetd, each with pods of its own, and what anybody sees of them from either.
+
+let lab: HostsLab;
+let one: OverlayLabHost;
+let two: OverlayLabHost;
+/** What is asked often is not asked by commands, each of which takes a process. */
+const clients = new Map<OverlayLabHost, Podnet>();
+const clientOf = (host: OverlayLabHost): Podnet => clients.get(host) as Podnet;
+
+test.serial.before(async () => {
+  lab = await openHosts({ kinds: ["podnet", "podnet"], podnetConfig: 'factory = "template"\n' });
+  [one, two] = lab.hosts as [OverlayLabHost, OverlayLabHost];
+  await Promise.all(
+    [one, two].map(async (host) => {
+      await host.start();
+      clients.set(host, connectPodnet({ socket: host.podnetd.socket }));
+      await onOverlay(host);
+      await create(host, host === one ? "web" : "db");
+    }),
+  );
+});
+test.serial.after.always(async () => {
+  for (const client of clients.values()) {
+    // Pods outlive their daemon by design.
+    await client.node.down({}).catch(() => {});
+    client.close();
+  }
+  await lab?.[Symbol.asyncDispose]();
+});
+
+/** Waits until new pods get an address of the host's subnet. */
+async function onOverlay(host: OverlayLabHost): Promise<void> {
+  const { subnet } = await host.joined();
+  const gateway = subnet.replace(/\/.*/, "");
+  await until(
+    `${gateway} on host ${host.n}`,
+    async () => {
+      const { networks } = await clientOf(host).networks.list({});
+      return networks.some(({ subnets }) => subnets.some((each) => each.gateway === gateway));
+    },
+    30_000,
+    () => host.log(),
+  );
+}
+
+const create = (host: OverlayLabHost, name: string) =>
+  clientOf(host).pods.create({ spec: { name } });
+const all = (host: OverlayLabHost) => clientOf(host).pods.list({ allHosts: true });
+
+/** Waits until a host shows these, as `NAME STATE`, and `elsewhere` behind those of other hosts. */
+async function shows(host: OverlayLabHost, ...wanted: readonly string[]): Promise<void> {
+  let last: string[] = [];
+  await until(
+    `host ${host.n} to show ${wanted.join(", ")}`,
+    async () => {
+      const { pods } = await all(host);
+      last = pods.map(
+        (pod) => `${pod.name} ${stateName(pod.state)}${pod.host === "" ? "" : " elsewhere"}`,
+      );
+      return last.join() === wanted.join();
+    },
+    30_000,
+    () => last.join(),
+  );
+}
+
+async function addressOf(host: OverlayLabHost, name: string): Promise<string> {
+  const found = (await all(host)).pods.find((pod) => pod.name === name);
+  return found?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "none";
+}
+
+const runIn = async (host: OverlayLabHost, pod: string, ...words: string[]): Promise<string> =>
+  (await execIn(clientOf(host), pod, ...words)).output;
+
+test.serial("every host shows the pods of all, and its own alone unless asked", async (t) => {
+  await shows(one, "web running", "db running elsewhere");
+  await shows(two, "db running", "web running elsewhere");
+  t.is(await addressOf(one, "db"), await addressOf(two, "db"));
+  const listed = await one.podnetd.podnet("list", "--all-hosts");
+  t.regex(listed, /NAME +ID +STATE +AGE +HOST +NETWORK.*\nweb .*\(this host\).*\ndb /);
+  t.deepEqual(
+    (await clientOf(one).pods.list({})).pods.map(({ name }) => name),
+    ["web"],
+  );
+});
+
+test.serial(
+  "a pod reaches one of another host by its name, and learns that name of its address",
+  async (t) => {
+    await shows(one, "web running", "db running elsewhere");
+    await shows(two, "db running", "web running elsewhere");
+    const [web, db] = [await addressOf(one, "web"), await addressOf(two, "db")];
+    t.true((await runIn(one, "web", "ping", "-c", "1", "-W", "9", "db")).includes(`from ${db}`));
+    t.true((await runIn(one, "web", "nslookup", "db.podnet")).includes(`Address: ${db}\n`));
+    t.regex(await runIn(one, "web", "nslookup", db), /name = db\.podnet/);
+    t.true(
+      (await runIn(two, "db", "nslookup", "web.default.podnet")).includes(`Address: ${web}\n`),
+    );
+    t.regex(await runIn(one, "web", "nslookup", "nobody.podnet"), /NXDOMAIN/);
+  },
+);
+
+test.serial("nodes, what differs and reservations, as podnetd has them", async (t) => {
+  const { overlays } = clientOf(one);
+  const others = await until("the other host's name", async () => {
+    const { nodes } = await overlays.listNodes({});
+    const found = nodes.filter(({ self, name }) => !self && name !== "");
+    return found.length > 0 && found;
+  });
+  t.is(others.length, 1);
+  t.like(others[0], { publicIps: [two.address], backend: "vxlan" });
+  t.regex(await one.podnetd.podnet("nodes"), /^HOST .*\n.* \(this host\) |\n.* \(this host\) /);
+  const [flannel] = (await overlays.list({})).overlays;
+  t.like(flannel, { name: "flannel", phase: OverlayPhase.HELD, network: "default", peers: 1 });
+  await until("nothing to differ", async () => (await overlays.diff({})).lines.length === 0);
+  const kept = ["10.77.250.0/24"];
+  await overlays.addReservation({ subnets: kept, publicIps: ["192.168.77.99"] });
+  const reserved = async () => (await clientOf(two).overlays.listReservations({})).reservations;
+  t.like(await until("it to be heard of", async () => (await reserved())[0]), { subnets: kept });
+  await t.throwsAsync(
+    clientOf(two).overlays.addReservation({ subnets: kept, publicIps: ["192.168.77.98"] }),
+    { code: "SUBNET_TAKEN" },
+  );
+  t.true((await clientOf(two).overlays.removeReservation({ subnets: kept })).existed);
+  await until("its end to be heard of", async () => (await reserved()).length === 0);
+});
+
+test.serial(
+  "etcd away: pods of others are as last known, with their age; what was made meanwhile comes when it is back",
+  async (t) => {
+    const [member] = lab.etcd.members;
+    await member?.kill();
+    await until("it to be missed", async () => (await all(one)).staleMs !== undefined);
+    await clientOf(two).pods.delete({ idOrName: "db" });
+    await create(two, "late");
+    await shows(two, "late running", "web running elsewhere");
+    await shows(one, "web running", "db running elsewhere");
+    member?.start();
+    await lab.etcd.ready();
+    await shows(one, "web running", "late running elsewhere");
+    t.is((await all(one)).staleMs, undefined);
+  },
+);
+
+test.serial("a host that is taken down is not shown any more; its lease stays", async (t) => {
+  await clientOf(two).node.down({});
+  await shows(one, "web running");
+  t.truthy(await lab.leaseOf(two));
+});
