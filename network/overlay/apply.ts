@@ -55,7 +55,7 @@ export async function applyOverlay(
 
 async function applyDevice(
   change: Exclude<OverlayChange, PeerChange | TunnelChange | TunnelPeerChange>,
-  { netlink, sysctl }: OverlayKernel,
+  { netlink, sysctl, checksums }: OverlayKernel,
 ): Promise<void> {
   const { device } = change;
   switch (change.kind) {
@@ -91,6 +91,9 @@ async function applyDevice(
     }
     case "set-learning":
       await netlink.changeVxlan(device, { id: change.vni, learning: change.learning });
+      return;
+    case "set-tx-checksum":
+      checksums.leave(device, change.left);
       return;
     case "add-address":
     case "remove-address": {

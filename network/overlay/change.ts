@@ -39,6 +39,8 @@ export type OverlayChange =
       readonly vni: number;
       readonly learning: boolean;
     }
+  /** Whether checksums of what leaves by it are left to the card below. */
+  | { readonly kind: "set-tx-checksum"; readonly device: IfName; readonly left: boolean }
   | { readonly kind: "add-address"; readonly device: IfName; readonly prefix: IpPrefix }
   | { readonly kind: "remove-address"; readonly device: IfName; readonly prefix: IpPrefix }
   | TunnelChange
@@ -101,6 +103,8 @@ export function overlayChangeText(change: OverlayChange): string {
       return `link ~ ${change.device} ${settingsText(change.set)}`;
     case "set-learning":
       return `link ~ ${change.device} ${change.learning ? "learning" : "nolearning"}`;
+    case "set-tx-checksum":
+      return `link ~ ${change.device} tx ${change.left ? "on" : "off"}`;
     case "add-address":
       return `address + ${change.prefix} on ${change.device}`;
     case "remove-address":

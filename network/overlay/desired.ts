@@ -36,6 +36,8 @@ export interface VxlanBackend {
   readonly learning: boolean;
   /** Hosts on the same link are reached by it, without the tunnel. */
   readonly directRouting: boolean;
+  /** Whether checksums of what enters the tunnel are left to the network card; absent: as the device is born, left. */
+  readonly txChecksum?: boolean;
 }
 
 /** Each packet in a datagram of its own, moved by podnetd itself. IPv4 alone. */

@@ -1,3 +1,5 @@
+import type { IfName } from "../../core/names.ts";
+import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel.ts";
@@ -27,6 +29,11 @@ export type OverlayNetlink = Pick<
 export interface OverlayKernel {
   readonly netlink: OverlayNetlink;
   readonly sysctl: HostSysctl;
+  /** Who makes checksums of what leaves by a link. */
+  readonly checksums: {
+    readonly left: (link: IfName) => boolean;
+    readonly leave: (link: IfName, left: boolean) => void;
+  };
   /** Not the kernel's, but as much of the host: what podnetd itself moves packets by. */
   readonly tunnels: Tunnels;
 }
@@ -38,5 +45,6 @@ export interface OverlayKernel {
 export const openOverlayKernel = (): OverlayKernel => ({
   netlink: Rtnetlink.open(),
   sysctl: { read: readSysctl, write: writeSysctl },
+  checksums: { left: leavesChecksums, leave: leaveChecksums },
   tunnels: new Tunnels(),
 });

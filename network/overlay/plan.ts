@@ -34,6 +34,8 @@ export interface ObservedDevice {
       })
     | undefined;
   readonly addresses: readonly IpPrefix[];
+  /** Checksums of what leaves by it are left to the card below; undefined when nobody asked. */
+  readonly txChecksum?: boolean | undefined;
 }
 
 /** What of the host one side is compared with: nothing but what is the overlay's to keep. */
@@ -174,6 +176,8 @@ function planDevice(
     changes: [
       ...(observed === undefined ? [] : [{ kind: "delete-device", device } as const]),
       { kind: "create-device", device, vxlan, set },
+      // (A device is born leaving them.)
+      ...checksumChange(wanted, true),
       { kind: "add-address", device, prefix: address },
       { kind: "set-device", device, set: { up: true } },
     ],
@@ -198,6 +202,7 @@ function repair(
     ...(vxlan === undefined || observed.vxlan?.learning === vxlan.learning
       ? []
       : [{ kind: "set-learning", device, vni: vxlan.vni, learning: vxlan.learning } as const]),
+    ...checksumChange(wanted, observed.txChecksum),
     ...(observed.addresses.includes(address)
       ? []
       : [{ kind: "add-address", device, prefix: address } as const]),
@@ -208,6 +213,14 @@ function repair(
     ...(observed.up ? [] : [{ kind: "set-device", device, set: { up: true } } as const]),
   ];
 }
+
+const checksumChange = (
+  { device, txChecksum }: WantedDevice,
+  left: boolean | undefined,
+): OverlayChange[] =>
+  txChecksum === undefined || txChecksum === left
+    ? []
+    : [{ kind: "set-tx-checksum", device, left: txChecksum }];
 
 /** Whether it can only be the end this host had with another subnet. */
 const isEnd = (prefix: IpPrefix, network: Cidr): boolean =>

@@ -31,9 +31,16 @@ export interface WantedDevice {
   readonly vxlan: VxlanBirth | undefined;
   /** The host's own end, where the others' packets to it arrive. */
   readonly address: IpPrefix;
+  /** Undefined leaves it. */
+  readonly txChecksum?: boolean | undefined;
 }
 
+/** Its tables are kept in step with news of peers (`takeNews`). */
 export interface WantedSide extends PeerTables {
+  readonly neighbours: Map<Ip, Mac>;
+  readonly fdb: Map<Mac, Ip>;
+  readonly routes: Map<Cidr, RouteTo>;
+  readonly tunnel?: Map<Cidr, Ip>;
   readonly device: WantedDevice | undefined;
   readonly refused: readonly RefusedPeer[];
 }
@@ -133,6 +140,7 @@ function wantedDevice(
     mtu: sideMtu(backend, family, parentMtu),
     vxlan: { vni, port, local: side.publicIp, parent, gbp, learning },
     address: withLength(ipOf(side.subnet), familyBits(family)),
+    txChecksum: backend.txChecksum,
   };
 }
 

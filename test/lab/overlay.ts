@@ -129,13 +129,17 @@ export async function openOverlayHosts(
 
 /** Its settings are those of the namespace it was opened in, wherever the thread is when they are set. */
 function overlayKernelOf(name: string): ReturnType<typeof openOverlayKernel> {
-  const { netlink, sysctl } = openOverlayKernel();
+  const { netlink, sysctl, checksums } = openOverlayKernel();
   const path = `/run/netns/${name}`;
   return {
     netlink,
     sysctl: {
       read: (key) => withNetns(path, () => sysctl.read(key)),
       write: (key, value) => withNetns(path, () => sysctl.write(key, value)),
+    },
+    checksums: {
+      left: (link) => withNetns(path, () => checksums.left(link)),
+      leave: (link, left) => withNetns(path, () => checksums.leave(link, left)),
     },
     tunnels: new Tunnels((birth, onEnd) => withNetns(path, () => new UdpTunnel(birth, onEnd))),
   };
