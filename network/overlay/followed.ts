@@ -12,8 +12,8 @@ export interface FollowedSide {
   readonly parentMtu: number;
   readonly deviceMac: Mac | undefined;
   /** Hosts on a link of this one, of those asked about. */
-  readonly direct: ReadonlySet<Ip>;
-  readonly asked: ReadonlySet<Ip>;
+  readonly direct: Set<Ip>;
+  readonly asked: Set<Ip>;
 }
 
 /** An overlay as it was last made, so that news of peers need no look at the others. */
@@ -24,11 +24,6 @@ export interface Followed {
 
 const withoutPeers = (desired: OverlayDesired): string =>
   JSON.stringify({ ...desired, sides: desired.sides.map((side) => ({ ...side, peers: [] })) });
-
-export const withMore = (set: ReadonlySet<Ip>, more: Iterable<Ip>): ReadonlySet<Ip> => {
-  const added = [...more];
-  return added.length === 0 ? set : new Set([...set, ...added]);
-};
 
 /** Whether nothing but peers is new. */
 export const onlyPeersDiffer = (before: OverlayDesired, after: OverlayDesired): boolean =>

@@ -7,18 +7,24 @@ import { overlayMark } from "../ownership.ts";
 import { SerialQueue } from "../queue.ts";
 import { applyOverlay } from "./apply.ts";
 import type { OverlayChange } from "./change.ts";
-import { type OverlayDesired, type OverlayRuled, type OverlaySide, sideFamily } from "./desired.ts";
+import {
+  type OverlayDesired,
+  type OverlayRuled,
+  type OverlaySide,
+  sideFamily,
+  sideOf,
+} from "./desired.ts";
 import {
   type Followed,
   type FollowedSide,
   onlyPeersDiffer,
   refuseForeignAddress,
   summary,
-  withMore,
 } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
+import { peerNews, takeNews } from "./news.ts";
 import { observeDirect, observeMarked, observeParent, observeSide } from "./observe.ts";
-import { planPeers, planSide } from "./plan.ts";
+import { type ObservedSide, planPeers, planSide } from "./plan.ts";
 import { orphanRoutes } from "./sweep.ts";
 import type { Tunnels } from "./udp/tunnels.ts";
 import { deviceToCome, planTunnel, planTunnelPeers, wantedTunnel } from "./udp/plan.ts";
@@ -183,18 +189,20 @@ export class Overlays implements AsyncDisposable {
     const planned: OverlayChange[] = [];
     const sides = new Map<Family, FollowedSide>();
     for (const side of desired.sides) {
-      const last = before.sides.get(sideFamily(side));
-      if (last === undefined) return undefined;
-      const news = side.peers.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
-      const found = await this.#direct(desired, news);
-      const direct = withMore(last.direct, found);
-      const asked = withMore(last.asked, news);
-      const isDirect = (ip: Ip): boolean => direct.has(ip);
+      const family = sideFamily(side);
+      const last = before.sides.get(family);
+      const former = sideOf(before.desired, family);
+      if (last === undefined || former === undefined) return undefined;
+      const news = peerNews(former.peers, side.peers);
+      const asked = news.come.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
+      for (const ip of await this.#direct(desired, asked)) last.direct.add(ip);
+      for (const ip of asked) last.asked.add(ip);
+      const isDirect = (ip: Ip): boolean => last.direct.has(ip);
       const known = { ...last, isDirect, tunnelDevice: last.wanted.device?.device };
-      const wanted = wantedSide(desired, side, known);
-      planned.push(...planTunnelPeers(desired.name, wanted.tunnel, last.wanted.tunnel));
-      planned.push(...planPeers(wanted, { ...last.wanted, strays: [] }));
-      sides.set(sideFamily(side), { ...last, wanted, direct, asked });
+      const { from, to, wanted } = takeNews(desired, side, known, last.wanted, news);
+      planned.push(...planTunnelPeers(desired.name, to.tunnel, from.tunnel));
+      planned.push(...planPeers(to, { ...from, strays: [] }));
+      sides.set(family, { ...last, wanted });
     }
     const { done, failures } = await applyOverlay(planned, this.#kernel, signal);
     // Then the kernel is not as it was thought to be.
@@ -208,7 +216,7 @@ export class Overlays implements AsyncDisposable {
     const { netlink, tunnels } = this.#kernel;
     if (desired.backend.kind === "host-gw") await refuseForeignAddress(netlink, side, parent);
     const tunnel = desired.backend.kind === "udp" ? tunnels.get(desired.name) : undefined;
-    const observed = await observeSide(netlink, side, parent, tunnel);
+    const observed = this.#withChecksums(desired, await observeSide(netlink, side, parent, tunnel));
     const asked = side.peers.map(({ publicIp }) => publicIp);
     const direct = await this.#direct(desired, asked);
     const wanted = wantedSide(desired, side, {
@@ -218,7 +226,16 @@ export class Overlays implements AsyncDisposable {
       tunnelDevice: tunnel?.device ?? deviceToCome,
     });
     const changes = planSide(desired.name, side.network, wanted, observed);
-    return { changes, wanted, direct, asked: new Set(asked) };
+    return { changes, wanted, direct: new Set(direct), asked: new Set(asked) };
+  }
+
+  /** Asked for where it is to be some way alone. */
+  #withChecksums({ backend }: OverlayDesired, observed: ObservedSide): ObservedSide {
+    const { device } = observed;
+    if (backend.kind !== "vxlan" || backend.txChecksum === undefined || device?.kind !== "vxlan")
+      return observed;
+    const txChecksum = this.#kernel.checksums.left(device.device);
+    return { ...observed, device: { ...device, txChecksum } };
   }
 
   /** What makes podnetd's own tunnel as it is to be: before anything is compared, for it brings its device. */

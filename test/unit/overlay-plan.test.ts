@@ -2,8 +2,15 @@ import test from "ava";
 import * as fc from "fast-check";
 import { type Cidr, type Ip, type Mac, parseCidr, parseIp, parseMac } from "../../core/address.ts";
 import { overlayChangeText, type PeerChange, type RouteTo } from "../../network/overlay/change.ts";
-import type { OverlayDesired, OverlayPeer, OverlayRuled } from "../../network/overlay/desired.ts";
+import type { IfName } from "../../core/names.ts";
+import type {
+  OverlayDesired,
+  OverlayPeer,
+  OverlayRuled,
+  OverlaySide,
+} from "../../network/overlay/desired.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
+import { peerNews, takeNews } from "../../network/overlay/news.ts";
 import { planPeers } from "../../network/overlay/plan.ts";
 import { outermost } from "../../network/overlay/traffic.ts";
 import { type PeerTables, type WantedSide, wantedSide } from "../../network/overlay/wanted.ts";
@@ -152,6 +159,68 @@ test("whatever there is of peers, the changes make it what is wanted; no route c
       return planPeers(wanted, { ...observed, strays: [] }).length === 0;
     }),
   );
+});
+
+const anyPeer = fc.record({
+  subnet: fc.constantFrom(...[2, 3, 4, 5].map(cidrOf), parseCidr("10.77.2.0/25")),
+  publicIp: fc.constantFrom(...[2, 3, 4].map((n) => parseIp(`192.0.2.${n}`))),
+  vtepMac: fc.constantFrom(...[2, 3, 4, 5].map(macOf)),
+});
+const anyBackend = fc.constantFrom<OverlayDesired["backend"]>(
+  vxlan,
+  { kind: "host-gw" },
+  { kind: "udp", port: 8285 },
+);
+
+test("news of peers make of what was wanted what a look at all of them would, whoever has what another has", (t) => {
+  fc.assert(
+    fc.property(
+      anyBackend,
+      fc.array(fc.array(fc.tuple(fc.nat(20), anyPeer)), { minLength: 2 }),
+      (backend, times) => {
+        const desired = { ...withPeers(), backend };
+        const [side] = desired.sides as [OverlaySide];
+        const around = { parentMtu: 1500, isDirect: () => false, tunnelDevice: "pn0" as IfName };
+        const listed = new Map<number, OverlayPeer>();
+        let before: OverlayPeer[] = [];
+        let wanted = wantedSide(desired, side, around);
+        for (const changes of times) {
+          // Whoever is named once more leaves.
+          for (const [key, peer] of changes) if (!listed.delete(key)) listed.set(key, peer);
+          const peers = [...listed.values()];
+          const now = { ...side, peers };
+          const news = peerNews(before, peers);
+          const was = structuredClone(wanted);
+          const step = takeNews(desired, now, around, wanted, news);
+          wanted = step.wanted;
+          before = peers;
+          const whole = wantedSide(desired, now, around);
+          t.deepEqual(wanted.refused, whole.refused);
+          for (const table of ["neighbours", "fdb", "routes", "tunnel"] as const)
+            t.deepEqual(inOrder(wanted[table] ?? new Map()), inOrder(whole[table] ?? new Map()));
+          const from = step.from === wanted ? was : step.from;
+          t.deepEqual(
+            planPeers(step.to, { ...from, strays: [] })
+              .map(overlayChangeText)
+              .toSorted(),
+            planPeers(whole, { ...was, strays: [] })
+              .map(overlayChangeText)
+              .toSorted(),
+          );
+        }
+      },
+    ),
+  );
+});
+
+test("news of one peer among thousands are that peer alone", (t) => {
+  const many = Array.from({ length: 4000 }, () => ({ ...peerOf(2) }));
+  const [first, ...others] = many as [OverlayPeer, ...OverlayPeer[]];
+  const other = peerOf(3);
+  t.deepEqual(peerNews(many, [...many, other]), { gone: [], come: [other] });
+  t.deepEqual(peerNews(many, others), { gone: [first], come: [] });
+  t.deepEqual(peerNews(many, many.with(2000, other)), { gone: [many[2000]], come: [other] });
+  t.deepEqual(peerNews(many, many.toReversed()), { gone: [], come: [] });
 });
 
 test("flannel's route to a peer that stays is taken over in its place, to one that has gone removed", (t) => {
