@@ -11,7 +11,9 @@ import { EchoSocket } from "../../linux/echo-socket.ts";
 import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
 import { withNetns } from "../../linux/netns.ts";
 import { isDatagramRefused } from "../../linux/refused-datagram.ts";
-import { openOverlayHosts, type OverlayHost, overlayOf } from "../lab/overlay.ts";
+import { overlayChangeText } from "../../network/overlay/change.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import { openOverlayHosts, type OverlayHost, overlayOf, vxlan } from "../lab/overlay.ts";
 
 const { signal } = new AbortController();
 const patient = { timeoutMs: 5000 };
@@ -160,6 +162,39 @@ test.serial(
     await second.run("nft delete table ip card");
     inHost(first, () => leaveChecksums(device, true));
     t.true(inHost(first, () => leavesChecksums(device)));
+  },
+);
+
+test.serial(
+  "a tunnel's device leaves checksums to nobody when it is to, also when somebody says otherwise or it is made anew",
+  async (t) => {
+    const desired = (txChecksum: boolean): OverlayDesired =>
+      overlayOf(1, { families: [4, 6], peers: [2], backend: { ...vxlan, txChecksum } });
+    const made = async (txChecksum: boolean): Promise<readonly string[]> =>
+      (await first.overlays.ensure(desired(txChecksum), signal)).changes.map(overlayChangeText);
+    const left = (): boolean[] =>
+      ["flannel.1", "flannel-v6.1"].map((name) =>
+        inHost(first, () => leavesChecksums(parseIfName(name))),
+      );
+    const off = ["link ~ flannel.1 tx off", "link ~ flannel-v6.1 tx off"];
+    t.deepEqual(await made(true), []);
+    t.deepEqual(await made(false), off);
+    t.deepEqual(left(), [false, false]);
+    t.deepEqual(await made(false), [], "twice is once");
+    inHost(first, () => leaveChecksums(parseIfName("flannel.1"), true));
+    t.deepEqual(await made(false), off.slice(0, 1));
+    await first.run("ip link del flannel-v6.1");
+    const again = await made(false);
+    t.true(again.includes("link ~ flannel-v6.1 tx off"));
+    t.true(
+      again.indexOf("link ~ flannel-v6.1 tx off") < again.indexOf("link ~ flannel-v6.1 up"),
+      again.join("\n"),
+    );
+    t.deepEqual(left(), [false, false]);
+    // Nothing is said: it stays as it is.
+    const silent = overlayOf(1, { families: [4, 6], peers: [2] });
+    t.deepEqual((await first.overlays.ensure(silent, signal)).changes, []);
+    t.deepEqual(await made(true), ["link ~ flannel.1 tx on", "link ~ flannel-v6.1 tx on"]);
   },
 );
 
