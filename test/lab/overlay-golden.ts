@@ -76,7 +76,16 @@ interface LinkJson {
   readonly ifname: string;
   readonly address: string;
   readonly flags: readonly string[];
-  readonly linkinfo: { readonly info_data: Record<string, unknown> };
+  readonly linkinfo: {
+    readonly info_data: {
+      readonly id: number;
+      readonly local?: string;
+      readonly local6?: string;
+      readonly link: string;
+      readonly port: number;
+      readonly learning?: boolean;
+    };
+  };
   readonly addr_info: readonly {
     readonly local: string;
     readonly prefixlen: number;
@@ -84,50 +93,56 @@ interface LinkJson {
   }[];
 }
 
+interface NeighbourJson {
+  readonly dst: string;
+  readonly lladdr: string;
+}
+
+interface EntryJson {
+  readonly mac: string;
+  readonly dst?: string;
+}
+
+interface RouteJson {
+  readonly dst: string;
+  readonly gateway?: string;
+  readonly dev: string;
+  readonly flags: readonly string[];
+}
+
 /** The same lines, of what there is. */
 async function found(host: OverlayLabHost): Promise<string[]> {
   const lines: string[] = [];
-  const json = async (
-    ...argv: readonly [string, ...string[]]
-  ): Promise<Record<string, unknown>[]> =>
-    JSON.parse((await host.machine.run(...argv)) || "[]") as Record<string, unknown>[];
-  const links = (await json(
-    "ip",
-    "-j",
-    "-d",
-    "addr",
-    "show",
-    "type",
-    "vxlan",
-  )) as unknown as LinkJson[];
-  for (const { ifname, address, flags, linkinfo, addr_info } of links.filter((one) => one.ifname)) {
+  const json = async (line: string): Promise<unknown[]> => {
+    const text = await host.machine.run(...(line.split(" ") as [string]));
+    return JSON.parse(text === "" ? "[]" : text) as unknown[];
+  };
+  // (Of each other link there is an empty object.)
+  const links = ((await json("ip -j -d addr show type vxlan")) as LinkJson[]).filter(
+    ({ ifname }) => ifname,
+  );
+  for (const { ifname, address, flags, linkinfo, addr_info } of links) {
     const { id, local, local6, link, port, learning } = linkinfo.info_data;
     const state = `${flags.includes("UP") ? "up" : "down"}${learning === true ? " learning" : ""}`;
+    const from = local ?? local6 ?? "nowhere";
     lines.push(
-      `device ${ifname} ${address} id ${id} local ${local ?? local6} link ${link} port ${port} ${state}`,
+      `device ${ifname} ${address} id ${id} local ${from} link ${link} port ${port} ${state}`,
     );
     for (const one of addr_info.filter(({ scope }) => scope === "global"))
       lines.push(`address ${one.local}/${one.prefixlen} dev ${ifname}`);
-    for (const { dst, lladdr } of await json(
-      "ip",
-      "-j",
-      "neigh",
-      "show",
-      "dev",
-      ifname,
-      "nud",
-      "permanent",
-    ))
+    const neighbours = await json(`ip -j neigh show dev ${ifname} nud permanent`);
+    for (const { dst, lladdr } of neighbours as NeighbourJson[])
       lines.push(`neighbour ${dst} lladdr ${lladdr} dev ${ifname}`);
-    for (const { mac, dst } of await json("bridge", "-j", "fdb", "show", "dev", ifname))
+    for (const { mac, dst } of (await json(`bridge -j fdb show dev ${ifname}`)) as EntryJson[])
       if (dst !== undefined) lines.push(`fdb ${mac} dst ${dst} dev ${ifname}`);
   }
-  for (const family of ["-4", "-6"])
-    for (const { dst, gateway, dev, flags } of await json("ip", "-j", family, "route", "show"))
-      if (gateway !== undefined && dst !== "default") {
-        const onlink = (flags as string[]).includes("onlink") ? " onlink" : "";
-        lines.push(`route ${dst} via ${gateway} dev ${dev}${onlink}`);
-      }
+  for (const family of [4, 6])
+    for (const route of (await json(`ip -j -${family} route show`)) as RouteJson[]) {
+      const { dst, gateway, dev, flags } = route;
+      if (gateway === undefined || dst === "default") continue;
+      const onlink = flags.includes("onlink") ? " onlink" : "";
+      lines.push(`route ${dst} via ${gateway} dev ${dev}${onlink}`);
+    }
   return lines.toSorted();
 }
 
@@ -135,7 +150,7 @@ async function found(host: OverlayLabHost): Promise<string[]> {
 export async function isAsFlannelLeavesIt(
   lab: HostsLab,
   host: OverlayLabHost,
-  limitMs = 10_000,
+  limitMs = 30_000,
 ): Promise<void> {
   let difference = "";
   await until(

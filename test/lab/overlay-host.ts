@@ -87,6 +87,8 @@ export class OverlayLabHost implements AsyncDisposable {
         machine: this.machine,
         directory: this.directory,
         config: this.#podnetConfig(),
+        // Several start at a time.
+        readyMs: 60_000,
       });
   }
 

@@ -9,7 +9,7 @@ const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 /** Of each kind of overlay. */
 const schedules = full ? 100 : 3;
-const stepsEach = 5;
+const stepsEach = full ? 6 : 4;
 
 /** What may be done to the lab, told by a line that says how to do it again. */
 interface Step {
@@ -59,7 +59,7 @@ async function deleteLease(lab: HostsLab, host: OverlayLabHost): Promise<void> {
 async function goesOn(lab: HostsLab, containers: readonly Container[]): Promise<void> {
   for (const [a, from] of containers.entries())
     for (const [b, to] of containers.entries())
-      if (a < b && !lab.underlay.isCut(a + 1, b + 1)) await reaches(from, to.address, 5000);
+      if (a < b && !lab.underlay.isCut(a + 1, b + 1)) await reaches(from, to.address, 10_000);
 }
 
 /** Everything runs again and reaches everything, in an order that is drawn. */
@@ -97,9 +97,7 @@ for (const [name, overlay] of [
       ...(overlay === undefined ? {} : { overlay }),
     });
     await Promise.all(lab.hosts.map((host) => host.start()));
-    const containers = (await Promise.all(
-      lab.hosts.map((host) => host.container()),
-    )) as Container[];
+    const containers = await Promise.all(lab.hosts.map((host) => host.container()));
     await meet(containers);
     const subnets = [...(await lab.leases()).keys()];
     for (let schedule = 0; schedule < schedules; schedule++) {
@@ -115,7 +113,7 @@ for (const [name, overlay] of [
         }
         told.push(...(await recover(lab, random)));
         await meet(containers);
-        for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host, 20_000);
+        for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host);
         t.deepEqual([...(await lab.leases()).keys()], subnets);
       } catch (error) {
         t.log(`PODNET_SEED=${seed + schedule}, one schedule: ${told.join(", ")}`);
