@@ -177,6 +177,9 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
     if (claim.kind === "shared" && isDue) return resolved(again(entry), ...troubles);
     return resolved(rest, ...troubles);
   }
+  // It wrote that and was not told so: by this text alone is a reservation its own, when its address is another one day.
+  if (permanent && claim.write.value === entry.text && own.text !== entry.text)
+    return resolved({ kind: "settled", lease: entry }, ...troubles);
   if (isDue || claim.write.value !== entry.text) {
     const transaction = (grant: GrantId): LeaseTransaction => ({
       compares: [{ key: entry.key, modRevision: entry.modRevision }],

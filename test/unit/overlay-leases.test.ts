@@ -377,3 +377,32 @@ test("an etcd lease that is gone before anything has it is not asked for again",
   const [fresh] = after(etcdError("ETCD_LEASE_GONE", "no such lease"));
   t.is(fresh?.kind, "grant");
 });
+
+test("a reservation that its host wrote into without being told so is still its own at another address", (t) => {
+  const moment = { at: 5, draw: 0.5 };
+  const renewed = { ...host, attributes: { type: "host-gw" } as const };
+  const said = {
+    PublicIP: host.publicIp,
+    BackendType: "vxlan",
+    BackendData: { VNI: 1, VtepMAC: mac },
+  };
+  const subnets = four("10.77.9.0/24");
+  const key = leaseKey(prefix, subnets);
+  const known = registryOf(stored("10.77.9.0-24", said, 0n));
+  const own = { subnets, key, grant: 0n, grantedAt: 0, text: JSON.stringify(said) };
+  const first = { ...begun(known, subnets), own, candidate: undefined, request: undefined };
+  const written = step(first, { kind: "host", host: renewed }, known, moment).state;
+  const request = written.request;
+  const put = request?.kind === "commit" ? request.transaction.puts[0] : undefined;
+  t.is(put?.grant, 0n);
+  // Done, and the answer lost.
+  const at = { ...stored("10.77.9.0-24", put?.write.value ?? "", 0n), createRevision: 2n };
+  known.apply({ kind: "changes", revision, events: [{ kind: "put", at }] });
+  const error = etcdError("ETCD_UNREACHABLE", "no answer");
+  const failed = { kind: "failed", request: request?.id ?? 0, error } as const;
+  const { state } = step(written, failed, known, moment);
+  const moved = { ...renewed, publicIp: "192.168.77.99" as Ipv4 };
+  const after = step(state, { kind: "host", host: moved }, known, { at: 20_000, draw: 0.5 }).state;
+  t.deepEqual(troublesOf(after), []);
+  t.is(after.request?.kind, "commit");
+});

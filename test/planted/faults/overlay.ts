@@ -95,6 +95,18 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "what was written into a reservation without an answer is not remembered",
+    file: "overlay/intent.ts",
+    find: "if (permanent && claim.write.value === entry.text && own.text !== entry.text)",
+    put: "if (permanent && claim.write.value !== entry.text && own.text === claim.write.value)",
+    noticedBy: {
+      file: leases,
+      title:
+        "a reservation that its host wrote into without being told so is still its own at another address",
+    },
+  },
+  {
     kind: "bound",
     name: "a key of both families is written where there is only IPv4",
     file: "overlay/claim.ts",

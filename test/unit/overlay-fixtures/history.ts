@@ -220,8 +220,9 @@ export class History {
         // Of a former life, which ended between one write and the next.
         const { own, host } = node.state;
         const key = `${prefix}/subnets/10.77.0.${16 * (1 + random.below(15))}-28`;
-        if (own === undefined || etcd.keys.has(key)) return;
-        return etcd.put(key, own.text, etcd.grant(grantOf(host.owner, random.next()), 86_400));
+        const grant = grantOf(host.owner, random.next());
+        if (own === undefined || etcd.keys.has(key) || etcd.grants().includes(grant)) return;
+        return etcd.put(key, own.text, etcd.grant(grant, 86_400));
       }
       case "rivals":
         // Somebody is faster at what the host had, while the host is away.

@@ -183,12 +183,12 @@ export function checkQuiet(node: Node, nodes: readonly Node[], etcd: FakeEtcd): 
     return;
   }
   never(own === undefined, "one key", () => `none, ${text()}`);
+  const taken = state.troubles.some(({ kind }) => kind === "taken");
+  // While it was away another host has come to live in its subnets, or in a part of them, and stays: it says so, and waits.
+  if (taken && nodes.some((other) => other !== node && livesIn(other, own?.subnets))) return;
   const at = etcd.keys.get(own?.key ?? "");
   never(at === undefined, "one key", () => `gone, ${text()}`);
   if (at === undefined) return;
-  const taken = state.troubles.some(({ kind }) => kind === "taken");
-  // While it was away another host has come to live in its subnets, and stays: it says so, and waits.
-  if (taken && nodes.some((other) => other !== node && other.state.own?.key === own?.key)) return;
   never(
     at.grant !== 0n && ownerOf(at.grant) !== host.owner,
     "one key",
@@ -204,3 +204,6 @@ export function checkQuiet(node: Node, nodes: readonly Node[], etcd: FakeEtcd): 
   never(!address, "one key", () => `says ${at.value}, ${text()}`);
   never(state.troubles.length > 0, "one key", text);
 }
+
+const livesIn = ({ state: { own } }: Node, subnets: Subnets | undefined): boolean =>
+  own !== undefined && subnets !== undefined && meet(own.subnets, subnets);
