@@ -1,0 +1,142 @@
+/**
+ * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as it runs: from being told
+ * to join to the first ping of another host's container, from a lease's put to its route, thousands of peers, the return of
+ * an etcd, and TCP through its links beside the same links made by hand. What happens in the kernel is told by `ip monitor`.
+ *   scripts/bench overlay [ROUNDS]
+ */
+import { readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { connectPodnet, type Podnet } from "../../api/client.ts";
+import { hostGwOverlay } from "../../test/lab/hosts.ts";
+import type { OverlayLabHost } from "../../test/lab/overlay-host.ts";
+import { lastLine, row, summarise } from "../measure.ts";
+import { ratioToHand } from "./overlay/links.ts";
+import { RouteWatch } from "./overlay/routes.ts";
+import { openSite, roomyOverlay, type Site, strangerOf, strangerSubnet } from "./overlay/site.ts";
+
+export const description = "Joining an overlay, its peers, its etcd's return; TCP through it";
+
+const overlay = { overlay: "flannel" };
+/** Keys written in one transaction of etcd's. */
+const atOnce = 128;
+
+const median = (samples: readonly number[]): number => summarise(samples).median;
+
+const rssMib = ({ podnetd }: OverlayLabHost): number => {
+  const status = readFileSync(`/proc/${podnetd.process.pid}/status`, "utf8");
+  return Number(/VmRSS:\s*([0-9]+) kB/.exec(status)?.[1]) / 1024;
+};
+
+/** Milliseconds from telling the daemon to join until a ping to another host's container is answered. */
+async function joinTimes({ first, second }: Site, podnet: Podnet, rounds: number) {
+  const far = await second.container();
+  const times: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    await podnet.overlays.leave(overlay);
+    if (await first.machine.reaches(far.address)) throw new Error("It is reached all the same");
+    const begin = performance.now();
+    await podnet.overlays.join(overlay);
+    const ping = ["ping", "-n", "-c", "1", "-W", "0.05", far.address] as const;
+    while (!(await first.machine.run(...ping).then(Boolean, () => false)))
+      if (performance.now() - begin > 30_000) throw new Error(`Not joined: ${first.log()}`);
+    times.push(performance.now() - begin);
+  }
+  return times;
+}
+
+/** Milliseconds from the put of another host's lease until its route is there. */
+async function leaseTimes({ lab, store }: Site, watch: RouteWatch, from: number, rounds: number) {
+  const times: number[] = [];
+  for (let n = from; n < from + rounds; n++) {
+    const seen = watch.all([strangerSubnet(n)]);
+    const begin = performance.now();
+    await store.put(...strangerOf(lab.prefix, n));
+    times.push((await seen) - begin);
+  }
+  return times;
+}
+
+/** Milliseconds from telling the daemon to join an overlay of so many until the last route is there. */
+async function peersTimes(
+  { lab, store }: Site,
+  podnet: Podnet,
+  watch: RouteWatch,
+  count: number,
+  rounds: number,
+): Promise<number[]> {
+  const numbers = Array.from({ length: count }, (_, n) => n);
+  for (let start = 0; start < count; start += atOnce) {
+    const puts = numbers.slice(start, start + atOnce).map((n) => {
+      const [key, value] = strangerOf(lab.prefix, n);
+      return { kind: "put", key, value } as const;
+    });
+    await store.txn({ do: puts, when: [], otherwise: [] });
+  }
+  const times: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    await podnet.overlays.leave(overlay);
+    const seen = watch.all(numbers.map(strangerSubnet));
+    const begin = performance.now();
+    await podnet.overlays.join(overlay);
+    times.push((await seen) - begin);
+  }
+  return times;
+}
+
+/** Milliseconds from the moment etcd takes a new lease again until its route is there. */
+async function returnTime({ lab, store }: Site, watch: RouteWatch, n: number): Promise<number> {
+  const [member] = lab.etcd.members;
+  await member?.kill();
+  await delay(3000);
+  member?.start();
+  await member?.ready();
+  const seen = watch.all([strangerSubnet(n)]);
+  const begin = performance.now();
+  await store.put(...strangerOf(lab.prefix, n));
+  return (await seen) - begin;
+}
+
+/** Measures, prints the table and returns the last line. */
+export async function run(rounds: number): Promise<string> {
+  const figures: Record<string, number> = {};
+  const note = (title: string, key: string, value: number): void => {
+    row(title, value);
+    figures[key] = value;
+  };
+  {
+    await using site = await openSite(roomyOverlay);
+    const { first, second } = site;
+    const begin = performance.now();
+    await first.start();
+    await first.joined();
+    const startMs = performance.now() - begin;
+    await second.start();
+    await second.joined();
+    using podnet = connectPodnet({ socket: first.podnetd.socket });
+    using watch = new RouteWatch(first.machine);
+    note(
+      "told to join → first remote ping, ms",
+      "join_ms",
+      median(await joinTimes(site, podnet, rounds)),
+    );
+    note("podnetd started → subnet.env, ms", "start_ms", startMs);
+    const leases = await leaseTimes(site, watch, 5000, 50);
+    note("lease put → its route, p50 of 50, ms", "lease_ms", median(leases));
+    row("  worst", Math.max(...leases));
+    for (const count of [1000, 4000]) {
+      const times = await peersTimes(site, podnet, watch, count, rounds);
+      note(`told to join → ${count} peers, ms`, `peers${count}_ms`, median(times));
+    }
+    note("podnetd with them, RSS MiB", "rss_mib", rssMib(first));
+    note("etcd back → a new peer, ms", "etcd_back_ms", await returnTime(site, watch, 6000));
+  }
+  note(
+    "host-gw, share of routes by hand",
+    "hostgw_ratio",
+    await ratioToHand(hostGwOverlay, rounds),
+  );
+  note("vxlan, share of a device by hand", "vxlan_ratio", await ratioToHand(roomyOverlay, rounds));
+  return lastLine("overlay", figures);
+}
+
+if (import.meta.main) console.log(await run(Number(process.argv[2] ?? 3)));

@@ -1,0 +1,61 @@
+import type { OverlayLabHost } from "../../../test/lab/overlay-host.ts";
+import { batch } from "../../../test/lab/underlay.ts";
+import { summarise } from "../../measure.ts";
+import { flow } from "./flow.ts";
+import { openSite } from "./site.ts";
+
+/** Seconds of one flow. */
+const seconds = 3;
+
+/**
+ * TCP between containers of two hosts by podnetd's overlay, as a share of what it is by the same link made by hand, with
+ * no rule on either host. Best of so many rounds of each: what the machine does besides falls on single ones.
+ */
+export async function ratioToHand(
+  overlay: Readonly<Record<string, unknown>>,
+  rounds: number,
+): Promise<number> {
+  await using site = await openSite(overlay);
+  const { first, second } = site;
+  await Promise.all([first.start(), second.start()]);
+  const [from, to] = await Promise.all([first.container(), second.container()]);
+  await from.machine.ping(to.address);
+  const measure = async (): Promise<number> => {
+    const samples: number[] = [];
+    for (let round = 0; round < rounds; round++) samples.push(await flow(from, to, seconds));
+    return summarise(samples).p99;
+  };
+  const ours = await measure();
+  await Promise.all([first.end(), second.end()]);
+  await byHand(first, second);
+  await byHand(second, first);
+  await from.machine.ping(to.address);
+  return ours / (await measure());
+}
+
+/** What leads from one host to the other's containers, as somebody would make it; what podnetd made of that is gone. */
+async function byHand(on: OverlayLabHost, other: OverlayLabHost): Promise<void> {
+  const base = (host: OverlayLabHost): string => {
+    const { subnet = "" } = host.environment() ?? {};
+    return subnet.replace(/\.1\/.*/, ".0");
+  };
+  const mac = (host: OverlayLabHost): string => `02:00:00:02:00:0${host.n}`;
+  await on.machine.run("nft", "flush", "ruleset");
+  const routes = await on.machine.run("ip", "route", "show", "proto", "73");
+  const tunnels = routes.includes("flannel.1");
+  await on.machine.run("ip", "route", "flush", "proto", "73");
+  if (!tunnels) {
+    await batch(on.machine, [`route add ${base(other)}/24 via ${other.address}`]);
+    return;
+  }
+  await batch(on.machine, [
+    "link delete flannel.1",
+    `link add hand address ${mac(on)} type vxlan id 1 local ${on.address} dev eth0 dstport 8472 nolearning`,
+    `addr add ${base(on)}/32 dev hand`,
+    "link set hand up",
+    `neigh add ${base(other)} lladdr ${mac(other)} dev hand nud permanent`,
+    `route add ${base(other)}/24 via ${base(other)} dev hand onlink`,
+  ]);
+  const entry = ["fdb", "append", mac(other), "dev", "hand", "dst", other.address] as const;
+  await on.machine.run("bridge", ...entry);
+}
