@@ -2,6 +2,7 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom
 import type { NetworkName } from "../core/names.ts";
 import type { ResolverCounts } from "./dns/resolver.ts";
 import type { Resolvers } from "./dns/resolvers.ts";
+import { overlayMetrics } from "./overlay/overlay-metrics.ts";
 import { type PodUsage, podMetrics } from "./pod-metrics.ts";
 import type { SubnetStats } from "./pod/addresses.ts";
 import type { Span } from "./pod/span.ts";
@@ -225,6 +226,11 @@ export class Metrics {
       "Questions and connections of nobody's, beyond what a pod may, or that make no sense",
       ({ refused }) => refused,
     );
+  }
+
+  /** Shows how this host fares in its overlays. */
+  followOverlays(overlays: Parameters<typeof overlayMetrics>[0]): void {
+    for (const metric of overlayMetrics(overlays)) this.#registry.registerMetric(metric);
   }
 
   /** Counts what a guest did that no event tells of. */

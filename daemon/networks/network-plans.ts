@@ -6,7 +6,7 @@ import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
 import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
-import { configuredError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
+import { configuredError, leasedError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
 
 /** Networks of a node: each costs some ten rules. */
 const most = 256;
@@ -16,6 +16,8 @@ export class NetworkPlans {
   readonly #parts: NetworksParts;
   readonly #entries: NetworkEntries;
   readonly #names: GatewayNames;
+  /** Networks whose subnets come from an overlay. */
+  readonly leased = new Set<string>();
 
   constructor(parts: NetworksParts, entries: NetworkEntries, names: GatewayNames) {
     this.#parts = parts;
@@ -91,7 +93,7 @@ export class NetworkPlans {
     this.#refuseElsewhere();
     const entry = this.#entries.find(spec.name);
     const before = entry.definition;
-    if (this.#isConfigured(before)) throw configuredError(before);
+    this.#refuseOthers(before);
     const others = this.#entries.list().filter(({ name }) => name !== spec.name);
     const definition = planNetwork(spec, others, before, force);
     const { db, addresses } = this.#parts;
@@ -103,9 +105,9 @@ export class NetworkPlans {
     return { entry, before, definition };
   }
 
-  /** Throws `NETWORK_IN_USE`, and `WRONG_STATE` of the configured one. */
+  /** Throws `NETWORK_IN_USE`, and `WRONG_STATE` of one that is not the API's. */
   refuseDelete(definition: NetworkDefinition): void {
-    if (this.#isConfigured(definition)) throw configuredError(definition);
+    this.#refuseOthers(definition);
     refuseInUse(this.#parts.db, definition);
   }
 
@@ -124,6 +126,12 @@ export class NetworkPlans {
     throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
       hint: "Networks can be made with a driver that leaves the host's network to podnet",
     });
+  }
+
+  /** Of those that somebody else decides about. */
+  #refuseOthers(definition: NetworkDefinition): void {
+    if (this.#isConfigured(definition)) throw configuredError(definition);
+    if (this.leased.has(definition.name)) throw leasedError(definition);
   }
 
   #isConfigured({ name }: NetworkDefinition): boolean {

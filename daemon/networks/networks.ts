@@ -159,6 +159,16 @@ export class Networks implements KnownNetworks {
     });
   }
 
+  /** Its subnets come from an overlay: the API neither changes nor deletes it until `release`. */
+  lease(name: string): void {
+    this.#plans.leased.add(name);
+  }
+
+  release(name: string): void {
+    this.#plans.leased.delete(name);
+    this.open(name);
+  }
+
   /** From now on whoever wants something new on a network is told why that cannot be. */
   close(name: string, why: PodnetError): void {
     this.#changes.close(name, why);

@@ -72,6 +72,14 @@ export const configuredError = ({ name }: NetworkDefinition): PodnetError =>
     details: { network: name },
   });
 
+/** Why one that follows an overlay is neither changed nor deleted by API. */
+export const leasedError = ({ name }: NetworkDefinition): PodnetError =>
+  new PodnetError("WRONG_STATE", `Network "${name}" is that of an overlay`, {
+    field: "name",
+    hint: "Change the overlay's configuration in etcd, or have this host leave it: podnet overlay leave",
+    details: { network: name },
+  });
+
 /** Refuses to delete a network that pods use. Throws `NETWORK_IN_USE`, naming them. */
 export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
   const pods = podsOnNetwork(db, name);

@@ -20,6 +20,8 @@ export interface HostPlaceParts {
   readonly memory: OverlayMemory;
   readonly log: Log;
   readonly randomBytes: (count: number) => Uint8Array;
+  /** Why it cannot be what its configuration says beside this host's other overlays. */
+  readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** What others are to be told of this host is known, or is another now. */
   readonly onHost: (host: Host) => void;
 }
@@ -120,9 +122,9 @@ export class HostPlace implements AsyncDisposable {
   async #prepare(): Promise<void> {
     const config = this.#config;
     if (config === undefined || this.#over.signal.aborted) return;
-    const { settings, log } = this.#parts;
+    const { settings, log, conflict } = this.#parts;
     try {
-      const refusal = await refuseBackend(config.backend, settings.extension);
+      const refusal = conflict(config) ?? (await refuseBackend(config.backend, settings.extension));
       if (refusal !== undefined) throw refusal;
       const extension =
         config.backend.type === "extension"

@@ -31,7 +31,7 @@ export async function openOverlays(
     await overlays.sweep([], AbortSignal.timeout(sweepMs));
     return undefined;
   }
-  return OverlayHosts.open({
+  const overlays = await OverlayHosts.open({
     config,
     settings: config.overlay,
     rules,
@@ -46,4 +46,6 @@ export async function openOverlays(
         { journal, log, metrics },
       ),
   });
+  metrics.followOverlays(overlays);
+  return overlays;
 }

@@ -1,8 +1,10 @@
 import type { Clock } from "../../core/clock.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
+import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
@@ -27,6 +29,8 @@ export interface OverlayHostParts {
   readonly randomBytes: (count: number) => Uint8Array;
   /** Others had changed it, and it was put right. */
   readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
+  /** Why it cannot be what its configuration says beside this host's other overlays. */
+  readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** Its lease, its phase or what it carries is another. */
   readonly onChange: () => void;
   /** It has been left: what the kernel has of it is to go. */

@@ -7,7 +7,7 @@ import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
-import { recordedSubnets, subnetsRecord } from "../store/overlays.ts";
+import { type OverlayRecord, recordedSubnets, subnetsRecord } from "../store/overlays.ts";
 import { HostPlace } from "./host-place.ts";
 import { knownPhase, nodeViews, overlayView } from "./host-view.ts";
 import { KernelFollower } from "./kernel-follower.ts";
@@ -69,7 +69,7 @@ export class OverlayHost implements AsyncDisposable {
         log,
         remember: (shape) => memory.remember({ network: shape }),
       },
-      memory.record.left === true ? "left" : "waiting",
+      firstPhase(memory.record),
     );
     this.#place = new HostPlace({
       settings,
@@ -77,6 +77,7 @@ export class OverlayHost implements AsyncDisposable {
       memory,
       log,
       randomBytes: parts.randomBytes,
+      conflict: parts.conflict,
       onHost: (host) => {
         this.#driver.become(host);
         this.#settled = "";
@@ -101,15 +102,15 @@ export class OverlayHost implements AsyncDisposable {
 
   /** Takes part, unless this host was told to leave. */
   start(): void {
-    const { desired, left } = this.#memory.record;
-    if (left === true) {
-      this.#told.resolve();
-      return;
-    }
+    const { desired, left = false, subnets } = this.#memory.record;
+    if (left) this.#told.resolve();
+    // One that was being left when podnetd ended is still to be left.
+    if (left && subnets === undefined) return;
     // What was last known holds until etcd says otherwise.
     if (desired !== undefined) this.#tell(desired);
     this.#started = true;
     this.#driver.start();
+    if (left) this.#driver.leave();
   }
 
   /** Programs on the host have been told of the subnet, or there is none to be told of. */
@@ -317,3 +318,7 @@ export class OverlayHost implements AsyncDisposable {
     if (env !== undefined) this.#file.write(env);
   }
 }
+
+/** How the lease is before anything is known of it. */
+const firstPhase = ({ left = false, subnets }: OverlayRecord): LeasePhase =>
+  !left ? "waiting" : subnets === undefined ? "left" : "draining";

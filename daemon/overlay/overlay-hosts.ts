@@ -8,22 +8,24 @@ import { type OverlayRules, Overlays } from "../../network/overlay/overlays.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
 import { EtcdStore } from "../../overlay/etcd-store.ts";
-import { leaseKey, type Subnets } from "../../overlay/flannel/key.ts";
-import {
-  addReservation,
-  removeReservation,
-  type Reservation,
-  reservationsIn,
-} from "../../overlay/reservations.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import { networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
+import type { Reservation } from "../../overlay/reservations.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
 import type { Config } from "../config/config.ts";
 import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
+import { knownOverlays } from "../store/overlays.ts";
+import { followOverlayNames } from "./discover.ts";
+import { type Claims, conflictWith } from "./conflicts.ts";
 import { openEtcd } from "./etcd-access.ts";
 import { describeDesired } from "./describe-desired.ts";
 import { OverlayHost } from "./overlay-host.ts";
+import { dropOverlayNetwork, ensureOverlayNetwork } from "./overlay-network.ts";
+import { OverlayMemory } from "./overlay-memory.ts";
 import { ownerId } from "./owner-id.ts";
+import { keptIn, reserveSubnet, unreserveSubnet } from "./reserve-subnet.ts";
 import { subnetFilePath } from "./subnet-file.ts";
 import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
 
@@ -60,6 +62,13 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #opened = new DisposableStack();
   #timer: NodeJS.Timeout | undefined;
   #sweeping: Promise<unknown> = Promise.resolve();
+  readonly #over = new AbortController();
+  /** What overlays have of addresses and numbers, the first to come first. */
+  readonly #claims: Claims = new Map();
+  /** Left because they are no more. */
+  readonly #ending = new Set<NetworkName>();
+  #following: Promise<void> = Promise.resolve();
+  #changing: Promise<void> = Promise.resolve();
 
   private constructor(parts: OverlayHostsParts) {
     this.#parts = parts;
@@ -115,40 +124,15 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
 
   async reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]> {
     signal.throwIfAborted();
-    const { registry } = this.#host(name).place;
-    return reservationsIn(registry).map(({ subnets, value: { publicIp, publicIp6 } }) => ({
-      subnets,
-      publicIp,
-      publicIp6,
-    }));
+    return keptIn(this.#host(name).place);
   }
 
-  async reserve(
-    name: string,
-    { publicIps, subnets }: ReservationRequest,
-    signal: AbortSignal,
-  ): Promise<Reservation> {
-    const { prefix, config, registry } = this.#host(name).place;
-    const publicIp = publicIps.find((ip) => !ip.includes(":")) as Reservation["publicIp"];
-    const publicIp6 = publicIps.find((ip) => ip.includes(":")) as Reservation["publicIp6"];
-    const address = config.v4 === undefined ? publicIp6 : publicIp;
-    const leased = address === undefined ? [] : registry.at(address);
-    const chosen = subnets ?? leased[0]?.subnets;
-    if (chosen === undefined)
-      throw new PodnetError("INVALID_ARGUMENT", `${publicIps.join(" and ")} has no lease`, {
-        field: "subnets",
-        hint: "Name the subnet to be kept for it",
-      });
-    const reservation = { subnets: chosen, publicIp, publicIp6 };
-    await addReservation({ prefix, config, store: this.#store }, reservation, signal);
-    return reservation;
+  reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation> {
+    return reserveSubnet(this.#host(name).place, request, this.#store, signal);
   }
 
-  async unreserve(name: string, subnets: Subnets, signal: AbortSignal): Promise<boolean> {
-    const { prefix, registry } = this.#host(name).place;
-    const there = registry.get(leaseKey(prefix, subnets));
-    await removeReservation({ prefix, store: this.#store }, subnets, signal);
-    return there?.kind === "lease" && there.grant === 0n;
+  unreserve(name: string, subnets: Subnets, signal: AbortSignal): Promise<boolean> {
+    return unreserveSubnet(this.#host(name).place, subnets, this.#store, signal);
   }
 
   /** Times that the kernel could not be made as wanted, by overlay. */
@@ -172,7 +156,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   /** Ends every task. Leases, devices, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#opened.dispose();
+    this.#over.abort();
     clearTimeout(this.#timer);
+    await this.#following;
+    await this.#changing;
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
     await this.#sweeping;
     await this.#overlays[Symbol.asyncDispose]();
@@ -180,8 +167,12 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   }
 
   async #begin(): Promise<void> {
-    const { settings, config } = this.#parts;
-    this.#add(singleName, undefined, config.network.name);
+    const { settings, config, db } = this.#parts;
+    const { names, discover, prefix } = settings;
+    if (names.length === 0 && !discover) this.#add(singleName, prefix, config.network.name);
+    // Those of an earlier start go on until it is known that they are no more.
+    const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
+    for (const name of new Set(known)) await this.#addNamed(name);
     await this.#sweep();
     if (config.driftMs > 0) {
       const every = setInterval(() => this.#lookSoon(), config.driftMs);
@@ -194,33 +185,90 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       this.#lookSoon();
     };
     for (const host of this.#hosts.values()) host.start();
-    void settings;
+    if (discover)
+      this.#following = followOverlayNames(this.#store, prefix, this.#over.signal, (found) => {
+        this.#changing = this.#changing.then(() => this.#found(new Set([...names, ...found])));
+      });
   }
 
-  #add(name: NetworkName, several: NetworkName | undefined, network: NetworkName): void {
+  /** These are the overlays now: others are left, and new ones joined. */
+  async #found(names: ReadonlySet<NetworkName>): Promise<void> {
+    for (const name of names) {
+      if (this.#over.signal.aborted) return;
+      const host = this.#hosts.get(name);
+      this.#ending.delete(name);
+      if (host === undefined) {
+        await this.#addNamed(name);
+        this.#hosts.get(name)?.start();
+      } else if (host.phase === "left" || host.phase === "draining") host.join();
+    }
+    for (const name of this.#hosts.keys())
+      if (!names.has(name as NetworkName)) this.#end(name as NetworkName);
+  }
+
+  /** Pods on it are not disturbed: it is left when the last of them has gone. */
+  #end(name: NetworkName): void {
+    const host = this.#hosts.get(name);
+    if (host === undefined || this.#ending.has(name)) return;
+    this.#ending.add(name);
+    void host
+      .leave(this.#over.signal)
+      .then(() => {
+        this.#changing = this.#changing.then(() => this.#drop(name, host));
+      })
+      .catch((err: unknown) => {
+        if (!this.#over.signal.aborted) this.#parts.log.error({ overlay: name, err }, "Not left");
+      });
+  }
+
+  async #drop(name: NetworkName, host: OverlayHost): Promise<void> {
+    // It may have come again meanwhile.
+    if (!this.#ending.delete(name) || this.#over.signal.aborted) return;
+    const { networks, db, log } = this.#parts;
+    this.#hosts.delete(name);
+    await host[Symbol.asyncDispose]();
+    try {
+      await dropOverlayNetwork(name, networks, new OverlayMemory(db, name));
+    } catch (err) {
+      log.error({ overlay: name, err }, "The network of an overlay that is no more stays");
+    }
+  }
+
+  /** One of several, with a network of its name. One that cannot have it holds up no other. */
+  async #addNamed(name: NetworkName): Promise<void> {
+    const { networks, db, settings, log } = this.#parts;
+    try {
+      await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name));
+      this.#add(name, networkPrefix(settings.prefix, name), name, name);
+    } catch (err) {
+      log.error({ overlay: name, err }, "This host cannot take part in the overlay");
+    }
+  }
+
+  #add(name: NetworkName, prefix: Prefix, network: NetworkName, several?: NetworkName): void {
     const { settings, config, ...parts } = this.#parts;
-    this.#hosts.set(
+    const host: OverlayHost = new OverlayHost({
+      ...parts,
       name,
-      new OverlayHost({
-        ...parts,
-        name,
-        prefix: settings.prefix,
-        network,
-        subnetFile: subnetFilePath(settings, several),
-        settings,
-        owner: ownerId(config.stateDir),
-        store: this.#store,
-        overlays: this.#overlays,
-        onChange: () => this.onChange(),
-        onLeft: () => {
-          this.#sweeping = this.#sweeping
-            .then(() => this.#sweep())
-            .catch((err: unknown) => {
-              this.#parts.log.error({ err }, "Cannot take away what has been left");
-            });
-        },
-      }),
-    );
+      prefix,
+      network,
+      subnetFile: subnetFilePath(settings, several),
+      settings,
+      owner: ownerId(config.stateDir),
+      store: this.#store,
+      overlays: this.#overlays,
+      conflict: (wanted) => conflictWith(wanted, this.#claims, name),
+      onChange: () => this.onChange(),
+      onLeft: () => {
+        this.#claims.delete(name);
+        this.#sweeping = this.#sweeping
+          .then(() => this.#sweep())
+          .catch((err: unknown) => {
+            this.#parts.log.error({ err }, "Cannot take away what has been left");
+          });
+      },
+    });
+    this.#hosts.set(name, host);
   }
 
   async #sweep(): Promise<void> {

@@ -27,6 +27,12 @@ export class OverlayMemory {
     this.#write(kept);
   }
 
+  /** The overlay is no more; by what others knew this host stays, should it come again. */
+  forget(): void {
+    const { macs } = this.#record;
+    this.#write(macs === undefined ? {} : { macs });
+  }
+
   #write(record: OverlayRecord): void {
     if (JSON.stringify(record) === JSON.stringify(this.#record)) return;
     writeOverlay(this.#db, this.#name, record);

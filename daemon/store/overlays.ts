@@ -1,9 +1,10 @@
 import type { Cidr, Family, Mac } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
 import type { OverlayDesired } from "../../network/overlay/desired.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import type { Database } from "./database.ts";
 import { getMeta, setMeta } from "./meta.ts";
-import { parseJson } from "./rows.ts";
+import { parseJson, text } from "./rows.ts";
 
 /** What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older podnetd did not write is absent. */
 export interface OverlayRecord {
@@ -22,8 +23,8 @@ export interface OverlayRecord {
 const keyOf = (name: string): `overlay ${string}` => `overlay ${name}`;
 
 export function readOverlay(db: Database, name: string): OverlayRecord {
-  const text = getMeta(db, keyOf(name));
-  return text === undefined ? {} : (parseJson(text, "an overlay") as OverlayRecord);
+  const json = getMeta(db, keyOf(name));
+  return json === undefined ? {} : (parseJson(json, "an overlay") as OverlayRecord);
 }
 
 export const writeOverlay = (db: Database, name: string, record: OverlayRecord): void =>
@@ -32,6 +33,14 @@ export const writeOverlay = (db: Database, name: string, record: OverlayRecord):
 /** Whether this host was ever in any. */
 export const knowsOverlays = (db: Database): boolean =>
   db.get("SELECT 1 FROM meta WHERE key LIKE 'overlay %' LIMIT 1") !== undefined;
+
+/** Names of the overlays that a network of their name follows. */
+export function knownOverlays(db: Database, except: string): NetworkName[] {
+  return db
+    .all("SELECT key FROM meta WHERE key LIKE 'overlay %' ORDER BY key")
+    .map((row) => text<NetworkName>(row, "key").slice("overlay ".length) as NetworkName)
+    .filter((name) => name !== except && readOverlay(db, name).network !== undefined);
+}
 
 /** The subnets of a record, as leases have them. */
 export function recordedSubnets({ subnets }: OverlayRecord): Subnets | undefined {

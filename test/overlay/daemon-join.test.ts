@@ -1,80 +1,18 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { existsSync, readFileSync } from "node:fs";
 import { promisify } from "node:util";
 import test from "ava";
-import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
-import { type Lab, labAddresses, openLab } from "../lab/lab.ts";
-import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+import { labAddresses } from "../lab/lab.ts";
+import {
+  neighbourMac,
+  openOverlaySite,
+  overlayPrefix,
+  type OverlaySite,
+} from "../lab/overlay-site.ts";
+import type { Podnetd } from "../lab/podnetd.ts";
 import { until } from "../lab/until.ts";
 
 const exec = promisify(execFile);
-const prefix = "/coreos.com/network";
-
-/** One host with podnetd, and an etcd that it gets to by its uplink. */
-interface Site extends AsyncDisposable {
-  readonly lab: Lab;
-  readonly etcd: EtcdLab;
-  readonly subnetFile: string;
-  start(): Promise<Podnetd>;
-  configure(value: object): Promise<void>;
-  /** Puts the lease of another host. */
-  neighbour(n: number): Promise<void>;
-  keys(): Promise<readonly string[]>;
-  /** What `ip` says on podnetd's host; empty when it refuses. */
-  ip(command: string): Promise<string>;
-}
-
-let sites = 0;
-
-async function openSite(): Promise<Site> {
-  await using made = new AsyncDisposableStack();
-  const lab = made.use(await openLab(`join${process.pid}-${sites++}-`));
-  const etcd = made.use(
-    await startEtcd({ addresses: [labAddresses.uplinkGateway], machines: [lab.internet] }),
-  );
-  const directory = mkdtempSync(join(tmpdir(), "podnet-join-"));
-  made.defer(() => rmSync(directory, { recursive: true, force: true }));
-  const subnetFile = join(directory, "flannel/subnet.env");
-  const config = [
-    "drift_s = 1",
-    "[image]",
-    // A plan looks whether they are there, and runs neither.
-    'kernel = "/bin/sh"',
-    'initrd = "/bin/sh"',
-    "[overlay]",
-    `etcd.endpoints = ["${etcd.client.endpoints.join('", "')}"]`,
-    `subnet_file = "${subnetFile}"`,
-    "masquerade = true\n",
-  ].join("\n");
-  const owned = made.move();
-  return {
-    lab,
-    etcd,
-    subnetFile,
-    start: () => startPodnetd({ machine: lab.host, directory, config }),
-    async configure(value) {
-      await etcd.etcdctl("put", `${prefix}/config`, JSON.stringify(value));
-    },
-    async neighbour(n) {
-      const value = {
-        PublicIP: `198.51.100.${n}`,
-        BackendType: "vxlan",
-        BackendData: { VNI: 7, VtepMAC: macOf(n) },
-      };
-      await etcd.etcdctl("put", `${prefix}/subnets/10.77.${n}.0-24`, JSON.stringify(value));
-    },
-    async keys() {
-      const text = await etcd.etcdctl("get", "--prefix", `${prefix}/subnets`, "--keys-only");
-      return text.split("\n").filter((line) => line !== "");
-    },
-    async ip(command) {
-      return lab.host.run("ip", ...command.split(" ")).catch(() => "");
-    },
-    [Symbol.asyncDispose]: () => owned.disposeAsync(),
-  };
-}
 
 const vxlan = {
   Network: "10.77.0.0/16",
@@ -82,10 +20,8 @@ const vxlan = {
   SubnetMax: "10.77.199.0",
   Backend: { Type: "vxlan", VNI: 7 },
 };
-const macOf = (n: number): string => `02:00:00:00:00:${n.toString(16).padStart(2, "0")}`;
-
 /** Waits until the host has its one key and the network that follows; the subnet without its last part. */
-async function joined({ keys, ip }: Site, daemon: Podnetd): Promise<string> {
+async function joined({ keys, ip }: OverlaySite, daemon: Podnetd): Promise<string> {
   const key = await until("a key", async () => (await keys()).find((each) => !isOthers(each)));
   const [, base = ""] = /subnets\/(10\.77\.[0-9]+)\.0-24$/.exec(key) ?? [];
   await until(
@@ -99,19 +35,19 @@ async function joined({ keys, ip }: Site, daemon: Podnetd): Promise<string> {
 
 const isOthers = (key: string): boolean => /10\.77\.2\d\d\./.test(key);
 
-const curl = async (daemon: Podnetd, page: string): Promise<string> =>
-  (
-    await exec("curl", [
-      ...["-s", "--unix-socket", daemon.socket],
-      ...["-o", "/dev/null", "-w", "%{http_code}", `http://podnet/${page}`],
-    ])
-  ).stdout;
+const curl = async (daemon: Podnetd, page: string, ...words: string[]): Promise<string> =>
+  (await exec("curl", ["-s", "--unix-socket", daemon.socket, ...words, `http://podnet/${page}`]))
+    .stdout;
+
+/** The status that a page is answered with. */
+const status = (daemon: Podnetd, page: string): Promise<string> =>
+  curl(daemon, page, "-o", "/dev/null", "-w", "%{http_code}");
 
 const overlayLine = async (daemon: Podnetd): Promise<string> =>
   (await daemon.podnet("info")).split("\n").find((line) => line.includes("overlay")) ?? "";
 
-test("podnetd joins: its key, its device, its network and subnet.env; down leaves nothing but the lease", async (t) => {
-  await using site = await openSite();
+test.serial("podnetd joins: its key, its device, its network and subnet.env; down leaves nothing but the lease", async (t) => {
+  await using site = await openOverlaySite(["masquerade = true"]);
   await site.configure(vxlan);
   await site.neighbour(201);
   const { ip, etcd, subnetFile, lab } = site;
@@ -123,7 +59,11 @@ test("podnetd joins: its key, its device, its network and subnet.env; down leave
     `FLANNEL_NETWORK=10.77.0.0/16\nFLANNEL_SUBNET=${base}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`,
   );
   const [, mac = ""] = /link\/ether (\S+)/.exec(await ip("link show flannel.7")) ?? [];
-  const value = await etcd.etcdctl("get", `${prefix}/subnets/${base}.0-24`, "--print-value-only");
+  const value = await etcd.etcdctl(
+    "get",
+    `${overlayPrefix}/subnets/${base}.0-24`,
+    "--print-value-only",
+  );
   t.deepEqual(JSON.parse(value), {
     PublicIP: labAddresses.hostUplink,
     PublicIPv6: null,
@@ -134,12 +74,17 @@ test("podnetd joins: its key, its device, its network and subnet.env; down leave
   t.regex(await ip("link show hyper0"), /mtu 1450/);
   const route = "10.77.201.0/24 via 10.77.201.0 dev flannel.7";
   await until("the neighbour's route", async () => (await ip("route")).includes(route));
-  t.is(await curl(daemon, "readyz"), "200");
+  t.is(await status(daemon, "readyz"), "200");
   t.regex(
     await overlayLine(daemon),
     /✓.*10\.77\.\d+\.0\/24 of 10\.77\.0\.0\/16 by vxlan, with 1 other host/i,
   );
   t.is(await daemon.podnet("diff"), "2 parts, all as planned\n");
+
+  const metrics = await curl(daemon, "metrics");
+  t.regex(metrics, /^podnet_overlay_lease_phase\{overlay="flannel",phase="held"\} 1$/m);
+  t.regex(metrics, /^podnet_overlay_peers\{overlay="flannel"\} 1$/m);
+  t.regex(metrics, /^podnet_overlay_stale_seconds\{overlay="flannel"\} 0$/m);
 
   // Others take the device, then a route, then an entry: all of it comes back, the device as it was.
   await ip("link del flannel.7");
@@ -149,7 +94,7 @@ test("podnetd joins: its key, its device, its network and subnet.env; down leave
   await until("the route again", async () => (await ip("route")).includes(route));
   await ip("neigh del 10.77.201.0 dev flannel.7");
   await until("the neighbour again", async () =>
-    (await ip("neigh show dev flannel.7")).includes(macOf(201)),
+    (await ip("neigh show dev flannel.7")).includes(neighbourMac(201)),
   );
   t.regex(daemon.log(), /overlay flannel: .*healed/);
 
@@ -166,8 +111,8 @@ test("podnetd joins: its key, its device, its network and subnet.env; down leave
 
 const read = (file: string): string => readFileSync(file, "utf8");
 
-test("with etcd away a restarted podnetd goes on with its subnet, says how stale it is, and has the same lease after", async (t) => {
-  await using site = await openSite();
+test.serial("with etcd away a restarted podnetd goes on with its subnet, says how stale it is, and has the same lease after", async (t) => {
+  await using site = await openOverlaySite(["masquerade = true"]);
   await site.configure(vxlan);
   await site.neighbour(201);
   await using first = await site.start();
@@ -190,7 +135,7 @@ test("with etcd away a restarted podnetd goes on with its subnet, says how stale
   await until("stale", async () =>
     /stale: etcd has not been heard for \d+ s/i.test(await overlayLine(second)),
   );
-  t.is(await curl(second, "readyz"), "200");
+  t.is(await status(second, "readyz"), "200");
   t.is(await site.ip("link show flannel.7"), before);
   t.is(await site.ip("route show proto 73"), routes);
 
@@ -206,8 +151,8 @@ test("with etcd away a restarted podnetd goes on with its subnet, says how stale
   t.is(await site.ip("route show proto 73"), routes);
 });
 
-test("before there is a lease, and after it was left, a pod is refused with why; leaving outlives a restart", async (t) => {
-  await using site = await openSite();
+test.serial("before there is a lease, and after it was left, a pod is refused with why; leaving outlives a restart", async (t) => {
+  await using site = await openOverlaySite(["masquerade = true"]);
   await using first = await site.start();
   const refused = async (daemon: Podnetd, why: RegExp): Promise<void> => {
     const { stderr, exitCode } = await daemon.tryPodnet("create", "--name", "web", "--plan");
@@ -215,12 +160,12 @@ test("before there is a lease, and after it was left, a pod is refused with why;
     t.regex(stderr, why);
   };
   await refused(first, /has no subnet yet.*OVERLAY_NOT_READY/s);
-  t.is(await curl(first, "readyz"), "503");
-  t.is(await curl(first, "healthz"), "200");
+  t.is(await status(first, "readyz"), "503");
+  t.is(await status(first, "healthz"), "200");
   await site.configure(vxlan);
   const base = await joined(site, first);
   t.true((await first.podnet("create", "--name", "web", "--plan")).includes(`${base}.`));
-  t.is(await curl(first, "readyz"), "200");
+  t.is(await status(first, "readyz"), "200");
 
   await until("the device", async () => (await site.ip("link show flannel.7")) !== "");
   await first.podnet("overlay", "leave");

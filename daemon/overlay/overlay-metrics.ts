@@ -1,0 +1,87 @@
+import { Counter, Gauge } from "prom-client";
+import type { LeasePhase } from "../../overlay/lease-status.ts";
+import type { OverlayHosts } from "./overlay-hosts.ts";
+
+const phases: readonly LeasePhase[] = ["waiting", "acquiring", "held", "lost", "draining", "left"];
+
+/** How this host fares in its overlays, looked at when it is asked for. */
+export function overlayMetrics(
+  overlays: Pick<OverlayHosts, "list" | "nodes" | "failures">,
+): readonly (Gauge | Counter)[] {
+  const gauge = <Label extends string>(
+    name: string,
+    help: string,
+    labels: readonly Label[],
+    look: (
+      set: (labels: Readonly<Record<Label | "overlay", string>>, value: number) => void,
+    ) => void,
+  ): Gauge =>
+    new Gauge({
+      name: `podnet_overlay_${name}`,
+      help,
+      labelNames: ["overlay", ...labels],
+      registers: [],
+      collect() {
+        // Overlays and peers come and go.
+        this.reset();
+        look((of, value) => this.set(of, value));
+      },
+    });
+  const each = (
+    name: string,
+    help: string,
+    of: (view: ReturnType<OverlayHosts["list"]>[number]) => number,
+  ) =>
+    gauge(name, help, [], (set) => {
+      for (const view of overlays.list()) set({ overlay: view.name }, of(view));
+    });
+  return [
+    gauge("lease_phase", "1 for the phase this host's lease is in", ["phase"], (set) => {
+      for (const { name, phase } of overlays.list())
+        for (const one of phases) set({ overlay: name, phase: one }, one === phase ? 1 : 0);
+    }),
+    each(
+      "stale_seconds",
+      "For how long etcd has not been heard",
+      ({ staleMs = 0 }) => staleMs / 1000,
+    ),
+    each("peers", "Other hosts that packets are sent to", ({ peers }) => peers),
+    each(
+      "skipped_keys",
+      "Keys beside the leases that cannot be read, or are of another backend",
+      ({ skippedKeys }) => skippedKeys,
+    ),
+    each(
+      "troubles",
+      "What keeps this host from having its part as it should be",
+      ({ troubles }) => troubles.length,
+    ),
+    gauge(
+      "peer_reachable",
+      "1 for a peer that answered the last probe, 0 for one that did not",
+      ["peer"],
+      (set) => {
+        for (const { name } of overlays.list())
+          for (const { subnets, self, reachable } of overlays.nodes(name))
+            if (!self && reachable !== undefined)
+              set({ overlay: name, peer: subnets.join() }, reachable ? 1 : 0);
+      },
+    ),
+    gauge("peer_rtt_seconds", "How long a peer's last answer took", ["peer"], (set) => {
+      for (const { name } of overlays.list())
+        for (const { subnets, self, rttMs } of overlays.nodes(name))
+          if (!self && rttMs !== undefined)
+            set({ overlay: name, peer: subnets.join() }, rttMs / 1000);
+    }),
+    new Counter({
+      name: "podnet_overlay_failures_total",
+      help: "Times that the kernel could not be made as an overlay is to be, or not all of it",
+      labelNames: ["overlay"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const { name, count } of overlays.failures()) this.inc({ overlay: name }, count);
+      },
+    }),
+  ];
+}
