@@ -1,0 +1,129 @@
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "ava";
+import { type Cidr, ipOf, parseCidr, parseIp } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { parseNetworkName } from "../../core/names.ts";
+import { LeasedNetwork, type LeasedShape } from "../../daemon/overlay/leased-network.ts";
+import { Database } from "../../daemon/store/database.ts";
+import { freeLease, insertLease } from "../../daemon/store/leases.ts";
+import { putNetwork } from "../../daemon/store/networks.ts";
+import { openLog } from "../../linux/log.ts";
+import { until } from "../lab/until.ts";
+
+const network = parseNetworkName("default");
+const one = parseCidr("10.77.1.0/24");
+const two = parseCidr("10.77.2.0/24");
+
+/** A network without a host below it; what happens to it, in order. */
+function stage(first: readonly Cidr[] = []) {
+  const db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-leased-")));
+  const happened: string[] = [];
+  let now: LeasedShape = { subnets: first, mtu: 1450 };
+  let fails: PodnetError | undefined;
+  const definition = () => ({
+    name: network,
+    bridge: "hyper0" as never,
+    subnets: now.subnets.map((cidr) => ({
+      cidr,
+      gateway: `${ipOf(cidr).replace(/0$/, "1")}/24` as never,
+      ranges: [],
+      reserved: [],
+    })),
+    mtu: now.mtu,
+    dns: [],
+    dnsSearch: [],
+    masquerade: false,
+    isolated: false,
+    vlanFiltering: false,
+    mayOverlap: false,
+  });
+  putNetwork(db, definition(), { state: "ready", configured: true, createdMs: 1 });
+  const closed: { why?: PodnetError } = {};
+  const leased = new LeasedNetwork(
+    {
+      network,
+      overlay: "flannel",
+      networks: {
+        find: definition,
+        follow(_name, { subnets, mtu }) {
+          if (fails !== undefined) return Promise.reject(fails);
+          now = { subnets: subnets.map(({ cidr }) => cidr), mtu };
+          happened.push(`network ${now.subnets.join()}`);
+          return Promise.resolve(definition());
+        },
+        close: (_name, why) => void (closed.why = why),
+        open: () => void delete closed.why,
+      },
+      db,
+      log: openLog({ component: "test", level: "error" }),
+      remember: ({ subnets }) => happened.push(`remember ${subnets.join()}`),
+    },
+    "waiting",
+  );
+  return {
+    leased,
+    happened,
+    closed,
+    take: (ip: string) =>
+      insertLease(db, network, parseIp(ip), { kind: "pod", id: "abcdefghijkl/0" }, 1),
+    free: (ip: string) => freeLease(db, network, parseIp(ip), 2),
+    fail: (error: PodnetError | undefined) => void (fails = error),
+  };
+}
+
+test("without a subnet nothing new is let in; with one all is, and it is written down before", async (t) => {
+  const { leased, happened, closed } = stage();
+  t.is(closed.why?.code, "OVERLAY_NOT_READY");
+  t.is(closed.why?.details["phase"], "waiting");
+  t.true(await leased.become({ subnets: [one], mtu: 1450 }, "held"));
+  t.deepEqual(happened, [`remember ${one}`, `network ${one}`]);
+  t.is(closed.why, undefined);
+  await leased[Symbol.asyncDispose]();
+});
+
+test("a lease that came back different waits until the last address of the former subnet is free", async (t) => {
+  const { leased, happened, closed, take, free } = stage([one]);
+  take("10.77.1.5");
+  const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
+  await until("closed", () => closed.why !== undefined);
+  t.deepEqual(happened, []);
+  free("10.77.1.5");
+  t.true(await moved);
+  t.deepEqual(happened, [`remember ${two}`, `network ${two}`]);
+  t.is(closed.why, undefined);
+  await leased[Symbol.asyncDispose]();
+});
+
+test("subnets that are to stay after all do: who drains is told, and pods are let in again", async (t) => {
+  const { leased, happened, closed, take } = stage([one]);
+  take("10.77.1.5");
+  const drained = leased.become({ subnets: [], mtu: 1450 }, "draining");
+  await until("closed", () => closed.why?.details["phase"] === "draining");
+  t.true(await leased.become({ subnets: [one], mtu: 1450 }, "held"));
+  t.false(await drained);
+  t.is(closed.why, undefined);
+  t.deepEqual(leased.subnets, [one]);
+  t.false(happened.includes("network "));
+  await leased[Symbol.asyncDispose]();
+});
+
+test("what the host refuses is tried again, and until then what was there is what is written down", async (t) => {
+  const { leased, happened, fail } = stage([one]);
+  fail(new PodnetError("NETLINK_FAILED", "not now"));
+  const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
+  await until("a try", () => happened.includes(`remember ${one}`));
+  fail(undefined);
+  t.true(await moved);
+  t.deepEqual(happened.slice(-2), [`remember ${two}`, `network ${two}`]);
+  await leased[Symbol.asyncDispose]();
+});
+
+test("the end of podnetd ends the wait for pods", async (t) => {
+  const { leased, take } = stage([one]);
+  take("10.77.1.5");
+  const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
+  await leased[Symbol.asyncDispose]();
+  t.false(await moved);
+});
