@@ -1,14 +1,17 @@
 import { hostname } from "node:os";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
 import { connectPodnet } from "../../api/client.ts";
 import { OverlayPhase, OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
+import { type ListPodsResponseSchema, PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addService } from "../../api/service.ts";
-import { type Ip, type Ipv4, parseCidr, parseIp } from "../../core/address.ts";
+import { type Ip, type IpPrefix, type Ipv4, parseCidr, parseIp } from "../../core/address.ts";
 import { type ErrorCode, isPodnetError, PodnetError } from "../../core/errors.ts";
-import { parseNetworkName } from "../../core/names.ts";
+import { type IfName, parseNetworkName, type PodId, type PodName } from "../../core/names.ts";
 import type { HostRecords } from "../../daemon/overlay/host-records.ts";
 import type { OverlayControl, OverlayView } from "../../daemon/overlay/view.ts";
 import { overlayService } from "../../daemon/server/overlay-service.ts";
+import { remotePodView } from "../../daemon/server/remote-pod-view.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import { hostIdOf, hostKey, recordsPrefix } from "../../overlay/pods/keys.ts";
@@ -283,4 +286,49 @@ test("podnet overlay leave, join, diff, reserve, unreserve and reservations", as
     "unreserve flannel 10.5.36.0/24 undefined",
     "unreserve flannel 10.5.37.0/24 undefined",
   ]);
+});
+
+test("podnet list --all-hosts: where each pod is, how old that is, and what could not be read", async (t) => {
+  const far = remotePodView({
+    id: "abcdefghijkl" as PodId,
+    name: "far" as PodName,
+    state: "paused",
+    createdMs: Date.now() - 5500,
+    labels: { app: "front" },
+    interfaces: [
+      {
+        network: parseNetworkName("default"),
+        overlay: parseNetworkName("flannel"),
+        name: "eth0" as IfName,
+        addresses: ["10.5.35.2/24" as IpPrefix],
+      },
+    ],
+    host: hostIdOf(2 as OwnerId, "two"),
+    hostname: "two\u001b[31m",
+  });
+  let answer: MessageInitShape<typeof ListPodsResponseSchema> = { pods: [far] };
+  const asked: boolean[] = [];
+  await using server = await serve((router) =>
+    addService(router, PodService, {
+      list({ allHosts }) {
+        asked.push(allHosts);
+        return answer;
+      },
+    }),
+  );
+  const list = (...words: string[]) => podnet(["list", ...words], { socket: server.h2 });
+  const { out, err } = await list("--all-hosts");
+  const heading = "NAME ID STATE AGE HOST NETWORK ADDRESS REASON";
+  t.is(out.split("\n")[0]?.replaceAll(/ +/g, " "), heading);
+  t.regex(out, /^far +abcdefghijkl +paused +\d+ s +two\\u001b\[31m +default +10\.5\.35\.2$/m);
+  t.is(err, "");
+  answer = { pods: [far, { ...far, host: "" }], staleMs: 61_000n, skippedRecords: 2 };
+  const stale = await list("--all-hosts");
+  t.regex(stale.out, /\(this host\)/);
+  t.regex(stale.err, /not been heard for 61 s.*\n2 records of others cannot be read\n/);
+  const json = JSON.parse((await list("--all-hosts", "-o", "json")).out);
+  t.like(json, { staleMs: "61000", skippedRecords: 2 });
+  t.like(json.items[0], { state: "paused", host: "two\u001b[31m", labels: { app: "front" } });
+  t.notRegex((await list()).out, /HOST/);
+  t.deepEqual(asked, [true, true, true, false]);
 });
