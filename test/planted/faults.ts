@@ -22,6 +22,7 @@ import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { stateFaults } from "./faults/state.ts";
 import { templatesFaults } from "./faults/templates.ts";
+import { tunnelFaults } from "./faults/tunnels.ts";
 
 /**
  * Faults that somebody could make tomorrow — a step of the undo forgotten, a lock, a check of a length, a release —
@@ -51,4 +52,5 @@ export const faults: readonly Fault[] = [
   ...callersFaults,
   ...crashFaults,
   ...overlayFaults,
+  ...tunnelFaults,
 ];
