@@ -11,6 +11,7 @@ import { hostGwOverlay } from "../../test/lab/hosts.ts";
 import type { OverlayLabHost } from "../../test/lab/overlay-host.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 import { ratioToHand } from "./overlay/links.ts";
+import { run as runUdp } from "./overlay-udp.ts";
 import { RouteWatch } from "./overlay/routes.ts";
 import { openSite, roomyOverlay, type Site, strangerOf, strangerSubnet } from "./overlay/site.ts";
 
@@ -96,6 +97,9 @@ async function returnTime({ lab, store }: Site, watch: RouteWatch, n: number): P
   return (await seen) - begin;
 }
 
+const figureOf = (line: string, key: string): number =>
+  Number(new RegExp(` ${key}=([0-9.]+)`).exec(line)?.[1]);
+
 /** Measures, prints the table and returns the last line. */
 export async function run(rounds: number): Promise<string> {
   const figures: Record<string, number> = {};
@@ -123,6 +127,7 @@ export async function run(rounds: number): Promise<string> {
     const leases = await leaseTimes(site, watch, 5000, 50);
     note("lease put → its route, p50 of 50, ms", "lease_ms", median(leases));
     row("  worst", Math.max(...leases));
+    row("podnetd before thousands come, RSS MiB", rssMib(first));
     for (const count of [1000, 4000]) {
       const times = await peersTimes(site, podnet, watch, count, rounds);
       note(`told to join → ${count} peers, ms`, `peers${count}_ms`, median(times));
@@ -136,6 +141,9 @@ export async function run(rounds: number): Promise<string> {
     await ratioToHand(hostGwOverlay, rounds),
   );
   note("vxlan, share of a device by hand", "vxlan_ratio", await ratioToHand(roomyOverlay, rounds));
+  const udp = await runUdp(rounds, 2);
+  note("udp, Gbit/s", "udp_gbps", figureOf(udp, "gbps"));
+  note("udp, of flannel's method in C", "udp_vs_c", figureOf(udp, "vs_c"));
   return lastLine("overlay", figures);
 }
 
