@@ -1,6 +1,6 @@
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { readOverlay } from "../store/overlays.ts";
+import { overlayRecord } from "../store/overlays.ts";
 import { leasedSubnets } from "./leased-network.ts";
 import { singleName } from "./overlay-hosts.ts";
 
@@ -11,7 +11,7 @@ import { singleName } from "./overlay-hosts.ts";
 export function withLeasedNetwork(config: Config, db: Database): Config {
   const { overlay, network } = config;
   if (overlay === undefined || overlay.names.length > 0 || overlay.discover) return config;
-  const leased = readOverlay(db, singleName).network;
+  const leased = overlayRecord(db, singleName).network;
   return {
     ...config,
     network: {

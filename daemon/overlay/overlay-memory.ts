@@ -1,5 +1,5 @@
 import type { Database } from "../store/database.ts";
-import { type OverlayRecord, readOverlay, writeOverlay } from "../store/overlays.ts";
+import { type OverlayRecord, overlayRecord, writeOverlay } from "../store/overlays.ts";
 
 /** What the next start is to know of one overlay, kept beside its row. */
 export class OverlayMemory {
@@ -10,7 +10,7 @@ export class OverlayMemory {
   constructor(db: Database, name: string) {
     this.#db = db;
     this.#name = name;
-    this.#record = readOverlay(db, name);
+    this.#record = overlayRecord(db, name);
   }
 
   get record(): OverlayRecord {

@@ -22,7 +22,7 @@ export interface OverlayRecord {
 
 const keyOf = (name: string): `overlay ${string}` => `overlay ${name}`;
 
-export function readOverlay(db: Database, name: string): OverlayRecord {
+export function overlayRecord(db: Database, name: string): OverlayRecord {
   const json = getMeta(db, keyOf(name));
   return json === undefined ? {} : (parseJson(json, "an overlay") as OverlayRecord);
 }
@@ -39,7 +39,7 @@ export function knownOverlays(db: Database, except: string): NetworkName[] {
   return db
     .all("SELECT key FROM meta WHERE key LIKE 'overlay %' ORDER BY key")
     .map((row) => text<NetworkName>(row, "key").slice("overlay ".length) as NetworkName)
-    .filter((name) => name !== except && readOverlay(db, name).network !== undefined);
+    .filter((name) => name !== except && overlayRecord(db, name).network !== undefined);
 }
 
 /** The subnets of a record, as leases have them. */
