@@ -117,7 +117,7 @@ export class EchoSocket implements Disposable {
     if (sequence === undefined) return Promise.resolve({ kind: "unsent", errno: "EAGAIN" });
     const payload = new Uint8Array(Math.max(tokenSize, bytes - echoOverhead[this.#family]));
     payload.set(this.#token);
-    return new Promise<EchoAnswer>((resolve) => {
+    return new Promise<EchoAnswer>((resolve, reject) => {
       const timer = setTimeout(() => settle({ kind: "silent" }), timeoutMs);
       const settle = (answer: EchoAnswer): void => {
         clearTimeout(timer);
@@ -125,10 +125,15 @@ export class EchoSocket implements Disposable {
         resolve(answer);
       };
       this.#waiting.set(sequence, { address, sentAt: performance.now(), settle });
-      const errno = this.#send(
-        address,
-        echoRequest(this.#family, { id: this.#id, sequence }, payload),
-      );
+      let errno: string | undefined;
+      try {
+        const request = echoRequest(this.#family, { id: this.#id, sequence }, payload);
+        errno = this.#send(address, request);
+      } catch (error) {
+        reject(error);
+        settle({ kind: "silent" });
+        return;
+      }
       if (errno === "EMSGSIZE") settle({ kind: "too-big", mtu: 0 });
       else if (errno !== undefined) settle({ kind: "unsent", errno });
     });

@@ -15,7 +15,7 @@ import type { OverlayMemory } from "./overlay-memory.ts";
 import { refuseBackend } from "./refuse-backend.ts";
 
 export interface HostPlaceParts {
-  readonly settings: Pick<OverlaySettings, "choice" | "extension">;
+  readonly settings: Pick<OverlaySettings, "choice" | "extension" | "txChecksum">;
   readonly owner: OwnerId;
   readonly memory: OverlayMemory;
   readonly log: Log;
@@ -41,6 +41,7 @@ export class HostPlace implements AsyncDisposable {
   #usable:
     | { readonly extension: Extension | undefined; readonly output: string | undefined }
     | undefined;
+  #damages = false;
   #noUplink: PodnetError | undefined;
   #noBackend: PodnetError | undefined;
   #arranging: Promise<void> = Promise.resolve();
@@ -68,7 +69,19 @@ export class HostPlace implements AsyncDisposable {
   get backend(): OverlayBackend | undefined {
     return this.#config === undefined || this.#usable === undefined
       ? undefined
-      : kernelBackend(this.#config.backend);
+      : kernelBackend(this.#config.backend, this.#txChecksum);
+  }
+
+  /** Whether checksums are left to the network card; undefined leaves that as it is. */
+  get #txChecksum(): boolean | undefined {
+    const { txChecksum } = this.#parts.settings;
+    if (txChecksum === "auto") return this.#damages ? false : undefined;
+    return txChecksum === "on";
+  }
+
+  /** The network card damages checksums that the tunnel leaves to it. */
+  doubtCard(): void {
+    this.#damages = true;
   }
 
   /** Commands by which peers are followed, where the backend is those. */

@@ -7,6 +7,7 @@ import type { Peers } from "../../overlay/peers.ts";
 import type { Lease, Leases } from "../../overlay/registry.ts";
 import type { Uplink } from "./choose-uplink.ts";
 import { cidrsOf, familiesOf } from "./make-desired.ts";
+import type { Probe } from "./prober.ts";
 import { troubleText } from "./trouble-text.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
@@ -76,7 +77,14 @@ const spaces = ({ v4, v6 }: NonNullable<LeaseState["config"]>): OverlayView["net
 /** Every host that has a lease, by subnet, this one among them. */
 export function nodeViews(
   leases: Leases,
-  { state, clock }: Pick<HostKnowledge, "state" | "clock">,
+  {
+    state,
+    clock,
+    probe,
+  }: Pick<HostKnowledge, "state" | "clock"> & {
+    /** What its last probe has come to, by its key. */
+    readonly probe: (key: string) => Probe | undefined;
+  },
 ): OverlayPeerView[] {
   const ends = expiresAt(state, clock);
   return [...leases]
@@ -84,6 +92,7 @@ export function nodeViews(
     .toSorted((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }))
     .map(({ key, subnets, value, grant }): OverlayPeerView => {
       const self = key === state.own?.key;
+      const probed = self ? undefined : probe(key);
       return {
         key,
         subnets: cidrsOf(subnets),
@@ -92,6 +101,8 @@ export function nodeViews(
         ...(self && ends !== undefined ? { expiresAt: ends } : {}),
         reserved: grant === 0n,
         self,
+        ...(probed === undefined ? {} : { reachable: probed.reachable }),
+        ...(probed?.rttMs === undefined ? {} : { rttMs: probed.rttMs }),
       };
     });
 }

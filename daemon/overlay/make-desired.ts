@@ -33,12 +33,17 @@ export const cidrsOf = ({ v4, v6 }: Subnets): Cidr[] =>
   [v4, v6].filter((subnet) => subnet !== undefined);
 
 /** What the kernel is to make of a backend; undefined where the kernel has no part in it, or podnet cannot do it. */
-export function kernelBackend(backend: Backend): OverlayBackend | undefined {
+export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBackend | undefined {
   switch (backend.type) {
     case "vxlan": {
       const { vni, port, mtu, gbp, learning, directRouting } = backend;
       const rest = { vni, port, gbp, learning, directRouting };
-      return { kind: "vxlan", ...rest, ...(mtu === undefined ? {} : { mtu }) };
+      return {
+        kind: "vxlan",
+        ...rest,
+        ...(mtu === undefined ? {} : { mtu }),
+        ...(txChecksum === undefined ? {} : { txChecksum }),
+      };
     }
     case "host-gw":
       return { kind: "host-gw" };

@@ -17,6 +17,7 @@ import { OtherHosts } from "./other-hosts.ts";
 import type { OverlayHostParts } from "./overlay-host-parts.ts";
 import { OverlayMemory } from "./overlay-memory.ts";
 import { Departure } from "./departure.ts";
+import { TunnelWatch } from "./tunnel-watch.ts";
 import { SubnetFile } from "./subnet-file.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
@@ -37,7 +38,8 @@ export class OverlayHost implements AsyncDisposable {
   readonly #others: OtherHosts;
   readonly #kernel: KernelFollower;
   readonly #leased: LeasedNetwork;
-  readonly #file: SubnetFile;
+  readonly #subnetEnv: SubnetFile;
+  readonly #watch: TunnelWatch;
   readonly #told = Promise.withResolvers<void>();
   readonly #departure = new Departure();
   #config: OverlayConfig | undefined;
@@ -52,7 +54,7 @@ export class OverlayHost implements AsyncDisposable {
     const memory = new OverlayMemory(db, name);
     this.#memory = memory;
     const ready = (): void => this.#told.resolve();
-    this.#file = new SubnetFile({ path: parts.subnetFile, log, ready });
+    this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
     this.#kernel = new KernelFollower({
       overlays: parts.overlays,
       clock,
@@ -90,7 +92,7 @@ export class OverlayHost implements AsyncDisposable {
       store,
       settings: { prefix, ttlSeconds, marginSeconds, misfit: "drain" },
       host: { owner, ...unknownHost },
-      previous: recordedSubnets(memory.record) ?? this.#file.former()?.subnets,
+      previous: recordedSubnets(memory.record) ?? this.#subnetEnv.former()?.subnets,
       clock,
       random: Math.random,
       onState: (state) => this.#onState(state),
@@ -98,6 +100,14 @@ export class OverlayHost implements AsyncDisposable {
       drain: () => this.#drain(),
     });
     this.#others = new OtherHosts(this.#driver.registry);
+    this.#watch = new TunnelWatch({
+      settings,
+      log,
+      onDamage: () => {
+        this.#place.doubtCard();
+        this.#program();
+      },
+    });
   }
 
   /** Takes part, unless this host was told to leave. */
@@ -148,13 +158,18 @@ export class OverlayHost implements AsyncDisposable {
       state: this.#driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(this.#memory.record),
       uplink: this.#place.uplink,
-      troubles: [...this.#place.troubles, ...(error === undefined ? [] : [error.message])],
+      troubles: [
+        ...this.#place.troubles,
+        ...this.#watch.troubles,
+        ...(error === undefined ? [] : [error.message]),
+      ],
     });
   }
 
   get nodes(): readonly OverlayPeerView[] {
     const { registry, state } = this.#driver;
-    return nodeViews(registry, { state, clock: this.#parts.clock });
+    const { clock } = this.#parts;
+    return nodeViews(registry, { state, clock, probe: (key) => this.#watch.of(key) });
   }
 
   /** What reserving is to be done with. Throws `OVERLAY_NOT_READY`. */
@@ -197,7 +212,7 @@ export class OverlayHost implements AsyncDisposable {
 
   /** Programs on the host are told of no subnet any more. */
   untell(): void {
-    this.#file.remove();
+    this.#subnetEnv.remove();
   }
 
   join(): void {
@@ -215,6 +230,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.#place[Symbol.asyncDispose]();
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
+    this.#watch[Symbol.dispose]();
   }
 
   #onState(state: LeaseState): void {
@@ -282,7 +298,8 @@ export class OverlayHost implements AsyncDisposable {
       if (!gone) return;
       this.#memory.forgetLease();
       this.#kernel.want(undefined);
-      this.#file.remove();
+      this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
+      this.#subnetEnv.remove();
       this.#parts.onLeft();
       this.#departure.done();
     } catch (thrown) {
@@ -310,12 +327,15 @@ export class OverlayHost implements AsyncDisposable {
     const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
     this.#memory.remember({ desired: { ...desired, sides } });
     this.#tell(desired);
+    const backend = this.#config?.backend.type;
+    if (backend !== undefined)
+      this.#watch.follow({ backend, mtu: this.#mtu, peers: this.#others.peers });
   }
 
   /** Programs on the host learn of it when its rules are there. */
   #tell(desired: OverlayDesired): void {
     const env = subnetEnvOf(desired, this.#mtu);
-    if (env !== undefined) this.#file.write(env);
+    if (env !== undefined) this.#subnetEnv.write(env);
   }
 }
 

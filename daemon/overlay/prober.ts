@@ -54,6 +54,7 @@ export class Prober implements Disposable {
     for (const [key, addresses] of targets) {
       const before = this.#targets.get(key);
       this.#targets.set(key, addresses);
+      if (before === addresses) continue;
       if (before === undefined || before.join() !== addresses.join()) {
         this.#probes.delete(key);
         news.push(key);
@@ -107,7 +108,7 @@ export class Prober implements Disposable {
     const addresses = this.#targets.get(key) ?? [];
     let found: Probe = { reachable: false };
     for (const address of addresses) {
-      const answer = await this.#options.ask(address, { timeoutMs: this.#options.timeoutMs });
+      const answer = await this.#answer(address);
       if (this.#closed) return;
       if (answer.kind === "answered") {
         found = { reachable: true, rttMs: answer.rttMs, address };
@@ -119,5 +120,14 @@ export class Prober implements Disposable {
     const before = this.#probes.get(key);
     this.#probes.set(key, found);
     if (before?.reachable !== found.reachable) this.#options.onChange?.(key, found, before);
+  }
+
+  /** What cannot be asked has not answered; why is for whoever asks to tell. */
+  async #answer(address: Ip): Promise<EchoAnswer> {
+    try {
+      return await this.#options.ask(address, { timeoutMs: this.#options.timeoutMs });
+    } catch {
+      return { kind: "silent" };
+    }
   }
 }

@@ -36,6 +36,7 @@ export interface WatchedTunnel {
 }
 
 const timeoutMs = 1000;
+const pauseMs = 1000;
 
 /**
  * Knows which peers can be reached, and tries out the tunnel on the first of them that answers: whether packets of the overlay's MTU
@@ -51,6 +52,10 @@ export class TunnelWatch implements Disposable {
   #path: PathProbe | undefined;
   #checksum: ChecksumProbe | undefined;
   #trying = false;
+  /** Each read once: news come of one peer at a time, and there are thousands. */
+  #targets = new WeakMap<Peer, readonly Ip[]>();
+  #pause: NodeJS.Timeout | undefined;
+  #waiting: WatchedTunnel | undefined;
 
   /** In the network namespace of the calling thread. Takes CAP_NET_RAW: without it no peer is reachable, and that is warned of. */
   constructor(options: TunnelWatchOptions) {
@@ -62,18 +67,44 @@ export class TunnelWatch implements Disposable {
     });
   }
 
-  /** To be called whenever something of it is new; what is not costs nothing. */
-  follow({ backend, mtu, peers }: WatchedTunnel): void {
-    if (this.#options.settings.probeMs === 0) return;
+  /** To be called whenever something of it is new, however often: looked at once in a second. */
+  follow(tunnel: WatchedTunnel): void {
+    if (this.#options.settings.probeMs === 0 || this.#ending.signal.aborted) return;
+    const same = this.#tunnel?.backend === tunnel.backend && this.#tunnel.mtu === tunnel.mtu;
+    if (this.#pause !== undefined && same) {
+      this.#waiting = tunnel;
+      return;
+    }
+    clearTimeout(this.#pause);
+    this.#waiting = undefined;
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      const next = this.#waiting;
+      this.#waiting = undefined;
+      if (next !== undefined) this.follow(next);
+    }, pauseMs).unref();
+    this.#follow(tunnel);
+  }
+
+  #follow({ backend, mtu, peers }: WatchedTunnel): void {
     const before = this.#tunnel;
     this.#tunnel = { backend, mtu };
     if (before?.backend !== backend || before.mtu !== mtu) {
       this.#path = undefined;
       this.#checksum = undefined;
     }
-    this.#prober.follow(new Map([...peers].map((peer) => [peer.key, probeTargets(peer, backend)])));
+    if (before?.backend !== backend) this.#targets = new WeakMap();
+    this.#prober.follow(new Map([...peers].map((peer) => [peer.key, this.#targetsOf(peer)])));
     const known = before && this.#prober.reached;
     if (this.#path === undefined && known !== undefined) this.#try(known);
+  }
+
+  #targetsOf(peer: Peer): readonly Ip[] {
+    const known =
+      this.#targets.get(peer) ??
+      (this.#tunnel === undefined ? [] : probeTargets(peer, this.#tunnel.backend));
+    this.#targets.set(peer, known);
+    return known;
   }
 
   /** What the last probe of a peer has come to; undefined while it has not been asked. */
@@ -100,6 +131,7 @@ export class TunnelWatch implements Disposable {
 
   [Symbol.dispose](): void {
     this.#ending.abort();
+    clearTimeout(this.#pause);
     this.#prober[Symbol.dispose]();
     for (const socket of this.#sockets.values()) socket?.close();
   }
