@@ -125,7 +125,13 @@ export class OverlayLabHost implements AsyncDisposable {
   async end(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     if (!this.running) return;
     if (this.#podnetd !== undefined) {
-      await (signal === "SIGTERM" ? this.#podnetd.stop() : this.#podnetd.kill());
+      const daemon = this.#podnetd;
+      // One that does not end is told of with its log, which a test's own limit would not show.
+      const limit = setTimeout(() => {
+        console.error(`Host ${this.n} does not end at ${signal}:\n${daemon.log().slice(-4000)}`);
+      }, 60_000);
+      await (signal === "SIGTERM" ? daemon.stop() : daemon.kill());
+      clearTimeout(limit);
       return;
     }
     const child = this.#flannel as ChildProcess;
