@@ -389,7 +389,8 @@ test("a reservation that its host wrote into without being told so is still its 
   const subnets = four("10.77.9.0/24");
   const key = leaseKey(prefix, subnets);
   const known = registryOf(stored("10.77.9.0-24", said, 0n));
-  const own = { subnets, key, grant: 0n, grantedAt: 0, text: JSON.stringify(said) };
+  // Granted once, and made a reservation since.
+  const own = { subnets, key, grant: 5n, grantedAt: 0, text: JSON.stringify(said) };
   const first = { ...begun(known, subnets), own, candidate: undefined, request: undefined };
   const written = step(first, { kind: "host", host: renewed }, known, moment).state;
   const request = written.request;

@@ -1,0 +1,142 @@
+import type { Fault } from "../fault.ts";
+
+const plan = "test/unit/overlay-plan.test.ts";
+const news = {
+  file: plan,
+  title:
+    "news of peers make of what was wanted what a look at all of them would, whoever has what another has",
+};
+const doubted = {
+  file: plan,
+  title:
+    "a peer that would lead this host's own traffic, or more than its part, elsewhere is refused",
+};
+const made = {
+  file: plan,
+  title:
+    "whatever there is of peers, the changes make it what is wanted; no route comes before what it needs",
+};
+const follow = "test/unit/etcd-follow.test.ts";
+
+/** The other hosts of an overlay: what is heard of them, whom of them to believe, and what the kernel is told. */
+export const peersFaults: readonly Fault[] = [
+  {
+    kind: "mark",
+    name: "news are taken by themselves though somebody is refused",
+    file: "network/overlay/news.ts",
+    find: "wanted.refused.length + to.refused.length === 0 &&",
+    put: "",
+    noticedBy: news,
+  },
+  {
+    kind: "lock",
+    name: "who comes takes what somebody has who stays",
+    file: "network/overlay/news.ts",
+    find: "if (all?.has(key) === true && less?.has(key) !== true) return false;",
+    put: "if (all === less && more?.has(key) === false) return false;",
+    noticedBy: news,
+  },
+  {
+    kind: "release",
+    name: "who has gone stays wanted",
+    file: "network/overlay/news.ts",
+    find: "for (const key of less.keys()) all.delete(key);",
+    put: "",
+    noticedBy: news,
+  },
+  {
+    kind: "bound",
+    name: "all peers behind the first new one are news",
+    file: "network/overlay/news.ts",
+    find: ".filter((peer) => !was.delete(peer));",
+    put: ";",
+    noticedBy: { file: plan, title: "news of one peer among thousands are that peer alone" },
+  },
+  {
+    kind: "access",
+    name: "a peer outside of the overlay gets a route",
+    file: "network/overlay/wanted.ts",
+    find: "if (!isWithin(bits, network)) return",
+    put: "if (bits.length < network.length) return",
+    noticedBy: doubted,
+  },
+  {
+    kind: "access",
+    name: "a peer with this host's own address gets a route",
+    file: "network/overlay/wanted.ts",
+    find: "if (publicIp === side.publicIp) return",
+    put: "if (subnet === side.subnet) return",
+    noticedBy: doubted,
+  },
+  {
+    kind: "access",
+    name: "a peer with this host's own MAC gets a route",
+    file: "network/overlay/wanted.ts",
+    find: "if (mac === own) return",
+    put: "if (mac === undefined) return",
+    noticedBy: doubted,
+  },
+  {
+    kind: "record",
+    name: "routes come before what they need",
+    file: "network/overlay/plan.ts",
+    find: "return [...gone, ...come, ...left];",
+    put: "return [...gone, ...come.toReversed(), ...left];",
+    noticedBy: made,
+  },
+  {
+    kind: "release",
+    name: "forwarding entries of who has gone stay",
+    file: "network/overlay/plan.ts",
+    find: "if (!wanted.fdb.has(mac)) left.push(",
+    put: "if (mac === undefined) left.push(",
+    noticedBy: made,
+  },
+  {
+    kind: "repair",
+    name: "an etcd that was put back is followed as if nothing were",
+    file: "etcd/follow.ts",
+    find: "if (now.cluster !== known.cluster || now.revision < known.revision) return false;",
+    put: "",
+    noticedBy: {
+      file: follow,
+      title: "another etcd, and one that has gone back, are listed; a member that is behind is not",
+    },
+  },
+  {
+    kind: "record",
+    name: "what was told of already is told of again",
+    file: "etcd/follow.ts",
+    find: "const from = this.#known.revision + 1n;",
+    put: "const from = this.#known.revision;",
+    noticedBy: {
+      file: follow,
+      title:
+        "it goes on after the last revision it has told of, having looked whether etcd has the rest",
+    },
+  },
+  {
+    kind: "bound",
+    name: "an etcd that is away is told of at each try",
+    file: "etcd/follow.ts",
+    find: "if (this.#stale?.code === thrown.code) return undefined;",
+    put: "",
+    noticedBy: {
+      file: follow,
+      title:
+        "while it fails it is told why once, since when, and tried again after longer pauses of a second at most",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the longer an etcd is away the longer nobody looks",
+    file: "etcd/follow.ts",
+    find: "const longest = Math.min(longestPauseMs, firstPauseMs * 2 ** failures++);",
+    put: "const longest = firstPauseMs * 2 ** failures++;",
+    noticedBy: {
+      file: follow,
+      title:
+        "while it fails it is told why once, since when, and tried again after longer pauses of a second at most",
+    },
+  },
+];
