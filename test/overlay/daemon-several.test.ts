@@ -5,6 +5,7 @@ import { openOverlaySite, overlayPrefix } from "../lab/overlay-site.ts";
 import { until } from "../lab/until.ts";
 
 test("overlays that are written to etcd are joined, each with a network of its own, and left when they are deleted", async (t) => {
+  t.timeout(180_000);
   await using site = await openOverlaySite(["discover = true"]);
   const { etcd, ip, directory } = site;
   const configure = (name: string, network: string, vni: number): Promise<string> =>
@@ -47,7 +48,9 @@ test("overlays that are written to etcd are joined, each with a network of its o
   // One that would hand out another's addresses is refused, and says so.
   await configure("green", "10.81.128.0/17", 13);
   await until("the conflict", async () =>
-    (await daemon.podnet("overlay", "list", "-o", "json")).includes("of this host has 10.81.0.0/16"),
+    (await daemon.podnet("overlay", "list", "-o", "json")).includes(
+      "of this host has 10.81.0.0/16",
+    ),
   );
   t.is(await ip("link show flannel.13"), "");
   t.deepEqual(await keysOf("green"), []);
