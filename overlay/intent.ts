@@ -20,6 +20,8 @@ export type Intent =
       /** Subnets that this host does not have yet. */
       readonly candidate?: Subnets;
     }
+  /** The host's own key is to go, which nothing lives on. */
+  | { readonly kind: "part"; readonly lease: Lease }
   /** The candidate is not wanted any more. */
   | { readonly kind: "cancel" }
   | { readonly kind: "drain"; readonly subnets: Subnets }
@@ -70,6 +72,8 @@ export function intentOf(
   const entry = leases.get(own.key);
   if (entry?.kind === "lease" && entry.grant !== own.grant && entry.grant === state.spare?.grant)
     return resolved({ kind: "settled", lease: entry });
+  const parting = partingOf(own, entry);
+  if (parting !== undefined) return resolved({ kind: "part", lease: parting });
   const draining = drainOf(state, own, config);
   if (draining !== undefined) return resolved(draining);
   if (state.drain === "done")
@@ -92,6 +96,8 @@ function onProbation(
 ): Resolved {
   const entry = leases.get(own.key);
   if (entry?.kind !== "lease" || !isHolder(state, own, entry)) return resolved({ kind: "dropped" });
+  const parting = partingOf(own, entry);
+  if (parting !== undefined) return resolved({ kind: "part", lease: parting });
   if (leases.revision === undefined || leases.revision < until) return resolved(rest);
   const first = [...leases].find(
     (other) =>
@@ -101,8 +107,15 @@ function onProbation(
       meet(other.subnets, own.subnets),
   );
   if (first === undefined) return resolved({ kind: "confirmed" });
-  return resolved({ kind: "commit", fresh: false, transaction: () => without([entry]) });
+  return resolved({ kind: "part", lease: entry });
 }
+
+/**
+ * Once it was asked for, a key's end is gone through with, whatever has changed meanwhile: a call of which nobody knows whether
+ * it was done would take the key later, from below whatever lives in the subnets by then.
+ */
+const partingOf = ({ parting }: Own, entry: ReturnType<Leases["get"]>): Lease | undefined =>
+  entry?.kind === "lease" && entry.modRevision === parting ? entry : undefined;
 
 /**
  * By the very grant it was written with (a clone has the same mark); or word for word what this host wrote, by nobody's mark: so
@@ -133,15 +146,7 @@ function drainOf(
 function leave(own: Own, entry: ReturnType<Leases["get"]>, state: LeaseState): Resolved {
   if (entry?.kind !== "lease" || entry.grant === 0n || !isHolder(state, own, entry))
     return resolved({ kind: "let-go" });
-  return resolved({
-    kind: "commit",
-    fresh: false,
-    transaction: () => ({
-      compares: [{ key: entry.key, modRevision: entry.modRevision }],
-      puts: [],
-      deletes: [entry.key],
-    }),
-  });
+  return resolved({ kind: "part", lease: entry });
 }
 
 /** The key is gone, and pods live in the subnets: the same ones again, unless somebody has them by now. */
@@ -188,6 +193,7 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
     });
     return resolved({ kind: "commit", fresh: !permanent, transaction }, ...troubles);
   }
+  // Every key of the host's but its own: a start that was cut short leaves one behind.
   const strays = ownLeases(state, config, leases).filter(
     ({ key, grant }) => key !== own.key && grant !== 0n,
   );
@@ -199,11 +205,11 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
   return resolved(permanent ? rest : { kind: "rest", until: due }, ...troubles);
 }
 
-/** Every key of the host's but its own: a start that was cut short leaves one behind. */
-const without = (strays: readonly Lease[]): LeaseTransaction => ({
-  compares: strays.map(({ key, modRevision }) => ({ key, modRevision })),
+/** The end of keys of the host's. */
+export const without = (leases: readonly Lease[]): LeaseTransaction => ({
+  compares: leases.map(({ key, modRevision }) => ({ key, modRevision })),
   puts: [],
-  deletes: strays.map(({ key }) => key),
+  deletes: leases.map(({ key }) => key),
 });
 
 /** As it stands, for longer. */

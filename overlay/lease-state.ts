@@ -26,6 +26,8 @@ export interface Own {
   readonly grantedAt: number;
   /** What this host last wrote into the key. */
   readonly text: string;
+  /** The revision of the key that was asked to be deleted: as long as it is there, that may be done however late. */
+  readonly parting?: Revision;
 }
 
 /** What keeps a host from having its lease as it should be. */

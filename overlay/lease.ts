@@ -2,7 +2,7 @@ import { assertNever } from "../core/brand.ts";
 import { configOrTrouble } from "./flannel/config.ts";
 import { leaseKey } from "./flannel/key.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
-import { type Intent, intentOf, type Resolved } from "./intent.ts";
+import { type Intent, intentOf, type Resolved, without } from "./intent.ts";
 import type {
   LeaseCommand,
   LeaseEvent,
@@ -280,6 +280,8 @@ function act(state: LeaseState, intent: Intent, moment: Moment): Step {
       return { state: { ...state, drain: "no" }, commands: [{ kind: "undrain" }] };
     case "commit":
       return commit(state, intent, moment);
+    case "part":
+      return part(state, intent.lease, moment);
     case "cancel":
       return cancel(state, moment);
     default:
@@ -305,6 +307,19 @@ function commit(state: LeaseState, intent: Intent & { kind: "commit" }, moment: 
   const transaction = intent.transaction(state.spare?.grant ?? 0n);
   const candidate = intent.candidate ?? state.candidate;
   return asked({ ...state, candidate }, { kind: "commit", id, transaction });
+}
+
+/** It is put down before it is asked for: an answer may never come. */
+function part(state: LeaseState, lease: Lease, { at }: Moment): Step {
+  if (at < state.notBefore) return only({ ...state, wakeAt: state.notBefore });
+  const { own, probation, nextRequest: id } = state;
+  const parting = lease.modRevision;
+  const asking: LeaseState = {
+    ...state,
+    own: own && { ...own, parting },
+    probation: probation && { ...probation, own: { ...probation.own, parting } },
+  };
+  return asked(asking, { kind: "commit", id, transaction: without([lease]) });
 }
 
 function cancel(state: LeaseState, { at }: Moment): Step {

@@ -11,6 +11,7 @@ import {
   beginning,
   type LeaseCommand,
   type LeaseState,
+  type Own,
   type Request,
 } from "../../overlay/lease-state.ts";
 import { leaseStatus } from "../../overlay/lease-status.ts";
@@ -376,6 +377,92 @@ test("an etcd lease that is gone before anything has it is not asked for again",
   t.deepEqual(again, { ...(asked.request as Request), id: 3 });
   const [fresh] = after(etcdError("ETCD_LEASE_GONE", "no such lease"));
   t.is(fresh?.kind, "grant");
+});
+
+/** A host that had its key granted: what it knows, its own, and the key's last revision. */
+function granted(): { known: Registry; state: LeaseState; own: Own } {
+  const subnets = four("10.77.9.0/24");
+  const key = leaseKey(prefix, subnets);
+  const grant = grantOf(host.owner, 0.1);
+  const said = leaseWrite({
+    prefix,
+    config: v4,
+    host,
+    subnets,
+    leases: registryOf(),
+    without: new Set(),
+  });
+  const text = said.kind === "write" ? said.write.value : "";
+  const known = registryOf(stored("10.77.9.0-24", text, grant));
+  const own = { subnets, key, grant, grantedAt: 0, text };
+  return {
+    known,
+    state: { ...begun(known, subnets), candidate: undefined, request: undefined },
+    own,
+  };
+}
+const deletesOf = ({ request }: LeaseState): readonly string[] =>
+  request?.kind === "commit" && request.transaction.puts.length === 0
+    ? request.transaction.deletes
+    : [];
+const lost = etcdError("ETCD_UNREACHABLE", "no answer");
+
+test("a host on probation that asked for its key to go without an answer does not keep it, whoever else goes", (t) => {
+  const { known, state, own } = granted();
+  const faster = { ...stored("10.77.9.0-25", { PublicIP: "192.168.77.9" }), createRevision: 1n };
+  known.apply({ kind: "changes", revision, events: [{ kind: "put", at: faster }] });
+  const trial: LeaseState = { ...state, probation: { own, until: revision } };
+  const yielding = step(trial, { kind: "tick" }, known, { at: 5, draw: 0.5 }).state;
+  t.deepEqual(deletesOf(yielding), [own.key]);
+  const { key } = faster;
+  known.apply({
+    kind: "changes",
+    revision: ++revision,
+    events: [{ kind: "delete", key, modRevision: revision }],
+  });
+  const alone = step(yielding, { kind: "leases" }, known, { at: 6, draw: 0.5 }).state;
+  const failed = { kind: "failed", request: alone.request?.id ?? 0, error: lost } as const;
+  const unsure = step(alone, failed, known, { at: 7, draw: 0.5 }).state;
+  t.is(unsure.own, undefined);
+  const asking = step(unsure, { kind: "tick" }, known, { at: 20_000, draw: 0.5 }).state;
+  t.is(asking.own, undefined);
+  t.deepEqual(deletesOf(asking), [own.key]);
+  // A key that was written since cannot be taken by what is on its way; without such a call there is nothing to wait for.
+  const since = { ...stored("10.77.9.0-24", own.text, own.grant), createRevision: 2n };
+  known.apply({ kind: "changes", revision, events: [{ kind: "put", at: since }] });
+  const refused = { kind: "failed", request: asking.request?.id ?? 0, error: lost } as const;
+  t.is(step(asking, refused, known, { at: 20_001, draw: 0.5 }).state.own?.key, own.key);
+  const { known: quiet, ...never } = granted();
+  const untried: LeaseState = { ...never.state, probation: { own: never.own, until: revision } };
+  const kept = step(untried, { kind: "tick" }, quiet, { at: 5, draw: 0.5 }).state;
+  t.is(kept.own?.key, own.key);
+});
+
+test("a host that joins again while nobody knows whether its key was deleted has it deleted first", (t) => {
+  const { known, state, own } = granted();
+  const empty: LeaseState = { ...state, own, wish: "leave", drain: "done" };
+  const leaving = step(empty, { kind: "tick" }, known, { at: 5, draw: 0.5 }).state;
+  t.deepEqual(deletesOf(leaving), [own.key]);
+  const failed = { kind: "failed", request: leaving.request?.id ?? 0, error: lost } as const;
+  const unsure = step(leaving, failed, known, { at: 6, draw: 0.5 }).state;
+  const again = step(unsure, { kind: "join" }, known, { at: 20_000, draw: 0.5 });
+  t.deepEqual(
+    again.commands.map(({ kind }) => kind),
+    ["commit"],
+  );
+  t.deepEqual(deletesOf(again.state), [own.key]);
+  t.is(leaseStatus(again.state, 20_000).phase, "draining");
+  const { request } = again.state;
+  if (request?.kind !== "commit") return t.fail();
+  const committed = { kind: "done", revision: ++revision } as const;
+  known.learn(request.transaction, committed);
+  const answer = { kind: "committed", request: request.id, committed } as const;
+  const gone = step(again.state, answer, known, { at: 20_001, draw: 0.5 }).state;
+  t.is(gone.own, undefined);
+  const spare = { kind: "answered", request: gone.request?.id ?? 0 } as const;
+  const back = step(gone, spare, known, { at: 20_002, draw: 0.5 }).state;
+  // The same subnets.
+  t.deepEqual(back.candidate, own.subnets);
 });
 
 test("a reservation that its host wrote into without being told so is still its own at another address", (t) => {

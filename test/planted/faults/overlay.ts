@@ -107,6 +107,30 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "subnets are kept though the end of their key is on its way",
+    file: "overlay/lease.ts",
+    find: "probation: probation && { ...probation, own: { ...probation.own, parting } },",
+    put: "",
+    noticedBy: {
+      file: leases,
+      title:
+        "a host on probation that asked for its key to go without an answer does not keep it, whoever else goes",
+    },
+  },
+  {
+    kind: "record",
+    name: "a host joins again though the end of its key is on its way",
+    file: "overlay/lease.ts",
+    find: "own: own && { ...own, parting },",
+    put: "",
+    noticedBy: {
+      file: leases,
+      title:
+        "a host that joins again while nobody knows whether its key was deleted has it deleted first",
+    },
+  },
+  {
     kind: "bound",
     name: "a key of both families is written where there is only IPv4",
     file: "overlay/claim.ts",
