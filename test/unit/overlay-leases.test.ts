@@ -379,7 +379,7 @@ test("an etcd lease that is gone before anything has it is not asked for again",
   t.is(fresh?.kind, "grant");
 });
 
-/** A host that had its key granted: what it knows, its own, and the key's last revision. */
+/** A host that has been granted a key: what it knows, how it stands but for the key, and what is its own then. */
 function granted(): { known: Registry; state: LeaseState; own: Own } {
   const subnets = four("10.77.9.0/24");
   const key = leaseKey(prefix, subnets);
@@ -452,11 +452,10 @@ test("a host that joins again while nobody knows whether its key was deleted has
   );
   t.deepEqual(deletesOf(again.state), [own.key]);
   t.is(leaseStatus(again.state, 20_000).phase, "draining");
-  const { request } = again.state;
-  if (request?.kind !== "commit") return t.fail();
+  const asked = again.state.request as Request & { kind: "commit" };
   const committed = { kind: "done", revision: ++revision } as const;
-  known.learn(request.transaction, committed);
-  const answer = { kind: "committed", request: request.id, committed } as const;
+  known.learn(asked.transaction, committed);
+  const answer = { kind: "committed", request: asked.id, committed } as const;
   const gone = step(again.state, answer, known, { at: 20_001, draw: 0.5 }).state;
   t.is(gone.own, undefined);
   const spare = { kind: "answered", request: gone.request?.id ?? 0 } as const;
