@@ -99,16 +99,19 @@ function onProbation(
   const parting = partingOf(own, entry);
   if (parting !== undefined) return resolved({ kind: "part", lease: parting });
   if (leases.revision === undefined || leases.revision < until) return resolved(rest);
-  const first = [...leases].find(
-    (other) =>
-      other.kind === "lease" &&
-      other.key !== own.key &&
-      other.createRevision < entry.createRevision &&
-      meet(other.subnets, own.subnets),
-  );
-  if (first === undefined) return resolved({ kind: "confirmed" });
+  if (firstWith(entry, leases) === undefined) return resolved({ kind: "confirmed" });
   return resolved({ kind: "part", lease: entry });
 }
+
+/** Who had a lease's subnets, or a part of them, before it by another key. */
+const firstWith = ({ key, subnets, createRevision }: Lease, leases: Leases): Lease | undefined =>
+  [...leases].find(
+    (other): other is Lease =>
+      other.kind === "lease" &&
+      other.key !== key &&
+      other.createRevision < createRevision &&
+      meet(other.subnets, subnets),
+  );
 
 /**
  * Once it was asked for, a key's end is gone through with, whatever has changed meanwhile: a call of which nobody knows whether
@@ -172,6 +175,13 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
   const { config, leases, moment } = around;
   const misfit = !fits(own.subnets, config);
   const troubles: Trouble[] = misfit ? [{ kind: "misfit", subnets: own.subnets }] : [];
+  const first = own.regained === true ? firstWith(entry, leases) : undefined;
+  if (first !== undefined)
+    troubles.push({
+      kind: "taken",
+      subnets: own.subnets,
+      holder: first.value.publicIp ?? first.key,
+    });
   const due = renewalAt(state.settings, own.grantedAt);
   const permanent = entry.grant === 0n;
   const claim = claimOf(state, own.subnets, config, leases);

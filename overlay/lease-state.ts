@@ -28,6 +28,8 @@ export interface Own {
   readonly text: string;
   /** The revision of the key that was asked to be deleted: as long as it is there, that may be done however late. */
   readonly parting?: Revision;
+  /** The key was lost and made again, which guards it alone: another host may have the same subnets by another key since. */
+  readonly regained?: boolean;
 }
 
 /** What keeps a host from having its lease as it should be. */

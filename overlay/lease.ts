@@ -146,7 +146,7 @@ function afterFailure(state: LeaseState, error: unknown, { at, draw }: Moment): 
 /** A transaction was done: what it put is this host's, and what it deleted no longer. */
 function committed(
   state: LeaseState,
-  { puts, deletes }: LeaseTransaction,
+  { compares, puts, deletes }: LeaseTransaction,
   revision: Revision,
   { at }: Moment,
 ): Step {
@@ -157,7 +157,8 @@ function committed(
   const subnets = state.candidate ?? state.own?.subnets;
   if (subnets === undefined) return only(state);
   const grantedAt = state.spare?.grant === grant ? state.spare.at : at;
-  const own: Own = { subnets, key: write.key, grant, grantedAt, text: write.value };
+  const made = compares.some(({ key, modRevision }) => key === write.key && modRevision === 0n);
+  const own: Own = { subnets, key: write.key, grant, grantedAt, text: write.value, regained: made };
   return state.candidate === undefined ? withOwn(state, own) : onProbation(state, own, revision);
 }
 
@@ -180,10 +181,13 @@ function onProbation(state: LeaseState, own: Own, until: Revision): Step {
 
 function withOwn(state: LeaseState, own: Own): Step {
   const former = state.own?.grant ?? 0n;
+  // (What was made by a host that had none has been on probation.)
+  const regained =
+    state.own !== undefined && (state.own.regained === true || own.regained === true);
   return {
     state: {
       ...state,
-      own,
+      own: { ...own, regained },
       previous: own.subnets,
       candidate: undefined,
       probation: undefined,
@@ -292,8 +296,9 @@ function act(state: LeaseState, intent: Intent, moment: Moment): Step {
 /** Since when a grant runs is known of the spare one; any other is renewed at once. */
 function settledOwn(lease: Lease, { spare, settings }: LeaseState, { at }: Moment): Own {
   const { subnets, grant, text } = lease;
+  const regained = lease.createRevision === lease.modRevision;
   const grantedAt = spare?.grant === grant ? spare.at : at - settings.ttlSeconds * 1000;
-  return { subnets, key: leaseKey(settings.prefix, subnets), grant, grantedAt, text };
+  return { subnets, key: leaseKey(settings.prefix, subnets), grant, grantedAt, text, regained };
 }
 
 function commit(state: LeaseState, intent: Intent & { kind: "commit" }, moment: Moment): Step {

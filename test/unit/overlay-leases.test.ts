@@ -438,6 +438,35 @@ test("a host on probation that asked for its key to go without an answer does no
   t.is(kept.own?.key, own.key);
 });
 
+test("a host that makes its lost key again says so when another host took the subnets first by another key", (t) => {
+  const { known, state, own } = granted();
+  const { key } = own;
+  const goneAt = ++revision;
+  known.apply({
+    kind: "changes",
+    revision,
+    events: [{ kind: "delete", key, modRevision: goneAt }],
+  });
+  const gone = step({ ...state, own }, { kind: "leases" }, known, { at: 5, draw: 0.5 }).state;
+  t.deepEqual(troublesOf(gone), ["lost"]);
+  const spare = { kind: "answered", request: gone.request?.id ?? 0 } as const;
+  const asked = step(gone, spare, known, { at: 6, draw: 0.5 }).state;
+  const request = asked.request as Request & { kind: "commit" };
+  const faster = stored("10.77.9.0-25", { PublicIP: "192.168.77.9" }, grantOf(8 as OwnerId, 0.1));
+  const committed = { kind: "done", revision: ++revision } as const;
+  known.learn(request.transaction, committed);
+  const answer = { kind: "committed", request: request.id, committed } as const;
+  const back = step(asked, answer, known, { at: 7, draw: 0.5 }).state;
+  t.deepEqual([back.own?.key, troublesOf(back)], [key, []]);
+  known.apply({ kind: "changes", revision, events: [{ kind: "put", at: faster }] });
+  const told = step(back, { kind: "leases" }, known, { at: 8, draw: 0.5 }).state;
+  t.deepEqual([told.own?.key, troublesOf(told)], [key, ["taken"]]);
+  t.is(leaseStatus(told, 8).phase, "lost");
+  const over = { kind: "delete", key: faster.key, modRevision: ++revision } as const;
+  known.apply({ kind: "changes", revision, events: [over] });
+  t.deepEqual(troublesOf(step(told, { kind: "leases" }, known, { at: 9, draw: 0.5 }).state), []);
+});
+
 test("a host that joins again while nobody knows whether its key was deleted has it deleted first", (t) => {
   const { known, state, own } = granted();
   const empty: LeaseState = { ...state, own, wish: "leave", drain: "done" };

@@ -20,7 +20,7 @@ export const overlayFaults: readonly Fault[] = [
     kind: "lock",
     name: "two hosts that took one subnet by two keys both use it",
     file: "overlay/intent.ts",
-    find: "other.createRevision < entry.createRevision &&",
+    find: "other.createRevision < createRevision &&",
     put: "other.createRevision < 0n &&",
     noticedBy: histories,
   },
@@ -116,6 +116,18 @@ export const overlayFaults: readonly Fault[] = [
       file: leases,
       title:
         "a host on probation that asked for its key to go without an answer does not keep it, whoever else goes",
+    },
+  },
+  {
+    kind: "repair",
+    name: "who made its lost key again too late does not say so",
+    file: "overlay/intent.ts",
+    find: "own.regained === true ? firstWith(entry, leases) : undefined;",
+    put: "undefined as Lease | undefined;",
+    noticedBy: {
+      file: leases,
+      title:
+        "a host that makes its lost key again says so when another host took the subnets first by another key",
     },
   },
   {

@@ -146,6 +146,10 @@ export function checkApart(nodes: readonly Node[], etcd: FakeEtcd): void {
   for (const [i, a] of held.entries())
     for (const b of held.slice(i + 1)) {
       const both = a.key === b.key || sameExactly(a.subnets, b.subnets);
+      // A lost key that is made again guards itself alone: who made it too late learns so afterwards, and says so.
+      const created = (key: string): bigint => etcd.keys.get(key)?.createRevision ?? 0n;
+      const younger = created(a.key) < created(b.key) ? b : a;
+      if (a.key !== b.key && younger.node.state.own?.regained === true) continue;
       never(both, "one subnet, one host", () => `${a.node.name} and ${b.node.name}: ${a.key}`);
     }
 }
@@ -184,6 +188,17 @@ export function checkQuiet(node: Node, nodes: readonly Node[], etcd: FakeEtcd): 
   }
   never(own === undefined, "one key", () => `none, ${text()}`);
   const taken = state.troubles.some(({ kind }) => kind === "taken");
+  const created = (key: string | undefined): bigint | undefined =>
+    etcd.keys.get(key ?? "")?.createRevision;
+  const since = created(own?.key);
+  const isFirst = (other: Node): boolean => {
+    const before = created(other.state.own?.key);
+    return since !== undefined && before !== undefined && before < since;
+  };
+  const told = nodes.every(
+    (other) => other === node || !livesIn(other, own?.subnets) || !isFirst(other),
+  );
+  never(!told && !taken, "one subnet, one host", () => `not told of, ${text()}`);
   // While it was away another host has come to live in its subnets, or in a part of them, and stays: it says so, and waits.
   if (taken && nodes.some((other) => other !== node && livesIn(other, own?.subnets))) return;
   const at = etcd.keys.get(own?.key ?? "");
