@@ -1,4 +1,4 @@
-import { isPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { FoundMachine } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import {
@@ -32,16 +32,26 @@ export async function lookAtMachine(qmp: QmpClient, signal: AbortSignal): Promis
   ]);
   const own = parseMachineType(type) === "pc" ? [pcBus] : [];
   const buses: SaidBus[] = [];
-  for (const bus of [...parseBridges(peripherals), ...own])
-    buses.push(...(await lookAtBus(qmp, bus, signal)));
+  let gone: PodnetError | undefined;
+  for (const bus of [...parseBridges(peripherals), ...own]) {
+    const said = await lookAtBus(qmp, bus, signal);
+    if (said instanceof PodnetError) gone = said;
+    else buses.push(said);
+  }
+  // Where none is left, why is the answer.
+  if (buses.length === 0 && gone !== undefined) throw gone;
   return {
     pid: machinePid(qmp, cpus),
     ...parseMachine({ type, status, migration, kvm, memory, cpus, nics, buses }),
   };
 }
 
-/** A bus and what is on it; none when it is not there. */
-async function lookAtBus(qmp: QmpClient, bus: BusPlace, signal: AbortSignal): Promise<SaidBus[]> {
+/** A bus and what is on it; QEMU's refusal when it is not there. */
+async function lookAtBus(
+  qmp: QmpClient,
+  bus: BusPlace,
+  signal: AbortSignal,
+): Promise<SaidBus | PodnetError> {
   const ask = (path: string, property: string): Promise<unknown> =>
     qmp.execute("qom-get", { path, property }, { signal });
   try {
@@ -52,10 +62,10 @@ async function lookAtBus(qmp: QmpClient, bus: BusPlace, signal: AbortSignal): Pr
       ask(bus.path, "hotplug-handler"),
       ...children.map(({ name }) => ask(`${bus.path}/${name}`, "addr")),
     ]);
-    return [{ ...bus, handler, taken }];
+    return { ...bus, handler, taken };
   } catch (thrown) {
     // It, or something on it, has just been unplugged: what cannot be looked at is not used.
-    if (isPodnetError(thrown, "QMP_FAILED")) return [];
+    if (isPodnetError(thrown, "QMP_FAILED")) return thrown;
     throw thrown;
   }
 }
