@@ -57,6 +57,7 @@ export class Node {
   #followed: bigint | undefined;
   #woken: number | undefined;
   #delivering = false;
+  #draining: LeaseCommand | undefined;
   #configText: string | undefined;
 
   constructor(name: string, settings: LeaseSettings, host: Host, around: Surroundings) {
@@ -124,12 +125,15 @@ export class Node {
     const { etcd, random } = this.#around;
     switch (command.kind) {
       case "drain":
+        this.#draining = command;
         return this.#later(random.below(60_000), () => {
-          if (this.state.drain !== "asked") return;
+          // (One that was called off says nothing, whatever is drained by then.)
+          if (this.#draining !== command || this.state.drain !== "asked") return;
           this.emptied.add(JSON.stringify(command.subnets));
           this.tell({ kind: "drained" });
         });
       case "undrain":
+        this.#draining = undefined;
         return this.emptied.clear();
       case "revoke":
         return this.#call(
