@@ -288,7 +288,8 @@ export class FakeLinks {
     const bridge = this.all.get(master);
     if (bridge === undefined) throw new Errno("EINVAL");
     refuseIf(bridge.kind !== "bridge", "EOPNOTSUPP");
-    refuseIf(link.name === "lo", "EINVAL");
+    // br_add_if: first what has no address of Ethernet's, such as a bridge that its last port has left; then bridges.
+    refuseIf(link.name === "lo" || link.mac === noMac, "EINVAL");
     refuseIf(link.kind === "bridge", "ELOOP");
     refuseIf(this.ports(master).length >= maxPorts, "EXFULL");
     link.master = master;
