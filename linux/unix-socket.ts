@@ -26,7 +26,10 @@ const F_DUPFD_CLOEXEC = 1030;
 
 /** A connected stream socket that can also hand over descriptors. */
 export interface UnixConnection extends Disposable {
-  /** For everything but descriptors. It owns the descriptor: destroying it closes the connection. */
+  /**
+   * For everything but descriptors. It owns the descriptor: destroying it closes the connection. It begins to read when it is
+   * first asked for: listen to its errors then.
+   */
   readonly socket: Socket;
   readonly fd: number;
   /**
@@ -82,12 +85,17 @@ function tryConnect(fd: number, path: string, what: string): boolean {
 const handingOver = "Handing over a descriptor";
 
 class OpenConnection implements UnixConnection {
-  readonly socket: Socket;
   readonly fd: number;
+  #socket: Socket | undefined;
 
   constructor(fd: number) {
     this.fd = fd;
-    this.socket = new Socket({ fd, readable: true, writable: true });
+  }
+
+  /** Made when it is first asked for, by who then listens: it reads at once, and an error that nobody hears ends the process. */
+  get socket(): Socket {
+    this.#socket ??= new Socket({ fd: this.fd, readable: true, writable: true });
+    return this.#socket;
   }
 
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {

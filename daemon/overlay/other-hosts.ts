@@ -1,7 +1,8 @@
 import type { BackendType } from "../../overlay/flannel/backend.ts";
-import { Peers } from "../../overlay/peers.ts";
+import { conflictsIn, Peers } from "../../overlay/peers.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
 import type { Extension } from "./extension.ts";
+import { conflictText } from "./trouble-text.ts";
 
 /** The other hosts of an overlay, by the backend that it has now. */
 export class OtherHosts implements AsyncDisposable {
@@ -10,6 +11,8 @@ export class OtherHosts implements AsyncDisposable {
   #backend: BackendType = "vxlan";
   #peers = new Peers("vxlan");
   #own: string | undefined;
+  /** Undefined when it has to be looked for again. */
+  #conflicts: readonly string[] | undefined;
   #telling: Promise<unknown> = Promise.resolve();
   #waits = false;
 
@@ -19,6 +22,12 @@ export class OtherHosts implements AsyncDisposable {
 
   get peers(): Peers {
     return this.#peers;
+  }
+
+  /** Of hosts that cannot both be right, a line each. */
+  get conflicts(): readonly string[] {
+    this.#conflicts ??= conflictsIn(this.#registry).map(conflictText);
+    return this.#conflicts;
   }
 
   /** Peers are those of this backend from now on. */
@@ -39,6 +48,7 @@ export class OtherHosts implements AsyncDisposable {
 
   /** Answers whether any peer is another now. */
   apply(changes: readonly EntryChange[]): boolean {
+    this.#conflicts = undefined;
     return this.#peers.apply(changes).length > 0;
   }
 

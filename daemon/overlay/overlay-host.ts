@@ -161,6 +161,7 @@ export class OverlayHost implements AsyncDisposable {
       troubles: [
         ...this.#place.troubles,
         ...this.#watch.troubles,
+        ...this.#others.conflicts,
         ...(error === undefined ? [] : [error.message]),
       ],
     });

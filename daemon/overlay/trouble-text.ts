@@ -2,6 +2,7 @@ import { assertNever } from "../../core/brand.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Trouble } from "../../overlay/lease-state.ts";
+import type { Conflict } from "../../overlay/peers.ts";
 
 /** What keeps a host from having its lease as it should be, in one line. */
 export function troubleText(trouble: Trouble): string {
@@ -27,4 +28,12 @@ export function troubleText(trouble: Trouble): string {
     default:
       return assertNever(trouble);
   }
+}
+
+/** Which hosts cannot both be right, in one line. */
+export function conflictText(conflict: Conflict): string {
+  const hosts = conflict.keys.join(" and ");
+  return conflict.kind === "address"
+    ? `the leases ${hosts} name the same address, ${conflict.ip}`
+    : `the leases ${hosts} have addresses in common`;
 }

@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { getEventListeners, once } from "node:events";
 import {
   closeSync,
@@ -44,6 +44,23 @@ async function listen(t: ExecutionContext, path: string): Promise<Server> {
     short.close();
   });
   return server;
+}
+
+/** A process that listens, and takes no connection. */
+async function listenOnly(
+  t: ExecutionContext,
+  directory: string,
+): Promise<{ readonly child: ChildProcess; readonly path: string }> {
+  const idle = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.bind("i.sock"); s.listen(0); print("listening", flush=True); sys.stdin.read()`;
+  const child = spawn("python3", ["-c", idle], {
+    cwd: directory,
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.teardown(() => child.kill());
+  await once(child.stdout, "data");
+  return { child, path: join(directory, "i.sock") };
 }
 
 // Receives bytes and descriptors as QEMU does: with recvmsg, in another process. Prints what it got.
@@ -181,22 +198,25 @@ test("reports why a connection fails", async (t) => {
 
 test("waits while the listener's backlog is full, and stops when told", async (t) => {
   const directory = deepDirectory(t);
-  const idle = `
-import socket, sys
-s = socket.socket(socket.AF_UNIX); s.bind("i.sock"); s.listen(0); print("listening", flush=True); sys.stdin.read()`;
-  const child = spawn("python3", ["-c", idle], {
-    cwd: directory,
-    stdio: ["pipe", "pipe", "inherit"],
-  });
-  t.teardown(() => child.kill());
-  await once(child.stdout, "data");
-  const path = join(directory, "i.sock");
+  const { path } = await listenOnly(t, directory);
   const waiting: AbortController = new AbortController();
   const first = await connectUnix(path);
   const second = connectUnix(path, waiting.signal);
   waiting.abort();
   await t.throwsAsync(second, { code: "CANCELLED" });
   first.close();
+});
+
+test("a peer that dies before anybody listens to the connection ends nothing, and is told of then", async (t) => {
+  const directory = deepDirectory(t);
+  const { child, path } = await listenOnly(t, directory);
+  const connection = await connectUnix(path);
+  // One that was not accepted is reset.
+  child.kill("SIGKILL");
+  await once(child, "exit");
+  for (let round = 0; round < 5; round++) await new Promise(setImmediate);
+  const [error] = (await once(connection.socket, "error")) as [NodeJS.ErrnoException];
+  t.is(error.code, "ECONNRESET");
 });
 
 test("waits for a peer that does not read, and stops when told", async (t) => {

@@ -17,6 +17,7 @@ import {
 import { leaseStatus } from "../../overlay/lease-status.ts";
 import { step } from "../../overlay/lease.ts";
 import { grantOf, type OwnerId, ownerFromBytes, ownerOf } from "../../overlay/owner.ts";
+import { conflictText } from "../../daemon/overlay/trouble-text.ts";
 import { conflictsIn, Peers } from "../../overlay/peers.ts";
 import { readEntry, Registry } from "../../overlay/registry.ts";
 import type { LeaseWrite, StoredKey } from "../../overlay/store.ts";
@@ -290,6 +291,10 @@ test("two hosts with one address or one subnet are told of", (t) => {
       subnets: ["10.77.3.0-24", "10.77.3.0-24&fd00:77:0:1::-64"],
       keys: ["/net/subnets/10.77.3.0-24", "/net/subnets/10.77.3.0-24&fd00:77:0:1::-64"],
     },
+  ]);
+  t.deepEqual(conflictsIn(registry).map(conflictText), [
+    "the leases /net/subnets/10.77.1.0-24 and /net/subnets/10.77.2.0-24 name the same address, 192.168.77.1",
+    "the leases /net/subnets/10.77.3.0-24 and /net/subnets/10.77.3.0-24&fd00:77:0:1::-64 have addresses in common",
   ]);
 });
 

@@ -147,6 +147,18 @@ export const qemuFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "repair",
+    name: "a connection reads before anybody hears its errors",
+    file: "linux/unix-socket.ts",
+    find: "    this.fd = fd;",
+    put: "    this.fd = fd;\n    void this.socket;",
+    noticedBy: {
+      file: "test/kernel/linux-unix-socket.test.ts",
+      title:
+        "a peer that dies before anybody listens to the connection ends nothing, and is told of then",
+    },
+  },
+  {
     kind: "bound",
     name: "QEMU's log grows without end",
     file: "hypervisor/qemu/run-dir.ts",
