@@ -1,4 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import type { FoundMachine, NicPlace } from "../driver.ts";
 
 /** What a machine of somebody else answered; nothing of it is believed before it is looked at. */
@@ -85,7 +86,8 @@ export function parseMachineType(type: unknown): FoundMachine["type"] {
   if (typeof type !== "string") throw nonsense("its type");
   if (/^(?:pc-)?q35-/.test(type)) return "q35";
   if (type.startsWith("pc-")) return "pc";
-  throw new PodnetError("UNSUPPORTED", `The machine is a "${type.replace(/-machine$/, "")}"`, {
+  const named = printable(type.replace(/-machine$/, ""));
+  throw new PodnetError("UNSUPPORTED", `The machine is a "${named}"`, {
     field: "qmp_socket",
     hint: "podnet plugs NICs into machines of type q35 and pc",
   });
@@ -121,7 +123,7 @@ function refuseStanding({ status, migration }: SaidMachine): void {
   const what = !over.includes(moving as string | undefined)
     ? "migrates"
     : status["running"] !== true
-      ? `does not run: it is "${is}"`
+      ? `does not run: it is "${printable(is)}"`
       : undefined;
   if (what === undefined) return;
   throw new PodnetError("WRONG_STATE", `The machine ${what}`, {
