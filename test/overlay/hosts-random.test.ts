@@ -8,7 +8,7 @@ import { Random } from "../sim/random.ts";
 const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 /** Of each kind of overlay. */
-const schedules = full ? 100 : 3;
+const schedules = Number(process.env["PODNET_HISTORIES"] ?? (full ? 100 : 3));
 const stepsEach = full ? 6 : 4;
 
 /** What may be done to the lab, told by a line that says how to do it again. */
@@ -123,7 +123,7 @@ for (const [name, overlay] of [
         for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host);
         t.deepEqual([...(await lab.leases()).keys()], subnets);
       } catch (error) {
-        t.log(`PODNET_SEED=${seed + schedule}, one schedule: ${told.join(", ")}`);
+        t.log(`PODNET_SEED=${seed + schedule} PODNET_HISTORIES=1: ${told.join(", ")}`);
         throw error;
       }
     }
