@@ -2,10 +2,10 @@ import { mark } from "./desired.ts";
 
 /**
  * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`,
- * `podnet:overlay:default`.
+ * `podnet:overlay:default`, `podnet:attachment:17`.
  */
 export interface Owner {
-  readonly kind: "network" | "pod" | "chain" | "overlay";
+  readonly kind: "network" | "pod" | "chain" | "overlay" | "attachment";
   readonly key: string;
   /** A pod's interface. */
   readonly index?: number;
@@ -23,11 +23,14 @@ export const podRuleMark = (id: string): string => `${mark.alias}pod:${id}`;
 /** The mark of an overlay's devices and rules. */
 export const overlayMark = (name: string): string => `${mark.alias}overlay:${name}`;
 
+/** The mark of an attachment's links and rules. */
+export const attachmentMark = (key: string): string => `${mark.alias}attachment:${key}`;
+
 /** The mark of what all networks share in a table: jumps into the chain. */
 export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;
 
 const pattern =
-  /^podnet:(?:(network|chain|overlay):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
+  /^podnet:(?:(network|chain|overlay|attachment):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
 
 /** Reads a link alias or a rule comment; undefined when it is not one of our marks. */
 export function parseOwner(text: string | undefined): Owner | undefined {
@@ -36,7 +39,7 @@ export function parseOwner(text: string | undefined): Owner | undefined {
   const [, kind, key, pod, index] = match;
   if (pod !== undefined)
     return { kind: "pod", key: pod, ...(index === undefined ? {} : { index: Number(index) }) };
-  return { kind: kind as "network" | "chain" | "overlay", key: key as string };
+  return { kind: kind as Exclude<Owner["kind"], "pod">, key: key as string };
 }
 
 /** Whether the mark belongs to the given owner, all interfaces of a pod included. */

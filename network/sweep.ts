@@ -13,12 +13,15 @@ export interface Known {
   readonly networks: ReadonlySet<string>;
   /** Every overlay stays, unless given. */
   readonly overlays?: ReadonlySet<string>;
+  /** The same of attachments. */
+  readonly attachments?: ReadonlySet<string>;
 }
 
 export const nothingKnown: Known = {
   pods: new Set(),
   networks: new Set(),
   overlays: new Set(),
+  attachments: new Set(),
 };
 
 /** Whether a marked thing has no row. What networks share goes with the last of them and is decided elsewhere. */
@@ -30,6 +33,8 @@ export function isOrphan(owner: Owner, known: Known): boolean {
       return !known.networks.has(owner.key);
     case "overlay":
       return known.overlays !== undefined && !known.overlays.has(owner.key);
+    case "attachment":
+      return known.attachments !== undefined && !known.attachments.has(owner.key);
     case "chain":
       return false;
     default:
