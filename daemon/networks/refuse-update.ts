@@ -1,5 +1,7 @@
 import { contains } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import type { NetworkName } from "../../core/names.ts";
+import { containersOnNetwork, listAttachments } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { listLeases } from "../store/leases.ts";
 import { podsOnNetwork } from "../store/networks.ts";
@@ -7,7 +9,7 @@ import { listPods } from "../store/pods.ts";
 import type { NetworkDefinition, SubnetDefinition } from "./definition.ts";
 
 /**
- * Refuses what pods stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
+ * Refuses what pods and containers stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
  * large as that of any interface. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
@@ -41,11 +43,11 @@ export function heldIn(
 }
 
 function inUse(db: Database, { name }: NetworkDefinition, { cidr }: SubnetDefinition): PodnetError {
-  const pods = podsOnNetwork(db, name).slice(0, 8).join(", ");
+  const users = usersOnNetwork(db, name).slice(0, 8).join(", ");
   return new PodnetError("NETWORK_IN_USE", `Addresses of ${cidr} are held on network "${name}"`, {
     field: "subnets",
-    hint: `Delete the pods on it first (${pods}), or leave this subnet as it is`,
-    details: { network: name, subnet: cidr, pods },
+    hint: `Delete what is on it first (${users}), or leave this subnet as it is`,
+    details: { network: name, subnet: cidr, pods: users },
   });
 }
 
@@ -62,6 +64,17 @@ function refuseSmaller(db: Database, { name, mtu }: NetworkDefinition): void {
             details: { network: name, pod: plan.name, mtu: each.mtu },
           },
         );
+  for (const { network, containerId, plan } of listAttachments(db))
+    if (network === name && plan.mtu > mtu)
+      throw new PodnetError(
+        "MTU_OUT_OF_RANGE",
+        `Container "${containerId}" has an MTU of ${plan.mtu} on network "${name}"`,
+        {
+          field: "mtu",
+          hint: `Give the network ${plan.mtu} or more, or end that container first`,
+          details: { network: name, container: containerId, mtu: plan.mtu },
+        },
+      );
 }
 
 /** Why the configured network is neither changed nor deleted by API. */
@@ -80,19 +93,32 @@ export const leasedError = ({ name }: NetworkDefinition): PodnetError =>
     details: { network: name },
   });
 
-/** Refuses to delete a network that pods use. Throws `NETWORK_IN_USE`, naming them. */
+/** Refuses to delete a network that pods or containers use. Throws `NETWORK_IN_USE`, naming them. */
 export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
   const pods = podsOnNetwork(db, name);
-  if (pods.length === 0) return;
-  const named = pods.slice(0, 8).join(", ");
-  const more = pods.length > 8 ? ` and ${pods.length - 8} more` : "";
-  throw new PodnetError(
-    "NETWORK_IN_USE",
-    `Network "${name}" is used by ${pods.length === 1 ? "pod" : "pods"} ${named}${more}`,
-    {
-      field: "name",
-      hint: "Delete those pods, or take their interfaces off the network",
-      details: { network: name, pods: named, count: pods.length },
+  const containers = containersOnNetwork(db, name);
+  if (pods.length + containers.length === 0) return;
+  const used = [...someOf("pod", pods), ...someOf("container", containers)].join(" and ");
+  throw new PodnetError("NETWORK_IN_USE", `Network "${name}" is used by ${used}`, {
+    field: "name",
+    hint: "Delete those pods and end those containers, or take pods' interfaces off the network",
+    details: {
+      network: name,
+      pods: [...pods, ...containers].slice(0, 8).join(", "),
+      count: pods.length + containers.length,
     },
-  );
+  });
 }
+
+/** The first eight of them, for people; nothing when there are none. */
+function someOf(what: string, names: readonly string[]): string[] {
+  if (names.length === 0) return [];
+  const more = names.length > 8 ? `, and ${names.length - 8} more` : "";
+  return [`${what}${names.length === 1 ? "" : "s"} ${names.slice(0, 8).join(", ")}${more}`];
+}
+
+/** Names of the pods and ids of the containers on a network. */
+export const usersOnNetwork = (db: Database, name: NetworkName): string[] => [
+  ...podsOnNetwork(db, name),
+  ...containersOnNetwork(db, name),
+];

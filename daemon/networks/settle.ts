@@ -8,7 +8,7 @@ import { deleteRestingOutside } from "../store/leases.ts";
 import * as rows from "../store/networks.ts";
 import { type NetworkDefinition, unusedFamilies } from "./definition.ts";
 import { networkFragment } from "./network-fragment.ts";
-import { goneSubnets, heldIn } from "./refuse-update.ts";
+import { goneSubnets, heldIn, usersOnNetwork } from "./refuse-update.ts";
 
 /** Longest the host may take for a network, milliseconds. */
 const hostMs = 60_000;
@@ -80,12 +80,12 @@ async function retireConfigured(
   const gone = stays ? goneSubnets(old, network) : old.subnets;
   const inUse = stays
     ? gone.some((subnet) => heldIn(db, old, subnet) !== undefined)
-    : rows.podsOnNetwork(db, old.name).length > 0;
+    : usersOnNetwork(db, old.name).length > 0;
   if (inUse) {
     const was = old.subnets.map(({ gateway }) => gateway).join(", ");
     throw new PodnetError(
       "CONFIG_INVALID",
-      `Pods hold addresses of network "${old.name}" on ${old.bridge} (${was})`,
+      `Pods or containers hold addresses of network "${old.name}" on ${old.bridge} (${was})`,
       {
         field: "network",
         hint: `Delete them first, or put back bridge "${old.bridge}" and cidr "${was}"`,

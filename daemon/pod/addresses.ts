@@ -4,14 +4,24 @@ import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
+import type { AttachmentPlan } from "../cni/attachment-plan.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
 import type { Database } from "../store/database.ts";
-import { freeLease, insertLease, type LeaseRow, listLeases, pruneLeases } from "../store/leases.ts";
+import {
+  freeLease,
+  insertLease,
+  type LeaseOwner,
+  type LeaseRow,
+  listLeases,
+  pruneLeases,
+} from "../store/leases.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { AddressStatus } from "./snapshot.ts";
 
-/** Owner of an interface's addresses. */
-const ownerOf = (podId: PodId, position: number): Owner => ({
+/** Who holds the addresses of a pod's interface or of a container. */
+type Holder = Owner & LeaseOwner;
+
+const ownerOf = (podId: PodId, position: number): Holder => ({
   kind: "pod",
   id: `${podId}/${position}`,
 });
@@ -20,11 +30,18 @@ const ownerOf = (podId: PodId, position: number): Owner => ({
 interface Claim {
   readonly network: NetworkName;
   readonly ip: Ip;
-  readonly owner: Owner;
+  readonly owner: Holder;
 }
 
-const claimsOf = (plan: PodPlan): Claim[] =>
-  plan.interfaces.flatMap(({ network, addresses, position }) =>
+/** Whose plan it is that claims addresses: a pod's or a container's. */
+type Claimant = PodPlan | AttachmentPlan;
+
+function claimsOf(plan: Claimant): Claim[] {
+  if (!("podId" in plan)) {
+    const owner = { kind: "attachment", id: plan.id } as const;
+    return plan.addresses.map((address) => ({ network: plan.network, ip: ipOf(address), owner }));
+  }
+  return plan.interfaces.flatMap(({ network, addresses, position }) =>
     network === undefined
       ? []
       : addresses.map((address) => ({
@@ -33,6 +50,7 @@ const claimsOf = (plan: PodPlan): Claim[] =>
           owner: ownerOf(plan.podId, position),
         })),
   );
+}
 
 /** What some plans of a pod claim and others do not. */
 function difference(
@@ -187,15 +205,14 @@ export class Addresses {
     return state.owner.id.slice(0, state.owner.id.indexOf("/")) as PodId;
   }
 
-  /** Writes the leases of a plan; call inside the transaction that writes its pod. */
-  insert(plan: PodPlan): void {
-    for (const { network, ip, owner } of claimsOf(plan)) {
-      insertLease(this.#db, network, ip, { kind: "pod", id: owner.id }, this.#clock.now());
-    }
+  /** Writes the leases of a plan; call inside the transaction that writes its pod or attachment. */
+  insert(plan: Claimant): void {
+    for (const { network, ip, owner } of claimsOf(plan))
+      insertLease(this.#db, network, ip, owner, this.#clock.now());
   }
 
   /** Follows a committed `insert`. */
-  taken(plan: PodPlan): void {
+  taken(plan: Claimant): void {
     this.#take(claimsOf(plan));
   }
 
@@ -211,10 +228,10 @@ export class Addresses {
   }
 
   /**
-   * Puts the leases of a pod's plans into quarantine; call inside the transaction that deletes its pod. Forgets those that
-   * have rested: a large pool's search comes back to an address so late that callers could fill the table.
+   * Puts the leases of plans into quarantine; call inside the transaction that deletes their pod or attachment. Forgets those
+   * that have rested: a large pool's search comes back to an address so late that callers could fill the table.
    */
-  free(plans: readonly PodPlan[]): void {
+  free(plans: readonly Claimant[]): void {
     const now = this.#clock.now();
     for (const { network, ip } of plans.flatMap(claimsOf)) freeLease(this.#db, network, ip, now);
     pruneLeases(this.#db, now - this.#quarantineMs);
@@ -228,8 +245,7 @@ export class Addresses {
     const now = this.#clock.now();
     const { lost, won } = difference(before, after);
     for (const { network, ip } of lost) freeLease(this.#db, network, ip, now);
-    for (const { network, ip, owner } of won)
-      insertLease(this.#db, network, ip, { kind: "pod", id: owner.id }, now);
+    for (const { network, ip, owner } of won) insertLease(this.#db, network, ip, owner, now);
   }
 
   /** Follows a committed `exchange`. */
@@ -240,7 +256,7 @@ export class Addresses {
   }
 
   /** Follows a committed `free`. */
-  freed(plans: readonly PodPlan[]): void {
+  freed(plans: readonly Claimant[]): void {
     for (const { network, owner } of plans.flatMap(claimsOf))
       for (const pool of this.#pools(network).values()) pool.releaseOwner(owner);
   }

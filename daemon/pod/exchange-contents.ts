@@ -10,7 +10,7 @@ export function insertContents(db: Database, plan: PodPlan): void {
   const { podId, interfaces } = plan;
   for (const { position, network, guestName, nic } of interfaces)
     insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac: nic?.mac });
-  insertPorts(db, plan);
+  insertPorts(db, { kind: "pod", id: podId }, plan.published);
 }
 
 /**

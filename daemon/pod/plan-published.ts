@@ -126,7 +126,7 @@ function podAddress(family: Family, { interfaces, routes }: Publishing): Ip | un
   return address === undefined ? undefined : ipOf(address);
 }
 
-/** Throws `PORT_IN_USE` when another pod, or this one, has one of the ports; answers the first of them. */
+/** Throws `PORT_IN_USE` when somebody else, or this pod, has one of the ports; answers the first of them. */
 function refuseTaken(
   { protocol, hostPort, count, at }: PublishedPlan,
   taken: readonly TakenPorts[],
@@ -143,11 +143,11 @@ function refuseTaken(
   const port = Math.max(hostPort, holder.hostPort);
   throw new PodnetError(
     "PORT_IN_USE",
-    `Host port ${port}/${protocol} at ${holder.hostIp} is published by pod "${holder.podName}"`,
+    `Host port ${port}/${protocol} at ${holder.hostIp} is published by ${holder.kind === "pod" ? "pod" : "container"} "${holder.name}"`,
     {
       field: `${field}.host_port`,
-      hint: `Choose another host port, or 0 to have one chosen; see: podnet ports ${holder.podName}`,
-      details: { holder: holder.podName, port },
+      hint: `Choose another host port, or 0 to have one chosen; see: ${holder.kind === "pod" ? `podnet ports ${holder.name}` : "podnet cni list"}`,
+      details: { holder: holder.name, port },
     },
   );
 }

@@ -42,9 +42,13 @@ export function podByTap(db: Database, tap: IfName): PodId | undefined {
   return row === undefined ? undefined : text<PodId>(row, "pod_id");
 }
 
-/** Interfaces, and so ports, on a network. */
+/** Interfaces of pods and containers, and so ports, on a network. */
 export function countInterfaces(db: Database, network: NetworkName): number {
-  const row = db.get("SELECT count(*) AS n FROM interfaces WHERE network = ?", network);
+  const row = db.get(
+    `SELECT (SELECT count(*) FROM interfaces WHERE network = ?1)
+          + (SELECT count(*) FROM attachments WHERE network = ?1) AS n`,
+    network,
+  );
   return row === undefined ? 0 : integer(row, "n");
 }
 

@@ -5,8 +5,8 @@ import { integer, optionalInteger, text } from "./rows.ts";
 
 /** Who holds an address: it belongs to an interface, not to a run. */
 export interface LeaseOwner {
-  readonly kind: "pod" | "gateway";
-  /** For a pod: its id, `/` and the interface's position. */
+  readonly kind: "pod" | "attachment" | "gateway";
+  /** For a pod: its id, `/` and the interface's position; for a container's attachment its id. */
   readonly id: string;
 }
 

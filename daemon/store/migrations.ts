@@ -124,4 +124,37 @@ export const migrations: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX ports_by_pod ON ports (pod_id);
   `,
+  // Networks of containers (CNI), and the host ports they have beside those of pods.
+  `
+  CREATE TABLE attachments (
+    id           TEXT PRIMARY KEY,
+    container_id TEXT NOT NULL,
+    if_name      TEXT NOT NULL,
+    config       TEXT NOT NULL,
+    network      TEXT NOT NULL REFERENCES networks (name),
+    netns        TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('adding','ready','deleting')),
+    plan         TEXT NOT NULL,
+    created_ms   INTEGER NOT NULL,
+    changed_ms   INTEGER NOT NULL,
+    UNIQUE (container_id, if_name)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX attachments_by_network ON attachments (network);
+
+  CREATE TABLE ports_now (
+    protocol      TEXT NOT NULL CHECK (protocol IN ('tcp','udp','sctp')),
+    host_port     INTEGER NOT NULL,
+    host_ip       TEXT NOT NULL,
+    count         INTEGER NOT NULL,
+    pod_id        TEXT REFERENCES pods (id) ON DELETE CASCADE,
+    attachment_id TEXT REFERENCES attachments (id) ON DELETE CASCADE,
+    PRIMARY KEY (protocol, host_port, host_ip),
+    CHECK ((pod_id IS NULL) <> (attachment_id IS NULL))
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO ports_now SELECT protocol, host_port, host_ip, count, pod_id, NULL FROM ports;
+  DROP TABLE ports;
+  ALTER TABLE ports_now RENAME TO ports;
+  CREATE INDEX ports_by_pod ON ports (pod_id);
+  CREATE INDEX ports_by_attachment ON ports (attachment_id);
+  `,
 ];

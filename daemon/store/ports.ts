@@ -1,10 +1,11 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
 import { maxPorts } from "../../api/validate-ports.ts";
 import type { Ip } from "../../core/address.ts";
-import type { PodId, PodName } from "../../core/names.ts";
-import type { PodPlan } from "../pod/pod-plan.ts";
+import type { PodId } from "../../core/names.ts";
+import type { PublishedPlan } from "../pod/published-plan.ts";
+import type { AttachmentId } from "./attachments.ts";
 import type { Database, Row } from "./database.ts";
-import { integer, text } from "./rows.ts";
+import { integer, optionalText, text } from "./rows.ts";
 
 /** Host ports at one address; `0.0.0.0` and `::` stand for every one of a family. */
 export interface HostPorts {
@@ -14,32 +15,47 @@ export interface HostPorts {
   readonly count: number;
 }
 
-/** Those that a pod has. */
+/** Whose ports they are: a pod's or a container's. */
+export type PortsHolder =
+  | { readonly kind: "pod"; readonly id: PodId }
+  | { readonly kind: "attachment"; readonly id: AttachmentId };
+
+/** Those that somebody has. */
 export interface TakenPorts extends HostPorts {
-  readonly podId: PodId;
-  readonly podName: PodName;
+  readonly kind: PortsHolder["kind"];
+  /** A pod's name, or a container's id. */
+  readonly name: string;
 }
 
-const fromRow = (row: Row): TakenPorts => ({
-  podId: text<PodId>(row, "pod_id"),
-  podName: text<PodName>(row, "name"),
-  protocol: text<PortSpec["protocol"]>(row, "protocol"),
-  hostIp: text<Ip>(row, "host_ip"),
-  hostPort: integer(row, "host_port"),
-  count: integer(row, "count"),
-});
+function fromRow(row: Row): TakenPorts {
+  const pod = optionalText(row, "pod_name");
+  return {
+    ...(pod === undefined
+      ? { kind: "attachment", name: text(row, "container_id") }
+      : { kind: "pod", name: pod }),
+    protocol: text<PortSpec["protocol"]>(row, "protocol"),
+    hostIp: text<Ip>(row, "host_ip"),
+    hostPort: integer(row, "host_port"),
+    count: integer(row, "count"),
+  };
+}
 
-/** Writes the host ports of a plan. The primary key refuses what another pod has: a last line behind the planner. */
-export function insertPorts(db: Database, { podId, published = [] }: PodPlan): void {
+/** Writes host ports as planned. The primary key refuses what somebody else has: a last line behind the planner. */
+export function insertPorts(
+  db: Database,
+  { kind, id }: PortsHolder,
+  published: readonly PublishedPlan[] = [],
+): void {
+  const column = kind === "pod" ? "pod_id" : "attachment_id";
   for (const { protocol, hostPort, count, at } of published)
     for (const { hostIp } of at)
       db.run(
-        "INSERT INTO ports (protocol, host_port, host_ip, count, pod_id) VALUES (?, ?, ?, ?, ?)",
+        `INSERT INTO ports (protocol, host_port, host_ip, count, ${column}) VALUES (?, ?, ?, ?, ?)`,
         protocol,
         hostPort,
         hostIp,
         count,
-        podId,
+        id,
       );
 }
 
@@ -48,7 +64,7 @@ export function deletePorts(db: Database, podId: PodId): void {
   db.run("DELETE FROM ports WHERE pod_id = ?", podId);
 }
 
-/** Ports of a protocol that pods have, all or those that share a number with a range. */
+/** Ports of a protocol that pods and containers have, all or those that share a number with a range. */
 export function takenPorts(
   db: Database,
   protocol: PortSpec["protocol"],
@@ -57,7 +73,8 @@ export function takenPorts(
   const last = range.hostPort + range.count - 1;
   return db
     .all(
-      `SELECT ports.*, pods.name FROM ports JOIN pods ON pods.id = pod_id
+      `SELECT ports.*, pods.name AS pod_name, container_id FROM ports
+       LEFT JOIN pods ON pods.id = pod_id LEFT JOIN attachments ON attachments.id = attachment_id
        WHERE protocol = ?1 AND host_port BETWEEN ?2 AND ?3 AND host_port + count > ?4
        ORDER BY host_port`,
       protocol,

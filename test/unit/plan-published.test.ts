@@ -145,7 +145,7 @@ test("ports are chosen from where the search starts, past pods, programs and the
   t.deepEqual(chosen(["1", "40004:2", "3"]), [40_003, 40_004, 40_005]);
   t.deepEqual(chosen(["1", "40003:2"]), [40_004, 40_003]);
   const at = { protocol: "tcp", hostIp: "127.0.0.1" as Ip, hostPort: 40_003, count: 2 } as const;
-  const pod = { podId: "x" as never, podName: "other" as never };
+  const pod = { kind: "pod" as const, name: "other" };
   t.deepEqual(chosen(["1"], { taken: [{ ...at, ...pod }] }), [40_005]);
   t.deepEqual(chosen(["1"], { bound: [{ ...at, hostIp: "0.0.0.0" as Ip }] }), [40_004]);
   t.deepEqual(chosen(["1/udp"], { taken: [{ ...at, ...pod }] }), [40_003]);
@@ -159,8 +159,8 @@ test("a port of another pod's is refused with its name, where the addresses meet
       hostIp: "192.0.2.1" as Ip,
       hostPort: 8000,
       count: 10,
-      podId: "x" as never,
-      podName: "other" as never,
+      kind: "pod" as const,
+      name: "other",
     },
   ];
   for (const text of ["192.0.2.1:8009:80", "*:8000:80", "0.0.0.0:7990-8000:1-11"]) {

@@ -1,0 +1,59 @@
+import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import type { PublishedPlan } from "../pod/published-plan.ts";
+import type { AttachmentId } from "../store/attachments.ts";
+import { damaged, parseJson } from "../store/rows.ts";
+
+/** Version of the stored form. A reader refuses what it does not know. */
+export const attachmentPlanVersion = 1;
+
+/**
+ * Everything a container's attachment will be, decided before anything happens. Plain JSON, stored with its row; undo and
+ * recovery work from it alone.
+ */
+export interface AttachmentPlan {
+  readonly version: typeof attachmentPlanVersion;
+  readonly id: AttachmentId;
+  readonly containerId: string;
+  readonly ifName: string;
+  /** The name of the runtime's network configuration. */
+  readonly config: string;
+  readonly network: NetworkName;
+  readonly netns: string;
+  readonly mac: Mac;
+  readonly mtu: number;
+  readonly addresses: readonly IpPrefix[];
+  /** One of each family that it has addresses of, at most. */
+  readonly gateways: readonly Ip[];
+  /** Its part of the host. */
+  readonly fragment: AttachmentFragment;
+  readonly published?: readonly PublishedPlan[];
+  readonly dns: AttachmentDns;
+  /** The pod it belongs to, where its runtime says so: `namespace/name`. */
+  readonly pod?: string;
+}
+
+/** What the container is to ask for names, as its runtime is told. */
+export interface AttachmentDns {
+  readonly nameservers: readonly string[];
+  readonly domain?: string;
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}
+
+/** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
+export function parseStoredAttachment(text: string): AttachmentPlan {
+  const plan = parseJson(text, "an attachment's plan") as AttachmentPlan | null;
+  const version: unknown = plan?.version;
+  if (plan === null || typeof version !== "number")
+    throw damaged("an attachment's plan has no version");
+  if (version !== attachmentPlanVersion)
+    throw new PodnetError(
+      "STATE_NEWER",
+      `An attachment's stored plan has version ${version}, this podnetd knows ${attachmentPlanVersion}`,
+      { hint: "Run the podnetd that wrote it, or a newer one" },
+    );
+  return plan;
+}
