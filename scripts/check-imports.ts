@@ -35,6 +35,9 @@ const rules: readonly Rule[] = [
   { room: "guest-init/image/", rooms: ["core/", "linux/"], packages: ["node:"] },
   { room: "api/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
   { room: "overlay/", rooms: ["core/", "etcd/"], packages: "none" },
+  { room: "cni/protocol/", rooms: ["core/"], packages: "none" },
+  { room: "cni/plugin/", rooms: ["core/", "cni/protocol/"], packages: "none" },
+  { room: "cni/runtime/", rooms: ["core/", "linux/", "cni/protocol/"], packages: ["node:"] },
   { room: "etcd/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
   {
     room: "cli/",
@@ -58,6 +61,8 @@ const rules: readonly Rule[] = [
       "api/",
       "etcd/",
       "overlay/",
+      "cni/protocol/",
+      "cni/runtime/",
       "package.json",
     ],
     packages: [
@@ -116,7 +121,7 @@ function violations(file: string): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,overlay,cli,daemon}/**/*.ts",
+  "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
   { cwd: top },
 );
 const wrong = files.filter((file) => !/^(?:api|etcd)\/gen\//.test(file)).flatMap(violations);
