@@ -50,24 +50,26 @@ const make = (lane: Lane): Promise<unknown> => create(lane, subject);
 const makeNetwork = ({ client }: Lane): Promise<unknown> =>
   client.networks.create({ spec: network });
 
+/** Where the making of a network begins. (Each start, too, writes the row of the configured one, and what is remembered.) */
+const networkAsked = "netlink:list routes:after";
+
 /** By the order in which they can follow each other on one pod. */
 export const changes: Readonly<Record<Change, Acts>> = {
   "network-create": {
     stays: undefined,
-    // (Each start writes the row of the configured one.)
-    from: "netlink:list routes:after",
+    from: networkAsked,
     prepare: async () => {},
     change: makeNetwork,
   },
   "network-update": {
     stays: "network",
-    from: "commit:update networks:after",
+    from: networkAsked,
     prepare: makeNetwork,
     change: ({ client }) => client.networks.update({ spec: otherNetwork }),
   },
   "network-delete": {
     stays: undefined,
-    from: "commit:update networks:after",
+    from: networkAsked,
     prepare: makeNetwork,
     change: ({ client }) => client.networks.delete({ name: extra }),
   },
