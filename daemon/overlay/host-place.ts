@@ -137,7 +137,9 @@ export class HostPlace implements AsyncDisposable {
     if (config === undefined || this.#over.signal.aborted) return;
     const { settings, log, conflict } = this.#parts;
     try {
-      const refusal = conflict(config) ?? (await refuseBackend(config.backend, settings.extension));
+      const { type } = config.backend;
+      const use = { type, v6: config.v6 !== undefined, extension: settings.extension };
+      const refusal = conflict(config) ?? (await refuseBackend(use));
       if (refusal !== undefined) throw refusal;
       const extension =
         config.backend.type === "extension"

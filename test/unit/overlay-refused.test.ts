@@ -1,5 +1,9 @@
 import test from "ava";
-import { type BackendNeeds, refuseBackend } from "../../daemon/overlay/refuse-backend.ts";
+import {
+  type BackendNeeds,
+  type BackendUse,
+  refuseBackend,
+} from "../../daemon/overlay/refuse-backend.ts";
 import { type BackendType, parseBackend } from "../../overlay/flannel/backend.ts";
 
 const everything: BackendNeeds = {
@@ -13,8 +17,14 @@ const nothing: BackendNeeds = {
   hasFile: () => false,
 };
 
-const missing = async (type: BackendType, needs: BackendNeeds, extension = false) =>
-  (await refuseBackend({ type }, extension, needs))?.details["missing"];
+const use = (type: BackendType, more: Partial<BackendUse> = {}): BackendUse => ({
+  type,
+  v6: false,
+  extension: false,
+  ...more,
+});
+const missing = async (type: BackendType, needs: BackendNeeds, more?: Partial<BackendUse>) =>
+  (await refuseBackend(use(type, more), needs))?.details["missing"];
 
 test("a backend that this host cannot have is refused with all that is missing", async (t) => {
   t.is(
@@ -32,7 +42,7 @@ test("a backend that this host cannot have is refused with all that is missing",
   t.is(await missing("vxlan", nothing), "vxlan in the kernel");
   for (const type of ["wireguard", "ipip", "ipsec"] as const)
     t.is(await missing(type, everything), "a podnet that makes it");
-  const refused = await refuseBackend({ type: "ipip" }, false, nothing);
+  const refused = await refuseBackend(use("ipip"), nothing);
   t.is(refused?.code, "UNSUPPORTED");
   t.is(refused?.field, "Backend.Type");
 });
@@ -42,7 +52,17 @@ test("an extension is refused until podnetd's own configuration allows it", asyn
     await missing("extension", everything),
     "overlay.extension = true in podnetd's configuration",
   );
-  t.is(await missing("extension", nothing, true), undefined);
+  t.is(await missing("extension", nothing, { extension: true }), undefined);
+});
+
+test("an overlay with IPv6 is refused by udp, whose tunnel carries none, and by no other for that", async (t) => {
+  const refused = await refuseBackend(use("udp", { v6: true }), everything);
+  t.is(refused?.code, "UNSUPPORTED");
+  t.regex(String(refused?.details["missing"]), /^a way for IPv6/);
+  t.regex(refused?.hint ?? "", /no IPv6$/);
+  t.is(await missing("udp", everything), undefined);
+  for (const type of ["vxlan", "host-gw", "alloc"] as const)
+    t.is(await missing(type, everything, { v6: true }), undefined);
 });
 
 test("backends that need nothing but podnet are not refused, nor is vxlan where the kernel has it", async (t) => {
