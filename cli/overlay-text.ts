@@ -1,8 +1,19 @@
+import type { OverlayTunnel } from "../api/gen/podnet/v1/overlay_service_pb.ts";
 import type { Io } from "./io.ts";
-import { age } from "./text.ts";
+import { age, size } from "./text.ts";
 
 /** Says how old what is told of other hosts is, where etcd is away. */
 export function tellStale(io: Io, staleMs: bigint | undefined): void {
   if (staleMs !== undefined)
     io.stderr.write(`etcd has not been heard for ${age(Number(staleMs))}: others are as of then\n`);
+}
+
+/** What has gone through podnetd's own tunnel, and what has not, in one line. */
+export function tunnelText(tunnel: OverlayTunnel): string {
+  const { device, sentPackets, sentBytes, receivedPackets, receivedBytes } = tunnel;
+  const sent = `sent ${sentPackets} packets (${size(Number(sentBytes))})`;
+  const received = `received ${receivedPackets} (${size(Number(receivedBytes))})`;
+  const drops = Object.entries(tunnel.dropped).map(([reason, count]) => `${count} ${reason}`);
+  const dropped = drops.length === 0 ? "dropped none" : `dropped ${drops.sort().join(", ")}`;
+  return `${device} ${sent}, ${received}, ${dropped}`;
 }

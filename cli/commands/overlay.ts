@@ -13,6 +13,7 @@ import { document, printDocument, toPlain } from "../output.ts";
 import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
 import { collect } from "../parse.ts";
 import { lower } from "../pod-view.ts";
+import { tunnelText } from "../overlay-text.ts";
 import { age, columns, harmless, table } from "../text.ts";
 
 type Options = OutputOptions & OverlayOptions;
@@ -68,9 +69,10 @@ function overlayTable(overlays: readonly Overlay[], now: number): string {
         : `${age(timestampMs(each.expiresAt) - now)} left`,
     each.staleMs === undefined ? "heard" : `away for ${age(Number(each.staleMs))}`,
   ]);
-  const notes = overlays.flatMap(({ name, troubles, skippedKeys }) => [
+  const notes = overlays.flatMap(({ name, troubles, skippedKeys, tunnel }) => [
     ...troubles.map((trouble) => [`${name}:`, harmless(trouble)]),
     ...(skippedKeys === 0 ? [] : [[`${name}:`, `${skippedKeys} keys in etcd are passed over`]]),
+    ...(tunnel === undefined ? [] : [[`${name}:`, harmless(tunnelText(tunnel))]]),
   ]);
   return `${table(heading.split(" "), rows)}${columns(notes)
     .map((line) => `${line}\n`)

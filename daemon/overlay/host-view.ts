@@ -24,6 +24,7 @@ export interface HostKnowledge {
   readonly peers: Pick<Peers, "size" | "passedOver">;
   /** What is in the way beside the lease's own troubles. */
   readonly troubles: readonly string[];
+  readonly tunnel: OverlayView["tunnel"];
   readonly clock: Clock;
 }
 
@@ -68,6 +69,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
     peers: peers.size,
     skippedKeys: unreadable + others["unknown-backend"] + others["other-backend"],
     network,
+    ...(known.tunnel === undefined ? {} : { tunnel: known.tunnel }),
   };
 }
 

@@ -158,6 +158,7 @@ export class OverlayHost implements AsyncDisposable {
       state: this.#driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(this.#memory.record),
       uplink: this.#place.uplink,
+      tunnel: this.#parts.overlays.tunnels.get(name),
       troubles: [
         ...this.#place.troubles,
         ...this.#watch.troubles,

@@ -1,4 +1,5 @@
 import { Counter, Gauge } from "prom-client";
+import { type Counters, dropsOf } from "../../network/overlay/udp/counters.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { OverlayHosts } from "./overlay-hosts.ts";
 
@@ -73,6 +74,27 @@ export function overlayMetrics(
           if (!self && rttMs !== undefined)
             set({ overlay: name, peer: subnets.join() }, rttMs / 1000);
     }),
+    tunnelCounter(
+      overlays,
+      "packets",
+      "Packets through the tunnel of the backend udp",
+      "direction",
+      ({ sentPackets, receivedPackets }) => ({ sent: sentPackets, received: receivedPackets }),
+    ),
+    tunnelCounter(
+      overlays,
+      "bytes",
+      "Bytes of those packets",
+      "direction",
+      ({ sentBytes, receivedBytes }) => ({ sent: sentBytes, received: receivedBytes }),
+    ),
+    tunnelCounter(
+      overlays,
+      "dropped",
+      "Packets that went no further than that tunnel",
+      "reason",
+      dropsOf,
+    ),
     new Counter({
       name: "podnet_overlay_failures_total",
       help: "Times that the kernel could not be made as an overlay is to be, or not all of it",
@@ -84,4 +106,27 @@ export function overlayMetrics(
       },
     }),
   ];
+}
+
+/** What tunnels have counted since they were opened: from 0 on again when one is opened anew. */
+function tunnelCounter(
+  overlays: Pick<OverlayHosts, "list">,
+  what: string,
+  help: string,
+  label: "direction" | "reason",
+  read: (counted: Counters) => Readonly<Record<string, number>>,
+): Counter {
+  return new Counter({
+    name: `podnet_overlay_tunnel_${what}_total`,
+    help,
+    labelNames: ["overlay", label],
+    registers: [],
+    collect() {
+      this.reset();
+      for (const { name, tunnel } of overlays.list())
+        if (tunnel !== undefined)
+          for (const [value, count] of Object.entries(read(tunnel.counters)))
+            this.inc({ overlay: name, [label]: value }, count);
+    },
+  });
 }

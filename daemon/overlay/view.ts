@@ -1,5 +1,6 @@
 import type { Cidr, Ip } from "../../core/address.ts";
-import type { NetworkName } from "../../core/names.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
+import type { Counters } from "../../network/overlay/udp/counters.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
 
@@ -55,6 +56,8 @@ export interface OverlayView {
   readonly skippedKeys: number;
   /** The podnet network that takes its range from it. */
   readonly network: NetworkName;
+  /** Of the backend udp alone: what podnetd moves packets by, and what it has counted of them. */
+  readonly tunnel?: { readonly device: IfName; readonly counters: Counters };
 }
 
 /** What is to be kept for a host. */

@@ -10,6 +10,7 @@ import {
 } from "../../api/validate-overlay.ts";
 import type { Cidr } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { dropsOf } from "../../network/overlay/udp/counters.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
 import type { OverlayControl, OverlayPeerView, OverlayView } from "../overlay/view.ts";
@@ -142,6 +143,21 @@ const overlayView = (view: OverlayView): wire.Overlay =>
     peers: view.peers,
     skippedKeys: view.skippedKeys,
     network: view.network,
+    ...(view.tunnel === undefined ? {} : { tunnel: tunnelView(view.tunnel) }),
+  });
+
+const tunnelView = ({ device, counters }: NonNullable<OverlayView["tunnel"]>) =>
+  create(wire.OverlayTunnelSchema, {
+    device,
+    sentPackets: BigInt(counters.sentPackets),
+    sentBytes: BigInt(counters.sentBytes),
+    receivedPackets: BigInt(counters.receivedPackets),
+    receivedBytes: BigInt(counters.receivedBytes),
+    dropped: Object.fromEntries(
+      Object.entries(dropsOf(counters))
+        .filter(([, count]) => count > 0)
+        .map(([reason, count]) => [reason, BigInt(count)]),
+    ),
   });
 
 const nodeView = (peer: OverlayPeerView, name: string): wire.OverlayNode =>

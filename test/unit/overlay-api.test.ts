@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
+import { Registry } from "prom-client";
 import { connectPodnet } from "../../api/client.ts";
 import { OverlayPhase, OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { type ListPodsResponseSchema, PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
@@ -9,9 +10,11 @@ import { type Ip, type IpPrefix, type Ipv4, parseCidr, parseIp } from "../../cor
 import { type ErrorCode, isPodnetError, PodnetError } from "../../core/errors.ts";
 import { type IfName, parseNetworkName, type PodId, type PodName } from "../../core/names.ts";
 import type { HostRecords } from "../../daemon/overlay/host-records.ts";
+import { overlayMetrics } from "../../daemon/overlay/overlay-metrics.ts";
 import type { OverlayControl, OverlayView } from "../../daemon/overlay/view.ts";
 import { overlayService } from "../../daemon/server/overlay-service.ts";
 import { remotePodView } from "../../daemon/server/remote-pod-view.ts";
+import { noCounters } from "../../network/overlay/udp/counters.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import { hostIdOf, hostKey, recordsPrefix } from "../../overlay/pods/keys.ts";
@@ -255,6 +258,39 @@ test("podnet overlay list: a line each, troubles below, and programs get it all"
   t.like(items[0], { phase: "waiting", staleMs: "5000", skippedKeys: 3, network: "default" });
   const [overlay] = (await one.overlays.list({})).overlays;
   t.is(overlay?.phase, OverlayPhase.WAITING);
+});
+
+test("what podnetd's own tunnel has moved and what it has dropped is told, in metrics too", async (t) => {
+  await using one = await open(scripted);
+  t.notRegex((await one.run("overlay")).out, /flannel0/);
+  const device = "flannel0" as IfName;
+  const counters = { ...noCounters(), sentPackets: 12, sentBytes: 3400, receivedPackets: 7 };
+  one.script.views = [{ ...flannel, backend: "udp", tunnel: { device, counters } }];
+  const idle = /flannel: +flannel0 sent 12 packets \(3\.4 kB\), received 7 \(0 B\), dropped none\n/;
+  t.regex((await one.run("overlay")).out, idle);
+  const dropped = { ...counters, malformed: 3, expired: 1 };
+  one.script.views = [{ ...flannel, backend: "udp", tunnel: { device, counters: dropped } }];
+  t.regex((await one.run("overlay")).out, /, dropped 1 expired, 3 malformed\n/);
+  const { items } = JSON.parse((await one.run("overlay", "-o", "json")).out);
+  t.like(items[0].tunnel, { sentPackets: "12", dropped: { malformed: "3", expired: "1" } });
+
+  const control = { list: () => one.script.views, nodes: () => [], failures: () => [] };
+  const shown = async (): Promise<string> => {
+    const registry = new Registry();
+    for (const metric of overlayMetrics(control)) registry.registerMetric(metric);
+    return await registry.metrics();
+  };
+  const lines = await shown();
+  const total = (what: string, label: string): string =>
+    `podnet_overlay_tunnel_${what}_total{overlay="flannel",${label}}`;
+  t.true(lines.includes(`${total("packets", 'direction="sent"')} 12\n`), lines);
+  t.true(lines.includes(`${total("bytes", 'direction="sent"')} 3400\n`));
+  t.true(lines.includes(`${total("dropped", 'reason="malformed"')} 3\n`));
+  t.true(lines.includes(`${total("dropped", 'reason="lost"')} 0\n`));
+  t.false(lines.includes('reason="sentPackets"'));
+  // An overlay of another backend has none.
+  one.script.views = [flannel];
+  t.notRegex(await shown(), /tunnel_\w+_total\{/);
 });
 
 test("podnet overlay leave, join, diff, reserve, unreserve and reservations", async (t) => {

@@ -24,6 +24,14 @@ export type Counters = Record<CounterName, number>;
 export const noCounters = (): Counters =>
   Object.fromEntries(counterNames.map((name) => [name, 0])) as Counters;
 
+/** Packets that went no further, by why. */
+export const dropsOf = (counters: Counters): Readonly<Partial<Counters>> =>
+  Object.fromEntries(
+    counterNames
+      .filter((name) => !/^(?:sent|received)/.test(name))
+      .map((name) => [name, counters[name]]),
+  );
+
 /** Where the thread that counts puts them for others to see. */
 export const sharedCounters = (): Float64Array<SharedArrayBuffer> =>
   new Float64Array(new SharedArrayBuffer(counterNames.length * 8));

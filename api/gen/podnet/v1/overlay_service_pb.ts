@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/overlay_service.proto.
  */
 export const file_podnet_v1_overlay_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9wb2RuZXQvdjEvb3ZlcmxheV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiwgIKB092ZXJsYXkSDAoEbmFtZRgBIAEoCRImCgVwaGFzZRgCIAEoDjIXLnBvZG5ldC52MS5PdmVybGF5UGhhc2USEAoIbmV0d29ya3MYAyADKAkSDwoHc3VibmV0cxgEIAMoCRIPCgdiYWNrZW5kGAUgASgJEhIKCnB1YmxpY19pcHMYBiADKAkSCwoDbXR1GAcgASgNEhUKCHN0YWxlX21zGAggASgESACIAQESLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzZXJ2ZWQYCiABKAgSEAoIdHJvdWJsZXMYCyADKAkSDQoFcGVlcnMYDCABKA0SFAoMc2tpcHBlZF9rZXlzGA0gASgNEg8KB25ldHdvcmsYDiABKAlCCwoJX3N0YWxlX21zIhUKE0xpc3RPdmVybGF5c1JlcXVlc3QiPAoUTGlzdE92ZXJsYXlzUmVzcG9uc2USJAoIb3ZlcmxheXMYASADKAsyEi5wb2RuZXQudjEuT3ZlcmxheSL0AQoLT3ZlcmxheU5vZGUSDAoEbmFtZRgBIAEoCRIMCgRzZWxmGAIgASgIEg8KB3N1Ym5ldHMYAyADKAkSEgoKcHVibGljX2lwcxgEIAMoCRIPCgdiYWNrZW5kGAUgASgJEi4KCmV4cGlyZXNfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJlc2VydmVkGAcgASgIEhYKCXJlYWNoYWJsZRgIIAEoCEgAiAEBEhMKBnJ0dF9tcxgJIAEoAUgBiAEBEgsKA2tleRgKIAEoCUIMCgpfcmVhY2hhYmxlQgkKB19ydHRfbXMiIwoQTGlzdE5vZGVzUmVxdWVzdBIPCgdvdmVybGF5GAEgASgJIl4KEUxpc3ROb2Rlc1Jlc3BvbnNlEiUKBW5vZGVzGAEgAygLMhYucG9kbmV0LnYxLk92ZXJsYXlOb2RlEhUKCHN0YWxlX21zGAIgASgESACIAQFCCwoJX3N0YWxlX21zIiUKEkRpZmZPdmVybGF5UmVxdWVzdBIPCgdvdmVybGF5GAEgASgJIiQKE0RpZmZPdmVybGF5UmVzcG9uc2USDQoFbGluZXMYASADKAkiJgoTTGVhdmVPdmVybGF5UmVxdWVzdBIPCgdvdmVybGF5GAEgASgJIhYKFExlYXZlT3ZlcmxheVJlc3BvbnNlIiUKEkpvaW5PdmVybGF5UmVxdWVzdBIPCgdvdmVybGF5GAEgASgJIhUKE0pvaW5PdmVybGF5UmVzcG9uc2UiMgoLUmVzZXJ2YXRpb24SDwoHc3VibmV0cxgBIAMoCRISCgpwdWJsaWNfaXBzGAIgAygJIioKF0xpc3RSZXNlcnZhdGlvbnNSZXF1ZXN0Eg8KB292ZXJsYXkYASABKAkiSAoYTGlzdFJlc2VydmF0aW9uc1Jlc3BvbnNlEiwKDHJlc2VydmF0aW9ucxgBIAMoCzIWLnBvZG5ldC52MS5SZXNlcnZhdGlvbiJNChVBZGRSZXNlcnZhdGlvblJlcXVlc3QSDwoHb3ZlcmxheRgBIAEoCRIPCgdzdWJuZXRzGAIgAygJEhIKCnB1YmxpY19pcHMYAyADKAkiRQoWQWRkUmVzZXJ2YXRpb25SZXNwb25zZRIrCgtyZXNlcnZhdGlvbhgBIAEoCzIWLnBvZG5ldC52MS5SZXNlcnZhdGlvbiI8ChhSZW1vdmVSZXNlcnZhdGlvblJlcXVlc3QSDwoHb3ZlcmxheRgBIAEoCRIPCgdzdWJuZXRzGAIgAygJIiwKGVJlbW92ZVJlc2VydmF0aW9uUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCrJAQoMT3ZlcmxheVBoYXNlEh0KGU9WRVJMQVlfUEhBU0VfVU5TUEVDSUZJRUQQABIZChVPVkVSTEFZX1BIQVNFX1dBSVRJTkcQARIbChdPVkVSTEFZX1BIQVNFX0FDUVVJUklORxACEhYKEk9WRVJMQVlfUEhBU0VfSEVMRBADEhYKEk9WRVJMQVlfUEhBU0VfTE9TVBAEEhoKFk9WRVJMQVlfUEhBU0VfRFJBSU5JTkcQBRIWChJPVkVSTEFZX1BIQVNFX0xFRlQQBjKNBQoOT3ZlcmxheVNlcnZpY2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0T3ZlcmxheXNSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3RPdmVybGF5c1Jlc3BvbnNlEkYKCUxpc3ROb2RlcxIbLnBvZG5ldC52MS5MaXN0Tm9kZXNSZXF1ZXN0GhwucG9kbmV0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlEkUKBERpZmYSHS5wb2RuZXQudjEuRGlmZk92ZXJsYXlSZXF1ZXN0Gh4ucG9kbmV0LnYxLkRpZmZPdmVybGF5UmVzcG9uc2USSAoFTGVhdmUSHi5wb2RuZXQudjEuTGVhdmVPdmVybGF5UmVxdWVzdBofLnBvZG5ldC52MS5MZWF2ZU92ZXJsYXlSZXNwb25zZRJFCgRKb2luEh0ucG9kbmV0LnYxLkpvaW5PdmVybGF5UmVxdWVzdBoeLnBvZG5ldC52MS5Kb2luT3ZlcmxheVJlc3BvbnNlElsKEExpc3RSZXNlcnZhdGlvbnMSIi5wb2RuZXQudjEuTGlzdFJlc2VydmF0aW9uc1JlcXVlc3QaIy5wb2RuZXQudjEuTGlzdFJlc2VydmF0aW9uc1Jlc3BvbnNlElUKDkFkZFJlc2VydmF0aW9uEiAucG9kbmV0LnYxLkFkZFJlc2VydmF0aW9uUmVxdWVzdBohLnBvZG5ldC52MS5BZGRSZXNlcnZhdGlvblJlc3BvbnNlEl4KEVJlbW92ZVJlc2VydmF0aW9uEiMucG9kbmV0LnYxLlJlbW92ZVJlc2VydmF0aW9uUmVxdWVzdBokLnBvZG5ldC52MS5SZW1vdmVSZXNlcnZhdGlvblJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("Ch9wb2RuZXQvdjEvb3ZlcmxheV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEi7AIKB092ZXJsYXkSDAoEbmFtZRgBIAEoCRImCgVwaGFzZRgCIAEoDjIXLnBvZG5ldC52MS5PdmVybGF5UGhhc2USEAoIbmV0d29ya3MYAyADKAkSDwoHc3VibmV0cxgEIAMoCRIPCgdiYWNrZW5kGAUgASgJEhIKCnB1YmxpY19pcHMYBiADKAkSCwoDbXR1GAcgASgNEhUKCHN0YWxlX21zGAggASgESACIAQESLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzZXJ2ZWQYCiABKAgSEAoIdHJvdWJsZXMYCyADKAkSDQoFcGVlcnMYDCABKA0SFAoMc2tpcHBlZF9rZXlzGA0gASgNEg8KB25ldHdvcmsYDiABKAkSKAoGdHVubmVsGA8gASgLMhgucG9kbmV0LnYxLk92ZXJsYXlUdW5uZWxCCwoJX3N0YWxlX21zIuMBCg1PdmVybGF5VHVubmVsEg4KBmRldmljZRgBIAEoCRIUCgxzZW50X3BhY2tldHMYAiABKAQSEgoKc2VudF9ieXRlcxgDIAEoBBIYChByZWNlaXZlZF9wYWNrZXRzGAQgASgEEhYKDnJlY2VpdmVkX2J5dGVzGAUgASgEEjYKB2Ryb3BwZWQYBiADKAsyJS5wb2RuZXQudjEuT3ZlcmxheVR1bm5lbC5Ecm9wcGVkRW50cnkaLgoMRHJvcHBlZEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEiFQoTTGlzdE92ZXJsYXlzUmVxdWVzdCI8ChRMaXN0T3ZlcmxheXNSZXNwb25zZRIkCghvdmVybGF5cxgBIAMoCzISLnBvZG5ldC52MS5PdmVybGF5IvQBCgtPdmVybGF5Tm9kZRIMCgRuYW1lGAEgASgJEgwKBHNlbGYYAiABKAgSDwoHc3VibmV0cxgDIAMoCRISCgpwdWJsaWNfaXBzGAQgAygJEg8KB2JhY2tlbmQYBSABKAkSLgoKZXhwaXJlc19hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzZXJ2ZWQYByABKAgSFgoJcmVhY2hhYmxlGAggASgISACIAQESEwoGcnR0X21zGAkgASgBSAGIAQESCwoDa2V5GAogASgJQgwKCl9yZWFjaGFibGVCCQoHX3J0dF9tcyIjChBMaXN0Tm9kZXNSZXF1ZXN0Eg8KB292ZXJsYXkYASABKAkiXgoRTGlzdE5vZGVzUmVzcG9uc2USJQoFbm9kZXMYASADKAsyFi5wb2RuZXQudjEuT3ZlcmxheU5vZGUSFQoIc3RhbGVfbXMYAiABKARIAIgBAUILCglfc3RhbGVfbXMiJQoSRGlmZk92ZXJsYXlSZXF1ZXN0Eg8KB292ZXJsYXkYASABKAkiJAoTRGlmZk92ZXJsYXlSZXNwb25zZRINCgVsaW5lcxgBIAMoCSImChNMZWF2ZU92ZXJsYXlSZXF1ZXN0Eg8KB292ZXJsYXkYASABKAkiFgoUTGVhdmVPdmVybGF5UmVzcG9uc2UiJQoSSm9pbk92ZXJsYXlSZXF1ZXN0Eg8KB292ZXJsYXkYASABKAkiFQoTSm9pbk92ZXJsYXlSZXNwb25zZSIyCgtSZXNlcnZhdGlvbhIPCgdzdWJuZXRzGAEgAygJEhIKCnB1YmxpY19pcHMYAiADKAkiKgoXTGlzdFJlc2VydmF0aW9uc1JlcXVlc3QSDwoHb3ZlcmxheRgBIAEoCSJIChhMaXN0UmVzZXJ2YXRpb25zUmVzcG9uc2USLAoMcmVzZXJ2YXRpb25zGAEgAygLMhYucG9kbmV0LnYxLlJlc2VydmF0aW9uIk0KFUFkZFJlc2VydmF0aW9uUmVxdWVzdBIPCgdvdmVybGF5GAEgASgJEg8KB3N1Ym5ldHMYAiADKAkSEgoKcHVibGljX2lwcxgDIAMoCSJFChZBZGRSZXNlcnZhdGlvblJlc3BvbnNlEisKC3Jlc2VydmF0aW9uGAEgASgLMhYucG9kbmV0LnYxLlJlc2VydmF0aW9uIjwKGFJlbW92ZVJlc2VydmF0aW9uUmVxdWVzdBIPCgdvdmVybGF5GAEgASgJEg8KB3N1Ym5ldHMYAiADKAkiLAoZUmVtb3ZlUmVzZXJ2YXRpb25SZXNwb25zZRIPCgdleGlzdGVkGAEgASgIKskBCgxPdmVybGF5UGhhc2USHQoZT1ZFUkxBWV9QSEFTRV9VTlNQRUNJRklFRBAAEhkKFU9WRVJMQVlfUEhBU0VfV0FJVElORxABEhsKF09WRVJMQVlfUEhBU0VfQUNRVUlSSU5HEAISFgoST1ZFUkxBWV9QSEFTRV9IRUxEEAMSFgoST1ZFUkxBWV9QSEFTRV9MT1NUEAQSGgoWT1ZFUkxBWV9QSEFTRV9EUkFJTklORxAFEhYKEk9WRVJMQVlfUEhBU0VfTEVGVBAGMo0FCg5PdmVybGF5U2VydmljZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RPdmVybGF5c1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdE92ZXJsYXlzUmVzcG9uc2USRgoJTGlzdE5vZGVzEhsucG9kbmV0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaHC5wb2RuZXQudjEuTGlzdE5vZGVzUmVzcG9uc2USRQoERGlmZhIdLnBvZG5ldC52MS5EaWZmT3ZlcmxheVJlcXVlc3QaHi5wb2RuZXQudjEuRGlmZk92ZXJsYXlSZXNwb25zZRJICgVMZWF2ZRIeLnBvZG5ldC52MS5MZWF2ZU92ZXJsYXlSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxlYXZlT3ZlcmxheVJlc3BvbnNlEkUKBEpvaW4SHS5wb2RuZXQudjEuSm9pbk92ZXJsYXlSZXF1ZXN0Gh4ucG9kbmV0LnYxLkpvaW5PdmVybGF5UmVzcG9uc2USWwoQTGlzdFJlc2VydmF0aW9ucxIiLnBvZG5ldC52MS5MaXN0UmVzZXJ2YXRpb25zUmVxdWVzdBojLnBvZG5ldC52MS5MaXN0UmVzZXJ2YXRpb25zUmVzcG9uc2USVQoOQWRkUmVzZXJ2YXRpb24SIC5wb2RuZXQudjEuQWRkUmVzZXJ2YXRpb25SZXF1ZXN0GiEucG9kbmV0LnYxLkFkZFJlc2VydmF0aW9uUmVzcG9uc2USXgoRUmVtb3ZlUmVzZXJ2YXRpb24SIy5wb2RuZXQudjEuUmVtb3ZlUmVzZXJ2YXRpb25SZXF1ZXN0GiQucG9kbmV0LnYxLlJlbW92ZVJlc2VydmF0aW9uUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Overlay
@@ -111,6 +111,13 @@ export type Overlay = Message<"podnet.v1.Overlay"> & {
    * @generated from field: string network = 14;
    */
   network: string;
+
+  /**
+   * Of the backend udp alone, whose packets podnetd moves itself.
+   *
+   * @generated from field: podnet.v1.OverlayTunnel tunnel = 15;
+   */
+  tunnel?: OverlayTunnel | undefined;
 };
 
 /**
@@ -119,6 +126,54 @@ export type Overlay = Message<"podnet.v1.Overlay"> & {
  */
 export const OverlaySchema: GenMessage<Overlay> = /*@__PURE__*/
   messageDesc(file_podnet_v1_overlay_service, 0);
+
+/**
+ * Counted since podnetd opened it. A packet is an IP packet, in a datagram of its own.
+ *
+ * @generated from message podnet.v1.OverlayTunnel
+ */
+export type OverlayTunnel = Message<"podnet.v1.OverlayTunnel"> & {
+  /**
+   * @generated from field: string device = 1;
+   */
+  device: string;
+
+  /**
+   * @generated from field: uint64 sent_packets = 2;
+   */
+  sentPackets: bigint;
+
+  /**
+   * @generated from field: uint64 sent_bytes = 3;
+   */
+  sentBytes: bigint;
+
+  /**
+   * @generated from field: uint64 received_packets = 4;
+   */
+  receivedPackets: bigint;
+
+  /**
+   * @generated from field: uint64 received_bytes = 5;
+   */
+  receivedBytes: bigint;
+
+  /**
+   * Packets that went no further, by why, those alone that there were: `malformed` (came as no IPv4 packet), `expired` (no hop left),
+   * `unroutable` (for nobody's subnet; the sender is told), `lost` (the way to the peer took none), `undelivered` (this host's kernel
+   * took none), `unsendable` (left this host as no IPv4 packet).
+   *
+   * @generated from field: map<string, uint64> dropped = 6;
+   */
+  dropped: { [key: string]: bigint };
+};
+
+/**
+ * Describes the message podnet.v1.OverlayTunnel.
+ * Use `create(OverlayTunnelSchema)` to create a new message.
+ */
+export const OverlayTunnelSchema: GenMessage<OverlayTunnel> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_overlay_service, 1);
 
 /**
  * @generated from message podnet.v1.ListOverlaysRequest
@@ -131,7 +186,7 @@ export type ListOverlaysRequest = Message<"podnet.v1.ListOverlaysRequest"> & {
  * Use `create(ListOverlaysRequestSchema)` to create a new message.
  */
 export const ListOverlaysRequestSchema: GenMessage<ListOverlaysRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 1);
+  messageDesc(file_podnet_v1_overlay_service, 2);
 
 /**
  * @generated from message podnet.v1.ListOverlaysResponse
@@ -150,7 +205,7 @@ export type ListOverlaysResponse = Message<"podnet.v1.ListOverlaysResponse"> & {
  * Use `create(ListOverlaysResponseSchema)` to create a new message.
  */
 export const ListOverlaysResponseSchema: GenMessage<ListOverlaysResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 2);
+  messageDesc(file_podnet_v1_overlay_service, 3);
 
 /**
  * @generated from message podnet.v1.OverlayNode
@@ -224,7 +279,7 @@ export type OverlayNode = Message<"podnet.v1.OverlayNode"> & {
  * Use `create(OverlayNodeSchema)` to create a new message.
  */
 export const OverlayNodeSchema: GenMessage<OverlayNode> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 3);
+  messageDesc(file_podnet_v1_overlay_service, 4);
 
 /**
  * @generated from message podnet.v1.ListNodesRequest
@@ -241,7 +296,7 @@ export type ListNodesRequest = Message<"podnet.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 4);
+  messageDesc(file_podnet_v1_overlay_service, 5);
 
 /**
  * @generated from message podnet.v1.ListNodesResponse
@@ -267,7 +322,7 @@ export type ListNodesResponse = Message<"podnet.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 5);
+  messageDesc(file_podnet_v1_overlay_service, 6);
 
 /**
  * @generated from message podnet.v1.DiffOverlayRequest
@@ -284,7 +339,7 @@ export type DiffOverlayRequest = Message<"podnet.v1.DiffOverlayRequest"> & {
  * Use `create(DiffOverlayRequestSchema)` to create a new message.
  */
 export const DiffOverlayRequestSchema: GenMessage<DiffOverlayRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 6);
+  messageDesc(file_podnet_v1_overlay_service, 7);
 
 /**
  * @generated from message podnet.v1.DiffOverlayResponse
@@ -303,7 +358,7 @@ export type DiffOverlayResponse = Message<"podnet.v1.DiffOverlayResponse"> & {
  * Use `create(DiffOverlayResponseSchema)` to create a new message.
  */
 export const DiffOverlayResponseSchema: GenMessage<DiffOverlayResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 7);
+  messageDesc(file_podnet_v1_overlay_service, 8);
 
 /**
  * @generated from message podnet.v1.LeaveOverlayRequest
@@ -320,7 +375,7 @@ export type LeaveOverlayRequest = Message<"podnet.v1.LeaveOverlayRequest"> & {
  * Use `create(LeaveOverlayRequestSchema)` to create a new message.
  */
 export const LeaveOverlayRequestSchema: GenMessage<LeaveOverlayRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 8);
+  messageDesc(file_podnet_v1_overlay_service, 9);
 
 /**
  * @generated from message podnet.v1.LeaveOverlayResponse
@@ -333,7 +388,7 @@ export type LeaveOverlayResponse = Message<"podnet.v1.LeaveOverlayResponse"> & {
  * Use `create(LeaveOverlayResponseSchema)` to create a new message.
  */
 export const LeaveOverlayResponseSchema: GenMessage<LeaveOverlayResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 9);
+  messageDesc(file_podnet_v1_overlay_service, 10);
 
 /**
  * @generated from message podnet.v1.JoinOverlayRequest
@@ -350,7 +405,7 @@ export type JoinOverlayRequest = Message<"podnet.v1.JoinOverlayRequest"> & {
  * Use `create(JoinOverlayRequestSchema)` to create a new message.
  */
 export const JoinOverlayRequestSchema: GenMessage<JoinOverlayRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 10);
+  messageDesc(file_podnet_v1_overlay_service, 11);
 
 /**
  * @generated from message podnet.v1.JoinOverlayResponse
@@ -363,7 +418,7 @@ export type JoinOverlayResponse = Message<"podnet.v1.JoinOverlayResponse"> & {
  * Use `create(JoinOverlayResponseSchema)` to create a new message.
  */
 export const JoinOverlayResponseSchema: GenMessage<JoinOverlayResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 11);
+  messageDesc(file_podnet_v1_overlay_service, 12);
 
 /**
  * A subnet kept for a host.
@@ -389,7 +444,7 @@ export type Reservation = Message<"podnet.v1.Reservation"> & {
  * Use `create(ReservationSchema)` to create a new message.
  */
 export const ReservationSchema: GenMessage<Reservation> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 12);
+  messageDesc(file_podnet_v1_overlay_service, 13);
 
 /**
  * @generated from message podnet.v1.ListReservationsRequest
@@ -406,7 +461,7 @@ export type ListReservationsRequest = Message<"podnet.v1.ListReservationsRequest
  * Use `create(ListReservationsRequestSchema)` to create a new message.
  */
 export const ListReservationsRequestSchema: GenMessage<ListReservationsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 13);
+  messageDesc(file_podnet_v1_overlay_service, 14);
 
 /**
  * @generated from message podnet.v1.ListReservationsResponse
@@ -423,7 +478,7 @@ export type ListReservationsResponse = Message<"podnet.v1.ListReservationsRespon
  * Use `create(ListReservationsResponseSchema)` to create a new message.
  */
 export const ListReservationsResponseSchema: GenMessage<ListReservationsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 14);
+  messageDesc(file_podnet_v1_overlay_service, 15);
 
 /**
  * @generated from message podnet.v1.AddReservationRequest
@@ -454,7 +509,7 @@ export type AddReservationRequest = Message<"podnet.v1.AddReservationRequest"> &
  * Use `create(AddReservationRequestSchema)` to create a new message.
  */
 export const AddReservationRequestSchema: GenMessage<AddReservationRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 15);
+  messageDesc(file_podnet_v1_overlay_service, 16);
 
 /**
  * @generated from message podnet.v1.AddReservationResponse
@@ -471,7 +526,7 @@ export type AddReservationResponse = Message<"podnet.v1.AddReservationResponse">
  * Use `create(AddReservationResponseSchema)` to create a new message.
  */
 export const AddReservationResponseSchema: GenMessage<AddReservationResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 16);
+  messageDesc(file_podnet_v1_overlay_service, 17);
 
 /**
  * @generated from message podnet.v1.RemoveReservationRequest
@@ -493,7 +548,7 @@ export type RemoveReservationRequest = Message<"podnet.v1.RemoveReservationReque
  * Use `create(RemoveReservationRequestSchema)` to create a new message.
  */
 export const RemoveReservationRequestSchema: GenMessage<RemoveReservationRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 17);
+  messageDesc(file_podnet_v1_overlay_service, 18);
 
 /**
  * @generated from message podnet.v1.RemoveReservationResponse
@@ -512,7 +567,7 @@ export type RemoveReservationResponse = Message<"podnet.v1.RemoveReservationResp
  * Use `create(RemoveReservationResponseSchema)` to create a new message.
  */
 export const RemoveReservationResponseSchema: GenMessage<RemoveReservationResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_overlay_service, 18);
+  messageDesc(file_podnet_v1_overlay_service, 19);
 
 /**
  * @generated from enum podnet.v1.OverlayPhase
