@@ -39,6 +39,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   BRIDGE_FULL: Code.ResourceExhausted,
   TAP_CONFLICT: Code.FailedPrecondition,
   OVERLAY_CONFLICT: Code.FailedPrecondition,
+  NETNS_UNUSABLE: Code.FailedPrecondition,
   CHAIN_CONFLICT: Code.FailedPrecondition,
   FIREWALL_FAILED: Code.Internal,
   FIREWALL_AMBIGUOUS: Code.FailedPrecondition,

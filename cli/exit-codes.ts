@@ -45,6 +45,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   BRIDGE_CONFLICT: exitCodes.conflict,
   TAP_CONFLICT: exitCodes.conflict,
   OVERLAY_CONFLICT: exitCodes.conflict,
+  NETNS_UNUSABLE: exitCodes.conflict,
   CHAIN_CONFLICT: exitCodes.conflict,
   SUBNET_TAKEN: exitCodes.conflict,
   OVERLAY_CONFIG_INVALID: exitCodes.preflight,

@@ -30,15 +30,24 @@ export function withNetns<T>(
   body: () => T extends PromiseLike<unknown> ? never : T,
 ): T {
   const what = `Cannot enter network namespace "${path}"`;
-  startThreadPool();
-  const home = openNamespace(currentPath, what);
+  const target = openNamespace(path, what);
   try {
-    const target = openNamespace(path, what);
-    try {
-      checked(setns(target, CLONE_NEWNET), "setns", what);
-    } finally {
-      closeSync(target);
-    }
+    return inNamespace(target, what, body);
+  } finally {
+    closeSync(target);
+  }
+}
+
+/** The same by an open descriptor of the namespace; `what` begins the message when that fails. */
+export function inNamespace<T>(
+  target: number,
+  what: string,
+  body: () => T extends PromiseLike<unknown> ? never : T,
+): T {
+  startThreadPool();
+  const home = ownNetns();
+  try {
+    checked(setns(target, CLONE_NEWNET), "setns", what);
     try {
       const result: T = body();
       if (result instanceof Promise)
@@ -52,6 +61,10 @@ export function withNetns<T>(
   }
 }
 
+/** An open descriptor of the network namespace that the calling thread is in. */
+export const ownNetns = (): number =>
+  openNamespace(currentPath, "Cannot tell this process's network namespace");
+
 /**
  * Runs `body` with the calling thread in a new, empty network namespace, then goes back, as `withNetns` does. The namespace ends
  * with the last socket that was opened in it.
@@ -59,7 +72,7 @@ export function withNetns<T>(
 export function withNewNetns<T>(body: () => T extends PromiseLike<unknown> ? never : T): T {
   const what = "Cannot try something in a network namespace of its own";
   startThreadPool();
-  const home = openNamespace(currentPath, what);
+  const home = ownNetns();
   try {
     checked(unshare(CLONE_NEWNET), "unshare", what);
     try {

@@ -10,6 +10,7 @@ export const RTA_TABLE = 15;
 export const RTA_VIA = 18;
 
 export const RTAX_MTU = 2;
+export const RTAX_ADVMSS = 8;
 
 export const RTNH_F_DEAD = 1;
 export const RTNH_F_ONLINK = 4;

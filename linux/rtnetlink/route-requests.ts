@@ -20,6 +20,7 @@ import {
   RTA_PRIORITY,
   RTA_TABLE,
   RTA_VIA,
+  RTAX_ADVMSS,
   RTAX_MTU,
   RTNH_F_ONLINK,
   type RouteType,
@@ -45,6 +46,8 @@ export interface NewRoute {
   readonly metric?: number;
   readonly onlink?: boolean;
   readonly mtu?: number;
+  /** What TCP says it takes, in bytes. */
+  readonly advmss?: number;
 }
 
 const RTPROT_BOOT = 3;
@@ -69,10 +72,12 @@ function rtmsg(route: NewRoute, protocol: number, scope: number, type: number): 
   if (route.gateway !== undefined) writeGateway(writer, route.destination, route.gateway);
   if (route.source !== undefined) writer.attribute(RTA_PREFSRC, ipToBytes(route.source));
   if (route.metric !== undefined) writer.attributeU32(RTA_PRIORITY, route.metric);
-  if (route.mtu !== undefined) {
-    const { mtu } = route;
-    writer.nested(RTA_METRICS, (metrics) => metrics.attributeU32(RTAX_MTU, mtu));
-  }
+  const { mtu, advmss } = route;
+  if (mtu !== undefined || advmss !== undefined)
+    writer.nested(RTA_METRICS, (metrics) => {
+      if (mtu !== undefined) metrics.attributeU32(RTAX_MTU, mtu);
+      if (advmss !== undefined) metrics.attributeU32(RTAX_ADVMSS, advmss);
+    });
   if (route.link !== undefined) writer.attributeU32(RTA_OIF, route.link);
   return writer;
 }

@@ -13,6 +13,7 @@ import {
   RTA_PRIORITY,
   RTA_TABLE,
   RTA_VIA,
+  RTAX_ADVMSS,
   RTAX_MTU,
   RTNH_F_DEAD,
   RTNH_F_LINKDOWN,
@@ -55,6 +56,8 @@ export interface Route {
   /** The link is down or has no carrier, so the route is not used. */
   readonly dead: boolean;
   readonly mtu?: number;
+  /** What TCP says it takes, in bytes. */
+  readonly advmss?: number;
   /** Its ways, when it has several. */
   readonly nextHops?: readonly NextHop[];
 }
@@ -76,6 +79,7 @@ export function parseRoute(payload: Uint8Array): Route | undefined {
   const attributes = parseAttributes(reader.rest(rtmsgSize));
   const flags = reader.u32(8);
   const hops = attributes.get(RTA_MULTIPATH);
+  const metrics = attributes.nested(RTA_METRICS);
   return {
     family,
     destination: destinationOf(family, attributes.get(RTA_DST), reader.u8(1)),
@@ -89,7 +93,8 @@ export function parseRoute(payload: Uint8Array): Route | undefined {
     metric: attributes.u32(RTA_PRIORITY) ?? 0,
     onlink: (flags & RTNH_F_ONLINK) !== 0,
     dead: (flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN)) !== 0,
-    ...optional("mtu", attributes.nested(RTA_METRICS)?.u32(RTAX_MTU)),
+    ...optional("mtu", metrics?.u32(RTAX_MTU)),
+    ...optional("advmss", metrics?.u32(RTAX_ADVMSS)),
     ...(hops === undefined ? {} : { nextHops: parseNextHops(hops) }),
   };
 }
