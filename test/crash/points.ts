@@ -97,7 +97,7 @@ export function parse(line: string): {
 const impossibleErrors =
   /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open disk)|socket:open packet socket):after)#/;
 
-export const impossible = ({ point, action }: Case): boolean =>
+export const impossible = ({ point, action }: Pick<Case, "point" | "action">): boolean =>
   action === "error" && impossibleErrors.test(point);
 
 /**

@@ -157,14 +157,20 @@ async function usable(
 /** What stays of a first use: the tables that iptables-nft makes for whoever asks it, and an empty directory. */
 const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/pods)$/;
 
+/** What has come to the host and gone from it since there was no podnetd. */
+export const leftOnHost = async (lane: Lane, bare: string): Promise<string[]> =>
+  difference(bare, await lane.bare()).filter((line) => !stays.test(line));
+
 const leftBare = async ({ lane, baselines }: Visit, when: string): Promise<string[]> =>
-  difference(baselines.bare, await lane.bare())
-    .filter((line) => !stays.test(line))
-    .map((line) => `${when}: ${line}`);
+  (await leftOnHost(lane, baselines.bare)).map((line) => `${when}: ${line}`);
 
 /** Whether podnetd comes by a point, soon. */
-export async function passes(lane: Lane, point: Point): Promise<boolean> {
-  const deadline = performance.now() + patience.pointMs;
+export async function passes(
+  lane: Lane,
+  point: Point,
+  limitMs: number = patience.pointMs,
+): Promise<boolean> {
+  const deadline = performance.now() + limitMs;
   for (; performance.now() < deadline; await delay(20))
     if (lane.record().includes(point)) return true;
   return false;

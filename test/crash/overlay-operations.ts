@@ -1,0 +1,169 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { isPodnetError } from "../../core/errors.ts";
+import type { OverlayLane } from "./overlay-lane.ts";
+import { type Footing, ownLeases, settled, settledMs } from "./overlay-look.ts";
+import { bystander, create, goDown, remove, restart, started } from "./pods.ts";
+import { looks, parse, type Point, pointsIn } from "./points.ts";
+import { leftOnHost } from "./visit-node.ts";
+
+/** What is done to a host's part of an overlay. */
+export type OverlayOperation =
+  /** The first start of a podnetd that is in one, with another host there already. */
+  | "join"
+  /** A start of one that was killed, with a pod on its network, and other hosts come and gone meanwhile. */
+  | "recover"
+  /** Other hosts come, change and go. */
+  | "peers"
+  | "leave";
+
+export const overlayOperations = ["join", "recover", "peers", "leave"] as const;
+
+interface Acts {
+  /** The act is podnetd's start itself. */
+  readonly starts: boolean;
+  /** How the host may be in the overlay afterwards. */
+  readonly footings: readonly Footing[];
+  /** Makes what it is done to; podnetd runs afterwards unless `starts`. */
+  prepare(site: OverlayLane): Promise<void>;
+  /** Does it to a podnetd that may end in the middle. */
+  act(site: OverlayLane): Promise<void>;
+}
+
+export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
+  join: {
+    starts: true,
+    footings: ["member"],
+    async prepare(site) {
+      await cleared(site);
+      await site.putPeer(201);
+    },
+    act: async () => {},
+  },
+
+  recover: {
+    starts: true,
+    footings: ["member"],
+    async prepare(site) {
+      await joined(site);
+      await create(site.lane, bystander);
+      await site.putPeer(202);
+      await settledAs(site, "member");
+      await site.lane.kill();
+      await site.putPeer(201, 1);
+      await site.deletePeer(202);
+      await site.putPeer(203);
+    },
+    act: async () => {},
+  },
+
+  peers: {
+    starts: false,
+    footings: ["member"],
+    prepare: joined,
+    async act(site) {
+      await site.putPeer(202);
+      await followed(site);
+      await site.putPeer(201, 1);
+      await site.putPeer(202, 1);
+      await followed(site);
+      await site.deletePeer(202);
+      await followed(site);
+    },
+  },
+
+  leave: {
+    starts: false,
+    footings: ["member", "left"],
+    prepare: joined,
+    async act({ lane }) {
+      try {
+        await lane.client.overlays.leave({}, { timeoutMs: settledMs });
+      } catch (thrown) {
+        if (!isPodnetError(thrown)) throw thrown;
+      }
+    },
+  },
+};
+
+/** A member with one other host and no pod. */
+async function joined(site: OverlayLane): Promise<void> {
+  const { lane } = site;
+  if ((await lane.ended(0)) !== undefined) await started(lane, []);
+  await remove(lane, bystander);
+  for (const n of [202, 203]) await site.deletePeer(n);
+  await site.putPeer(201);
+  await lane.client.overlays.join({});
+  await settledAs(site, "member");
+}
+
+async function settledAs(site: OverlayLane, footing: Footing): Promise<void> {
+  const { problems } = await settled(site, [footing]);
+  if (problems.length > 0)
+    throw new Error(`Nothing is armed, and still: ${problems.join("\n")}\n${site.lane.log()}`);
+}
+
+/** Waits until the kernel has what etcd says, unless podnetd has died, or is held up. */
+async function followed({ lane }: OverlayLane): Promise<void> {
+  for (const deadline = performance.now() + 5000; performance.now() < deadline; await delay(20)) {
+    if ((await lane.ended(0)) !== undefined) return;
+    const { lines } = await lane.client.overlays
+      .diff({}, { timeoutMs: 1000 })
+      .catch(() => ({ lines: ["it does not answer"] }));
+    if (lines.length === 0) return;
+  }
+}
+
+/** Nobody is in the overlay, nothing is on the host or written down. */
+async function cleared(site: OverlayLane): Promise<void> {
+  const { lane } = site;
+  if ((await lane.ended(0)) === undefined) await goDown(lane);
+  lane.forget();
+  await site.forgetLeases();
+}
+
+/** Leaves with everything, and says what stays on the host and in etcd. The lane has no podnetd afterwards. */
+export async function leftNothing(site: OverlayLane): Promise<readonly string[]> {
+  const { lane, bare } = site;
+  await remove(lane, bystander);
+  await lane.client.overlays.leave({}, { timeoutMs: settledMs });
+  const { problems } = await settled(site, ["left"]);
+  await goDown(lane);
+  const own = await ownLeases(site);
+  const records = await site.records();
+  return [
+    ...problems,
+    ...(await leftOnHost(lane, bare)),
+    ...own.map(([subnet]) => `lease ${subnet} stays`),
+    ...records.map((key) => `${key} stays`),
+  ].map((problem) => `after leaving and going down: ${problem}`);
+}
+
+/** The failpoints of an operation: what each of several runs records of it, but for looks, which come as they please. */
+export async function enumerateOverlay(
+  site: OverlayLane,
+  operation: OverlayOperation,
+  times: number,
+): Promise<readonly Point[]> {
+  const { starts, prepare, act, footings } = overlayActs[operation];
+  const records: (readonly string[])[] = [];
+  const acts: ReadonlySet<string>[] = [];
+  for (let run = 1; run <= times; run++) {
+    await prepare(site);
+    // As it is visited: by a podnetd that has done nothing before.
+    await restart(site.lane, []);
+    if (!starts) await settled(site, ["member"]);
+    const before = starts ? fromOverlay(site.lane.record()) : site.lane.record().length;
+    await act(site);
+    await settled(site, [footings.at(-1) as Footing]);
+    const record = site.lane.record();
+    records.push(record);
+    acts.push(new Set(record.slice(before)));
+  }
+  return pointsIn(...records).filter(
+    (point) => !looks.test(parse(point).name) && acts.every((passed) => passed.has(point)),
+  );
+}
+
+/** Where the overlay begins in the record of a start; what comes before is a start's like any other. */
+const fromOverlay = (record: readonly string[]): number =>
+  record.findIndex((line) => line.startsWith("socket:connect to etcd:before#"));
