@@ -211,10 +211,11 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
     const group = mark.graveyardGroup;
     // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked after below.
     await netlink.setGroup(doomed, group);
-    const buried = (await netlink.links({ group })).map((link) => link.index);
-    if (buried.every((index) => doomed.includes(index))) {
+    const buried = await netlink.links({ group });
+    // (A container's link that waits there for its end gets it.)
+    if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {
       await netlink.deleteGroup(group);
-      doomed = doomed.filter((index) => !buried.includes(index));
+      doomed = doomed.filter((doomedOne) => !buried.some(({ index }) => index === doomedOne));
     }
   }
   for (const index of doomed) await netlink.deleteLink(index);

@@ -7,7 +7,7 @@ import {
   type Fragment,
   type FragmentKey,
   type NetworkFragment,
-  type PodFragment,
+  type PluggedFragment,
 } from "./desired.ts";
 import {
   bridgeSettings,
@@ -46,7 +46,7 @@ export function compareFragment(view: View, fragment: Fragment): Comparison {
 
 /** The same but for the firewall. */
 export function compareLinks(view: View, fragment: Fragment): Comparison {
-  if (fragment.kind === "pod") return () => comparePorts(view, fragment);
+  if (fragment.kind !== "network") return () => comparePorts(view, fragment);
   return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
 }
 
@@ -83,7 +83,7 @@ async function compareNetwork(
 
 async function comparePod(
   view: View,
-  fragment: PodFragment,
+  fragment: PluggedFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
   const changes = await comparePorts(view, fragment);
@@ -93,7 +93,10 @@ async function comparePod(
     : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
 }
 
-async function comparePorts({ netlink, sysctl }: View, fragment: PodFragment): Promise<Change[]> {
+async function comparePorts(
+  { netlink, sysctl }: View,
+  fragment: PluggedFragment,
+): Promise<Change[]> {
   const observed = await observePod(netlink, fragment);
   const changes = diffPod(fragment, observed);
   if (fragment.published === undefined) return changes;
@@ -103,10 +106,10 @@ async function comparePorts({ netlink, sysctl }: View, fragment: PodFragment): P
 /** What is left of a fragment. Parts that do not depend on each other, links first: that ends traffic. */
 export function compareRemoval(view: View, target: Fragment | FragmentKey): Comparison[] {
   const { key } = target;
-  if (target.kind === "pod") {
-    const links: Comparison = () => comparePodRemoval(view, target);
+  if (target.kind !== "network") {
+    const links: Comparison = () => comparePluggedRemoval(view, target);
     const published = "published" in target && target.published !== undefined;
-    const doomed = (owner: Owner): boolean => owner.kind === "pod" && owner.key === key;
+    const doomed = (owner: Owner): boolean => owner.kind === target.kind && owner.key === key;
     const rules: Comparison = (signal) => view.firewall.compareRemoval(doomed, signal);
     return published ? [links, rules] : [links];
   }
@@ -121,10 +124,22 @@ export function compareRemoval(view: View, target: Fragment | FragmentKey): Comp
   return [links, (signal) => view.firewall.compareRemoval(doomed, signal)];
 }
 
-async function comparePodRemoval(view: View, target: PodFragment | FragmentKey): Promise<Change[]> {
+async function comparePluggedRemoval(
+  view: View,
+  target: PluggedFragment | FragmentKey,
+): Promise<Change[]> {
   const ports = "ports" in target ? target.ports : [];
   const names = ports.map((port) => port.tap);
-  return [...endLinks(await podLinks(view, target.key, names)), ...forgetNeighbours(ports)];
+  return [...endLinks(await ownLinks(view, target, names)), ...forgetNeighbours(ports)];
+}
+
+/** Rules for what is published of who is going, and the host's memory of where its addresses were. */
+export function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[] {
+  const { kind, key, ports, published } = fragment;
+  const doomed = (owner: Owner): boolean => owner.kind === kind && owner.key === key;
+  const rules: Comparison = (signal) => view.firewall.compareRemoval(doomed, signal);
+  const neighbours: Comparison = () => Promise.resolve(forgetNeighbours(ports));
+  return published === undefined ? [neighbours] : [rules, neighbours];
 }
 
 /** A pod's ports, or one of them, that still are on a bridge. */
@@ -133,7 +148,7 @@ export function compareDetached(
   target: { readonly pod: string; readonly tap?: IfName },
 ): Comparison {
   const names = target.tap === undefined ? [] : [target.tap];
-  return async () => detachLinks(await podLinks(view, target.pod, names));
+  return async () => detachLinks(await ownLinks(view, { kind: "pod", key: target.pod }, names));
 }
 
 /** What bears our mark and has no row. */
@@ -180,10 +195,10 @@ export async function observeFacts(view: View, signal: AbortSignal): Promise<Hos
   };
 }
 
-/** A pod's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
-async function podLinks(
+/** A fragment's links that bear its mark: the named ones, or all, which takes a look at every link of the host. */
+async function ownLinks(
   { netlink }: View,
-  pod: string,
+  { kind, key }: FragmentKey,
   names: readonly IfName[],
 ): Promise<ObservedLink[]> {
   const links =
@@ -192,5 +207,5 @@ async function podLinks(
       : await Promise.all(names.map((name) => observeLink(netlink, name)));
   return links
     .filter((link) => link !== undefined)
-    .filter((link) => ownedBy(link.alias, "pod", pod));
+    .filter((link) => ownedBy(link.alias, kind, key));
 }

@@ -49,10 +49,9 @@ export interface NetworkFragment {
 export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
   network.gateways.some((gateway) => familyOf(gateway) === family);
 
-/** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
-export interface PodFragment {
-  readonly kind: "pod";
-  /** The pod's id. */
+/** Ports of bridges, and what is published of who is behind them. */
+interface Plugged {
+  /** The pod's id, or the attachment's. */
   readonly key: string;
   readonly ports: readonly PortDesired[];
   /**
@@ -63,6 +62,21 @@ export interface PodFragment {
   /** What it has published up to the last change of that: who still speaks by it is cut off. */
   readonly withdrawn?: readonly PublishedDesired[];
 }
+
+/** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
+export interface PodFragment extends Plugged {
+  readonly kind: "pod";
+}
+
+/**
+ * The same of a container: its link is made by `attachment/`, and is in everything else what a pod's tap is. Its one port's
+ * mark is `attachmentMark`.
+ */
+export interface AttachedFragment extends Plugged {
+  readonly kind: "attachment";
+}
+
+export type PluggedFragment = PodFragment | AttachedFragment;
 
 /** Ports of a pod that are reached at the host by translation, `count` of them one after the other. */
 export interface PublishedDesired {
@@ -96,7 +110,7 @@ export interface PortDesired {
   readonly foreign?: true;
 }
 
-export type Fragment = NetworkFragment | PodFragment;
+export type Fragment = NetworkFragment | PluggedFragment;
 
 /** Names a fragment without its contents: enough to remove it. */
 export type FragmentKey = Pick<Fragment, "kind" | "key">;

@@ -1,7 +1,7 @@
 import { ipOf, type Mac } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { Change, LinkSettings, PortSettings } from "./change.ts";
-import { mark, type PodFragment, type PortDesired } from "./desired.ts";
+import { mark, type PluggedFragment, type PortDesired } from "./desired.ts";
 import type { ObservedLink, ObservedPod } from "./observed.ts";
 
 /**
@@ -10,7 +10,7 @@ import type { ObservedLink, ObservedPod } from "./observed.ts";
  * Throws `BRIDGE_CONFLICT` when a bridge is missing, `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when the tap's
  * name is another's.
  */
-export function diffPod(desired: PodFragment, observed: ObservedPod): Change[] {
+export function diffPod(desired: PluggedFragment, observed: ObservedPod): Change[] {
   return desired.ports.flatMap((port) => {
     const bridge = observed.get(port.bridge);
     if (bridge?.kind !== "bridge") throw missingBridge(port);

@@ -11,6 +11,7 @@ import {
   compareKnown,
   compareRemoval,
   compareUnforwarded,
+  compareUnpublished,
   type Comparison,
   fingerprint,
   type HostFacts,
@@ -23,7 +24,7 @@ import type {
   Fragment,
   FragmentKey,
   NetworkFragment,
-  PodFragment,
+  PluggedFragment,
   PortDesired,
 } from "./desired.ts";
 import { endFlows, endWithdrawn } from "./flows.ts";
@@ -79,9 +80,14 @@ export interface HostNetwork extends AsyncDisposable {
    * Ends what still passes by what the pod has published and does not any more, its rules being gone: a flow that has
    * begun is asked about no rule. Absent is success.
    */
-  withdraw(pod: PodFragment): Promise<void>;
+  withdraw(pod: PluggedFragment): Promise<void>;
   /** Ends what passes by the pod's addresses, its links and rules being gone. Absent is success. */
-  endFlows(pod: PodFragment): Promise<void>;
+  endFlows(pod: PluggedFragment): Promise<void>;
+  /**
+   * Takes away the rules for what is published of who is going, and the host's memory of where its addresses were; looks at
+   * no link. Absent is success.
+   */
+  unpublish(fragment: PluggedFragment, signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes away the host's memory of where the ports' addresses were: their guests have them no more. Absent is success. */
   forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<readonly Change[]>;
   /** Puts back forwarding of families that no network has any more. */
@@ -109,13 +115,13 @@ export interface HostNetwork extends AsyncDisposable {
   /** What the fragment is to look like, as text, without looking at the host. */
   describe(fragment: Fragment): readonly string[];
   /** What rules of a pod go and come with a change of what it has published, as text, without looking at the host. */
-  describeRules(before: PodFragment, after: PodFragment): readonly string[];
+  describeRules(before: PluggedFragment, after: PluggedFragment): readonly string[];
   /**
    * After the firewall's driver was changed, before anything else: gives the new one's rules to what pods have
    * published, so that no network lets it in no more for a moment. What cannot be done is left to `ensure`, which says
    * why. The other driver's rules stay until `sweep`.
    */
-  publishFirst(pods: readonly PodFragment[], signal: AbortSignal): Promise<void>;
+  publishFirst(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<void>;
   /** Takes away what bears our mark and has no row. What bears no mark is never touched. */
   sweep(known: Known, signal: AbortSignal): Promise<readonly Change[]>;
   /** Takes away all that is ours and puts back what we changed of others'. */
@@ -212,12 +218,16 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   // (Beside the queue: it changes nothing that is compared, and the kernel takes its time.)
-  withdraw(pod: PodFragment): Promise<void> {
+  withdraw(pod: PluggedFragment): Promise<void> {
     return endWithdrawn(pod, this.#view.conntrack);
   }
 
-  endFlows(pod: PodFragment): Promise<void> {
+  endFlows(pod: PluggedFragment): Promise<void> {
     return endFlows(pod, this.#view.conntrack);
+  }
+
+  unpublish(fragment: PluggedFragment, signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#takeAway(compareUnpublished(this.#view, fragment), signal);
   }
 
   forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<readonly Change[]> {
@@ -264,11 +274,11 @@ class OpenHostNetwork implements HostNetwork {
     return [...describeFragment(fragment, hostSeed), ...firewall.describe(fragment)];
   }
 
-  describeRules(before: PodFragment, after: PodFragment): readonly string[] {
+  describeRules(before: PluggedFragment, after: PluggedFragment): readonly string[] {
     return this.#view.firewall.describeChange(before, after);
   }
 
-  publishFirst(pods: readonly PodFragment[], signal: AbortSignal): Promise<void> {
+  publishFirst(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<void> {
     return this.#queue.run(async () => {
       if (!this.#view.switching()) return;
       for (const pod of pods) {
@@ -369,8 +379,8 @@ class OpenHostNetwork implements HostNetwork {
 }
 
 /** What of a pod can be had without the bridge of somebody else whose absence this failure tells of, if it does. */
-function withoutMissing(fragment: Fragment, failure: unknown): PodFragment | undefined {
-  if (fragment.kind !== "pod" || !isPodnetError(failure, "BRIDGE_CONFLICT")) return undefined;
+function withoutMissing(fragment: Fragment, failure: unknown): PluggedFragment | undefined {
+  if (fragment.kind === "network" || !isPodnetError(failure, "BRIDGE_CONFLICT")) return undefined;
   const { bridge } = failure.details;
   const ports = fragment.ports.filter((port) => port.foreign !== true || port.bridge !== bridge);
   const some = ports.length > 0 || fragment.published !== undefined;

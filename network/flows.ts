@@ -1,6 +1,6 @@
 import { ipOf } from "../core/address.ts";
 import type { Flow } from "../linux/conntrack/flow.ts";
-import type { PodFragment, PublishedDesired } from "./desired.ts";
+import type { PluggedFragment, PublishedDesired } from "./desired.ts";
 import type { HostConntrack } from "./kernel.ts";
 
 /** Numbers in the IP header. */
@@ -10,7 +10,7 @@ const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
  * Ends the conversations of a pod's addresses that the host translates: whoever has an address next would go on with
  * them. One that has begun needs no rule, and lives as long as anybody speaks.
  */
-export async function endFlows(pod: PodFragment, conntrack: HostConntrack): Promise<void> {
+export async function endFlows(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
   const ips = pod.ports.flatMap(({ guestAddresses }) => guestAddresses.map(ipOf));
   const sides =
     pod.published === undefined ? (["original"] as const) : (["original", "reply"] as const);
@@ -19,7 +19,7 @@ export async function endFlows(pod: PodFragment, conntrack: HostConntrack): Prom
 }
 
 /** The same of those alone that came by what is not published any more. */
-export async function endWithdrawn(pod: PodFragment, conntrack: HostConntrack): Promise<void> {
+export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
   const { published = [], withdrawn = [] } = pod;
   const again = new Set(published.map((each) => JSON.stringify(each)));
   const gone = withdrawn.filter((each) => !again.has(JSON.stringify(each)));

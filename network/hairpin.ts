@@ -1,6 +1,6 @@
 import { type Family, familyOf, ipOf } from "../core/address.ts";
 import type { Change } from "./change.ts";
-import type { PodFragment } from "./desired.ts";
+import type { PluggedFragment } from "./desired.ts";
 import type { HostSysctl } from "./kernel.ts";
 import { readOptional } from "./observe.ts";
 import type { ObservedPod } from "./observed.ts";
@@ -23,7 +23,7 @@ export function bridgeNf(sysctl: HostSysctl, family: Family): boolean | undefine
  * ports the bridge lets nothing through to each other, and so not to themselves. Pure.
  */
 export function diffHairpin(
-  { ports, published = [] }: PodFragment,
+  { ports, published = [] }: PluggedFragment,
   observed: ObservedPod,
   onBridge: (family: Family) => boolean | undefined,
 ): Change[] {

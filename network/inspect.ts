@@ -79,7 +79,7 @@ async function describe(changes: readonly Change[], { netlink }: View): Promise<
  * from the moment its pod was made. A create must take a link without marks; a repair must not.
  */
 function refuseUnmarked(fragment: Fragment, changes: readonly Change[]): void {
-  if (fragment.kind !== "pod") return;
+  if (fragment.kind === "network") return;
   const strange = changes.find(
     (change) =>
       change.kind === "set-link" &&

@@ -3,7 +3,7 @@ import { isPodnetError, PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { PortVlan } from "../linux/rtnetlink/bridge-vlan.ts";
 import type { Link } from "../linux/rtnetlink/link.ts";
-import { hasFamily, type NetworkFragment, type PodFragment } from "./desired.ts";
+import { hasFamily, type NetworkFragment, type PluggedFragment } from "./desired.ts";
 import { bridgeSettings, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "./kernel.ts";
 import type { Memory } from "./memory.ts";
@@ -117,7 +117,7 @@ export async function observeNetwork(
 /** Reads only the links that are spoken of: what it costs does not grow with the host. */
 export async function observePod(
   netlink: HostNetlink,
-  fragment: PodFragment,
+  fragment: PluggedFragment,
 ): Promise<ObservedPod> {
   const links = new Map<IfName, ObservedLink>();
   const names = new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]));

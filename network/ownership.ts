@@ -1,4 +1,4 @@
-import { mark } from "./desired.ts";
+import { mark, type PluggedFragment } from "./desired.ts";
 
 /**
  * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`,
@@ -19,6 +19,13 @@ export const podMark = (id: string, index: number): string => `${mark.alias}pod:
 
 /** The mark of a pod's rules. */
 export const podRuleMark = (id: string): string => `${mark.alias}pod:${id}`;
+
+/** The mark of the rules for what is published. */
+export const publishedMark = ({ kind, key }: Pick<PluggedFragment, "kind" | "key">): string =>
+  kind === "pod" ? podRuleMark(key) : attachmentMark(key);
+
+/** Whether an owner has ports, and publishes. */
+export const isPlugged = ({ kind }: Owner): boolean => kind === "pod" || kind === "attachment";
 
 /** The mark of an overlay's devices and rules. */
 export const overlayMark = (name: string): string => `${mark.alias}overlay:${name}`;

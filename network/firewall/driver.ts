@@ -1,5 +1,5 @@
 import type { Change } from "../change.ts";
-import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
 import type { Variant } from "../iptables/variant.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import type { Owner } from "../ownership.ts";
@@ -18,7 +18,7 @@ export interface FirewallDriver {
    * The changes that let what a pod has published be reached, all of it in one commit a table. Not asked about a pod
    * that has never published anything. Throws as `compareNetwork`.
    */
-  comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]>;
+  comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]>;
   /** The changes that give an overlay its rules, and take away those of a former network, subnet or switch. Throws as `compareNetwork`. */
   compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]>;
   /** The changes that take away the doomed owners' rules, and with the last network what all of them share. */
@@ -31,7 +31,7 @@ export interface FirewallDriver {
   /** The rules a fragment is to have, as text, a line each. Looks at nothing. */
   describe(fragment: Fragment): readonly string[];
   /** What has to go of a pod's rules and what has to come, as text, a line each. Looks at nothing. */
-  describeChange(before: PodFragment, after: PodFragment): readonly string[];
+  describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[];
 }
 
 /** What rules would be written with now. */

@@ -1,6 +1,6 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { ChangeOf } from "../change.ts";
-import { hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
+import { hasFamily, type NetworkFragment, type PluggedFragment } from "../desired.ts";
 import type { ChainMemory } from "../memory.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import {
@@ -9,7 +9,7 @@ import {
   type Owner,
   overlayMark,
   parseOwner,
-  podRuleMark,
+  publishedMark,
 } from "../ownership.ts";
 import { diffFirewall, marksIn } from "./diff.ts";
 import type { ObservedFirewall } from "./firewall.ts";
@@ -50,15 +50,15 @@ export function diffNetworkFirewall(
  * The commits that let what a pod has published be reached, in one family. Pure. Throws as `diffNetworkFirewall`.
  */
 export function diffPodFirewall(
-  desired: PodFragment,
+  desired: PluggedFragment,
   chain: string,
   observed: ObservedFirewall,
   context: FirewallContext,
 ): Commit[] {
   const rules = publishedRules(desired, chain, observed.family);
-  const own = (owner: Owner): boolean => owner.kind === "pod" && owner.key === desired.key;
+  const own = (owner: Owner): boolean => owner.kind === desired.kind && owner.key === desired.key;
   if (rules.length === 0) return diffFirewallRemoval(chain, observed, context, own);
-  return diffOwner({ chain, rules, marks: [podRuleMark(desired.key)], own }, observed, context);
+  return diffOwner({ chain, rules, marks: [publishedMark(desired)], own }, observed, context);
 }
 
 /** The commits that give an overlay its rules in one family. Pure. Throws as `diffNetworkFirewall`. */

@@ -1,6 +1,11 @@
 import { type Family, familyOf } from "../../core/address.ts";
 import type { Change } from "../change.ts";
-import { type Fragment, hasFamily, type NetworkFragment, type PodFragment } from "../desired.ts";
+import {
+  type Fragment,
+  hasFamily,
+  type NetworkFragment,
+  type PluggedFragment,
+} from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import { type OverlayRuled, sideOf } from "../overlay/desired.ts";
@@ -56,10 +61,10 @@ export class IptablesDriver implements FirewallDriver {
     );
   }
 
-  async comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]> {
+  async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain } = this.#options;
     if (configured === "off") {
-      const own = ({ kind, key }: Owner): boolean => kind === "pod" && key === fragment.key;
+      const own = ({ kind, key }: Owner): boolean => kind === fragment.kind && key === fragment.key;
       return this.compareRemoval(own, signal);
     }
     const has6 = fragment.published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
@@ -124,14 +129,14 @@ export class IptablesDriver implements FirewallDriver {
     if (configured === "off") return [];
     return families.flatMap((family) => {
       const rules =
-        fragment.kind === "pod"
-          ? publishedRules(fragment, chain, family)
-          : rulesOf(fragment, family);
+        fragment.kind === "network"
+          ? rulesOf(fragment, family)
+          : publishedRules(fragment, chain, family);
       return rules.map((rule) => `${commandOf(family)} ${ruleText(rule)}`);
     });
   }
 
-  describeChange(before: PodFragment, after: PodFragment): readonly string[] {
+  describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
     const [had, has] = [this.describe(before), this.describe(after)];
     return [
       ...had.filter((line) => !has.includes(line)).map((line) => line.replace(" -A ", " -D ")),

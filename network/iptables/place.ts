@@ -1,4 +1,4 @@
-import { parseOwner } from "../ownership.ts";
+import { isPlugged, parseOwner } from "../ownership.ts";
 import { commentOf, type Rule, ruleKey, targetOf } from "./rule.ts";
 import { joinWords, type SavedTable } from "./save-format.ts";
 
@@ -105,7 +105,8 @@ function keptRules(
 ): ReadonlyMap<Placed, Placed> {
   const kept = new Map<Placed, Placed>();
   if (!inOrder(list, mark)) return kept;
-  if (parseOwner(mark)?.kind !== "pod") {
+  const owner = parseOwner(mark);
+  if (owner === undefined || !isPlugged(owner)) {
     const said = (placed: readonly Placed[]): string =>
       placed.map(({ args }) => ruleKey(args)).join("\n");
     if (said(found) === said(rules))
@@ -149,7 +150,7 @@ function inOrder(list: readonly Placed[], mark: string): boolean {
 function rankOf(ours: string, chain: string, args: readonly string[]): Rank | undefined {
   const owner = parseOwner(commentOf(args));
   if (owner === undefined) return undefined;
-  if (chain === ours) return owner.kind === "pod" ? 0 : 1;
+  if (chain === ours) return isPlugged(owner) ? 0 : 1;
   if (chain !== "FORWARD") return 0;
   const accepts = targetOf(args) === "ACCEPT";
   if (owner.kind === "overlay") return accepts ? 3 : 0;

@@ -1,6 +1,6 @@
 import { type Family, familyBits, familyOf, type Ip } from "../../core/address.ts";
-import type { PodFragment, PublishedDesired } from "../desired.ts";
-import { podRuleMark } from "../ownership.ts";
+import type { PluggedFragment, PublishedDesired } from "../desired.ts";
+import { publishedMark } from "../ownership.ts";
 import { safeInterface } from "./network-rules.ts";
 import { type Rule, ruleText } from "./rule.ts";
 
@@ -27,8 +27,8 @@ function destination({ podIp, hostPort, podPort, count }: PublishedDesired): str
  * so that nobody gets at the port by a route to the pod's own address; and masqueraded when it comes from the pod's
  * own network, whose pods would otherwise be answered directly, from an address that they have not asked.
  */
-export function publishedRules(pod: PodFragment, chain: string, family: Family): Rule[] {
-  const ours = ["-m", "comment", "--comment", podRuleMark(pod.key)];
+export function publishedRules(pod: PluggedFragment, chain: string, family: Family): Rule[] {
+  const ours = ["-m", "comment", "--comment", publishedMark(pod)];
   const translated = ["-m", "conntrack", "--ctstate", "DNAT"];
   const rules = (pod.published ?? [])
     .filter(({ podIp }) => familyOf(podIp) === family)

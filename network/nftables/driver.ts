@@ -1,10 +1,10 @@
 import { isPodnetError } from "../../core/errors.ts";
 import type { Change } from "../change.ts";
-import type { Fragment, NetworkFragment, PodFragment } from "../desired.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
-import { networkMark, type Owner, overlayMark, podRuleMark } from "../ownership.ts";
+import { networkMark, type Owner, overlayMark, publishedMark } from "../ownership.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
 import { type Element, named, networkElements, overlayElements, podElements } from "./element.ts";
@@ -35,8 +35,8 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compare(networkMark(fragment.key), networkElements(fragment));
   }
 
-  async comparePod(fragment: PodFragment, signal: AbortSignal): Promise<Change[]> {
-    const owner = podRuleMark(fragment.key);
+  async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
+    const owner = publishedMark(fragment);
     const wanted = podElements(fragment);
     await this.#options.table.lookAt(owner, wanted, signal);
     return this.#compare(owner, wanted);
@@ -79,11 +79,12 @@ export class NftablesDriver implements FirewallDriver {
   }
 
   describe(fragment: Fragment): readonly string[] {
-    const elements = fragment.kind === "pod" ? podElements(fragment) : networkElements(fragment);
+    const elements =
+      fragment.kind === "network" ? networkElements(fragment) : podElements(fragment);
     return elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`);
   }
 
-  describeChange(before: PodFragment, after: PodFragment): readonly string[] {
+  describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
     const [had, has] = [podElements(before), podElements(after)];
     const without = (some: readonly Element[], others: readonly Element[]): Element[] => {
       const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));

@@ -1,8 +1,8 @@
 import { type Family, familyOf, type Ip, networkOf } from "../../core/address.ts";
-import type { NetworkFragment, PodFragment, PublishedDesired } from "../desired.ts";
+import type { NetworkFragment, PluggedFragment, PublishedDesired } from "../desired.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import { outermost } from "../overlay/traffic.ts";
-import { networkMark, overlayMark, podRuleMark } from "../ownership.ts";
+import { networkMark, overlayMark, publishedMark } from "../ownership.ts";
 
 /**
  * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's is in those that are
@@ -138,8 +138,8 @@ export function overlayElements(overlay: OverlayRuled): Element[] {
 }
 
 /** The elements by which what a pod has published is reached. Pure. */
-export function podElements(pod: PodFragment): Element[] {
-  const owner = podRuleMark(pod.key);
+export function podElements(pod: PluggedFragment): Element[] {
+  const owner = publishedMark(pod);
   const foreign = new Set(
     pod.ports.flatMap((port) => (port.foreign === true ? [port.bridge] : [])),
   );
