@@ -3,13 +3,14 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 
-/** Makes `api/gen` and `etcd/gen` from their .proto files; with `--check`, makes them aside and compares. */
+/** Makes `api/gen` and its like from their .proto files; with `--check`, makes them aside and compares. */
 
 const root = resolve(import.meta.dirname, "..");
 /** What is made, from which module, as which template says. */
 const outputs = [
   { gen: "api/gen", module: "api", template: "buf.gen.yaml" },
   { gen: "etcd/gen", module: "etcd/proto", template: "buf.gen.etcd.yaml" },
+  { gen: "test/lab/cri/gen", module: "test/lab/cri/proto", template: "buf.gen.cri.yaml" },
 ] as const;
 // protoc-gen-es is a script that must run on our Node, whatever the machine has.
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };

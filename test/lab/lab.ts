@@ -42,15 +42,30 @@ export const labAddresses = {
 const exec = promisify(execFile);
 
 /** The machine whose namespace is called so. */
-export function machine(name: string): Machine {
-  const inside = (argv: readonly string[]): string[] => ["netns", "exec", name, ...argv];
+export const machine = (name: string): Machine =>
+  machineBehind(name, `/run/netns/${name}`, ["ip", "netns", "exec", name]);
+
+/** The machine that `enter` enters: a command that is given another one and becomes it. */
+export function machineBehind(
+  name: string,
+  path: string,
+  enter: readonly [string, ...string[]],
+  env?: Readonly<Record<string, string>>,
+): Machine {
+  const [program, ...words] = enter;
+  const surroundings = env === undefined ? {} : { env: { ...process.env, ...env } };
   const run = async (...argv: readonly [string, ...string[]]): Promise<string> =>
-    (await exec("ip", inside(argv), { maxBuffer: 1 << 26 })).stdout;
+    (await exec(program, [...words, ...argv], { ...surroundings, maxBuffer: 1 << 26 })).stdout;
   return {
     name,
-    path: `/run/netns/${name}`,
+    path,
     run,
-    spawn: (argv, options) => spawn("ip", inside(argv), options ?? {}),
+    spawn: (argv, options) =>
+      spawn(program, [...words, ...argv], {
+        ...surroundings,
+        ...options,
+        ...(options?.env === undefined ? {} : { env: { ...options.env, ...env } }),
+      }),
     async ping(address, count = 1) {
       const output = await run("ping", "-n", "-c", `${count}`, "-i", "0.05", "-W", "2", address);
       const times = [...output.matchAll(/time=([0-9.]+) ms/g)].map(([, time]) => Number(time));

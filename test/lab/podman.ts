@@ -1,0 +1,45 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { type ContainerHost, unpacked } from "./container-host.ts";
+
+/** Runs `podman` with state of its own on the host; resolves to its standard output. */
+export type Podman = (...words: readonly string[]) => Promise<string>;
+
+/** podman with CNI for its networks, and the image in its store. */
+export async function openPodman(host: ContainerHost, image: string): Promise<Podman> {
+  const directory = path.join(host.directory, "podman");
+  mkdirSync(directory, { recursive: true });
+  const at = (name: string): string => path.join(directory, name);
+  writeFileSync(
+    at("storage.conf"),
+    `[storage]\ndriver = "vfs"\nrunroot = "${at("run")}"\ngraphroot = "${at("graph")}"\n`,
+  );
+  writeFileSync(
+    at("containers.conf"),
+    `[containers]
+seccomp_profile = "${unpacked}/usr/share/containers/seccomp.json"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "runc"
+conmon_path = ["${unpacked}/usr/bin/conmon"]
+static_dir = "${at("static")}"
+tmp_dir = "${at("tmp")}"
+volume_path = "${at("volumes")}"
+[engine.runtimes]
+runc = ["${unpacked}/usr/sbin/runc"]
+[network]
+network_backend = "cni"
+cni_plugin_dirs = ["/opt/cni/bin"]
+network_config_dir = "/etc/cni/net.d"
+`,
+  );
+  const settings = [
+    `CONTAINERS_CONF=${at("containers.conf")}`,
+    `CONTAINERS_STORAGE_CONF=${at("storage.conf")}`,
+  ];
+  const podman: Podman = (...words) =>
+    host.run("env", ...settings, `${unpacked}/usr/bin/podman`, ...words);
+  await podman("load", "--input", image);
+  return podman;
+}
