@@ -24,6 +24,7 @@ const words: Readonly<Record<Kind, string>> = {
   [Kind.STEP]: "step",
   [Kind.DELETED]: "deleted",
   [Kind.DRIFT]: "drift",
+  [Kind.ATTACHMENT]: "cni",
 };
 
 export function addWatch(program: Command, context: Context): void {

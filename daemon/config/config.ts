@@ -8,6 +8,7 @@ import { type Architecture, hostArchitecture } from "../../hypervisor/architectu
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
+import { type CniSettings, cniSettings, type CniValues } from "./cni.ts";
 import { defaultImage } from "./default-image.ts";
 import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
@@ -64,6 +65,8 @@ export interface Config {
   readonly dns: DnsConfig;
   /** How this host joins others; undefined when it does not. */
   readonly overlay: OverlayConfig | undefined;
+  /** How container runtimes are served. */
+  readonly cni: CniSettings;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
@@ -139,6 +142,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "dns.domain": "podnet",
     "dns.upstreams": [],
     ...overlayDefaults,
+    "cni.enabled": true,
     "metrics.pods": true,
     firewall: "iptables",
     iptables_chain: "HYPER",
@@ -185,6 +189,8 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   if (!merged.has("socket")) {
     merged.set("socket", { value: join(runDir, "podnet.sock"), origin: "default" });
   }
+  if (!merged.has("cni.socket"))
+    merged.set("cni.socket", { value: join(runDir, "cni.sock"), origin: "default" });
   const arch = merged.get("qemu.arch")?.value as Architecture;
   for (const [key, value] of Object.entries(defaultImage(sources.checkout, arch)))
     if (!merged.has(key)) merged.set(key, { value, origin: "default" });
@@ -216,8 +222,9 @@ function usualImagePaths(merged: Layer): readonly string[] {
 /** The settings as the schema types them; what may be left out without a default is optional. */
 type Values = Omit<
   z.infer<typeof configSchema>,
-  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network" | "overlay"
+  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network" | "overlay" | "cni"
 > & {
+  readonly cni: CniValues;
   readonly overlay: OverlayValues;
   readonly network: NetworkValues;
   readonly socket_group?: string;
@@ -270,6 +277,7 @@ function build(merged: Layer): Config {
     network: networkConfig(values.network, read),
     dns: dnsConfig(values.dns, read),
     overlay: overlayConfig(values.overlay, read),
+    cni: cniSettings(values.cni, read),
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: values.iptables_chain,

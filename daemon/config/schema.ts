@@ -88,6 +88,18 @@ export const configSchema = z.strictObject({
       .describe("Asked for all other names by networks without dns; the host's own when empty"),
   }),
   overlay: overlaySchema,
+  cni: z.strictObject({
+    enabled: z.boolean().describe("Container runtimes may ask for networks, by CNI"),
+    socket: path.describe("Where podnet-cni asks; cni.sock in run_dir unless given"),
+    service_cidr: z
+      .string()
+      .describe("Reached by the gateway of a container's network, also where a macvlan0 leads"),
+    mtu: z
+      .int()
+      .min(576)
+      .max(65521)
+      .describe("MTU of containers whose configuration names none; their network's unless given"),
+  }),
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows what each pod uses, by its name"),
   }),

@@ -189,6 +189,14 @@ export class Addresses {
     return this.#pools(network).get(cidr)?.peek(count) ?? [];
   }
 
+  /** The address that one who asks for none gets of a subnet, or of what `among` leaves of it. Takes nothing. */
+  nextWithin(network: NetworkName, cidr: Cidr, among?: Iterable<Ip>): Ip | undefined {
+    if (among === undefined) return this.nextFree(network, cidr, 1)[0];
+    const pool = this.#pools(network).get(cidr);
+    for (const ip of among) if (pool?.lookup(ip).state === "free") return ip;
+    return undefined;
+  }
+
   /** What stands in the way of an address of a network. */
   status(network: NetworkName, ip: Ip): AddressStatus {
     const state = this.#poolOf(network, ip)?.lookup(ip);

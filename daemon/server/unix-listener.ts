@@ -10,6 +10,8 @@ export interface UnixListenerOptions {
   readonly path: string;
   /** By name or number. */
   readonly group: string | undefined;
+  /** Of the socket's file; for its owner and the group unless given. */
+  readonly mode?: number;
 }
 
 /** A listening unix socket; the file goes with it. */
@@ -19,7 +21,7 @@ export interface UnixListener {
 }
 
 /**
- * Listens on a unix socket that only its owner and the group may use. A file left by a daemon that was killed is
+ * Listens on a unix socket that only its owner and the group may use, or its owner alone. A file left by a daemon that was killed is
  * replaced; one somebody listens on is not. Throws `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
  */
 export async function listenUnix(
@@ -32,10 +34,10 @@ export async function listenUnix(
   const server = createServer({ pauseOnConnect: false }, onConnection);
   try {
     await crossAsync("socket", "listen for the API", () => listenClosed(server, short.path));
-    const { group } = options;
+    const { group, mode = 0o660 } = options;
     if (group !== undefined)
       cross("file", "give API socket to its group", () => chownSync(path, -1, groupOf(group)));
-    cross("file", "open API socket to its group", () => chmodSync(path, 0o660));
+    cross("file", "open API socket to its group", () => chmodSync(path, mode));
   } catch (cause) {
     server.close();
     short.close();

@@ -19,6 +19,7 @@ const kinds: Readonly<Record<EventKind, Kind>> = {
   step: Kind.STEP,
   deleted: Kind.DELETED,
   drift: Kind.DRIFT,
+  attachment: Kind.ATTACHMENT,
 };
 
 /** Pods as they are, unless the caller goes on from a cursor, and every change after. */

@@ -8,8 +8,8 @@ import { integer, json, text } from "./rows.ts";
 /** Events kept; a reader further behind has to list anew. */
 export const eventLimit = 10_000;
 
-/** What can happen, as watchers are told. All but `drift` is about a pod. */
-export type EventKind = "created" | "updated" | "step" | "deleted" | "drift";
+/** What can happen, as watchers are told. All but `drift` and `attachment`, which is about a container, is about a pod. */
+export type EventKind = "created" | "updated" | "step" | "deleted" | "drift" | "attachment";
 
 /** What others changed of the host. */
 export interface DriftData {
@@ -37,7 +37,7 @@ export interface EventRow {
   readonly cursor: number;
   readonly timeMs: number;
   readonly kind: EventKind;
-  /** Absent when it is about a network. */
+  /** Absent when it is about a network or a container. */
   readonly podId?: PodId;
   readonly podName?: PodName;
   readonly data: EventData;

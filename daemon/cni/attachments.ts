@@ -1,0 +1,246 @@
+import { limited, throwIfAborted } from "../../core/aborting.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import type { CniResult } from "../../cni/protocol/result.ts";
+import type { Log } from "../../linux/log.ts";
+import { KeyedLock } from "../keyed-lock.ts";
+import type { HeldPorts } from "../ports/held-ports.ts";
+import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
+import { resultOf } from "./answer.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { compareResult } from "./compare-result.ts";
+import { Departures } from "./departures.ts";
+import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
+import { isNamespace } from "./namespace.ts";
+import { planAttachment } from "./plan.ts";
+import type { AttachmentRecords } from "./records.ts";
+import { refuseUnready } from "./status.ts";
+import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./wishes.ts";
+
+/** Longest an ADD or CHECK may take, milliseconds: what kubelet's runtimes wait for is longer. */
+const attachMs = 60_000;
+
+export interface AttachmentsParts extends AttachmentWorld {
+  readonly network: AttachmentNetwork;
+  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "retry" | "missing">;
+  readonly records: AttachmentRecords;
+  readonly log: Log;
+}
+
+/**
+ * The networks of containers. Many are worked on side by side, those of one container one after the other; the rows are the
+ * truth, and nothing is held here but host ports.
+ */
+export class Attachments implements AsyncDisposable {
+  readonly #parts: AttachmentsParts;
+  /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
+  readonly #locks = new KeyedLock<string>();
+  readonly #departures: Departures;
+  readonly #over = new AbortController();
+  #refusing = false;
+
+  constructor(parts: AttachmentsParts) {
+    this.#parts = parts;
+    this.#departures = new Departures({ ...parts, locks: this.#locks });
+  }
+
+  list(): AttachmentRow[] {
+    return this.#parts.records.list();
+  }
+
+  /**
+   * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name already, what the planner
+   * says, and what the host says: then nothing is left of it. So it is when the signal aborts.
+   */
+  add(
+    request: AddRequest,
+    attaching: { readonly hostVeth?: IfName },
+    signal: AbortSignal,
+  ): Promise<CniResult> {
+    return this.#locks.run(request.containerId, async () => {
+      this.#refuseEnding();
+      const limit = limited(attachMs, AbortSignal.any([signal, this.#over.signal]));
+      throwIfAborted(limit, "The ADD");
+      await this.#refuseAttached(request);
+      const { network, published, records } = this.#parts;
+      const wishes = wishesOf(request);
+      const plan = planAttachment(
+        request,
+        wishes,
+        gatherAttachment(request, wishes, this.#parts),
+        attaching,
+      );
+      records.claim(plan);
+      try {
+        await published.hold(plan.id, plan.published);
+        const observed = await network.ensure(plan.fragment, limit);
+        throwIfAborted(limit, "The ADD");
+        const result = resultOf(plan, observed, request.config.prevResult);
+        records.ready(plan);
+        return result;
+      } catch (thrown) {
+        await this.#departures.undo(plan, thrown);
+        throw thrown;
+      }
+    });
+  }
+
+  /** Takes a container off a network; absent is success. Answers once nothing of it passes any more. */
+  delete(request: DelRequest): Promise<void> {
+    return this.#locks.run(request.containerId, async () => {
+      const row = this.#parts.records.named(request);
+      // The runtime's network is part of what it means: what another one made is another's.
+      if (row?.config === request.config.name) await this.#departures.detach(row, "detached");
+    });
+  }
+
+  /** Throws `INTERFACE_NOT_FOUND`, and `VERIFY_MISMATCH` naming what is not as it was added. */
+  check(request: AddRequest, signal: AbortSignal): Promise<void> {
+    return this.#locks.run(request.containerId, async () => {
+      const row = this.#parts.records.named(request);
+      if (row?.state !== "ready" || row.config !== request.config.name) throw unknown(request);
+      const found = [
+        ...compareResult(row.plan, request),
+        ...(await this.#parts.network.check(row.plan.fragment, limited(attachMs, signal))),
+      ];
+      const [first] = found;
+      if (first === undefined) return;
+      const more = found.length > 1 ? `, and ${found.length - 1} more` : "";
+      throw new PodnetError(
+        "VERIFY_MISMATCH",
+        `The container's network is changed: ${first}${more}`,
+        {
+          hint: "podnetd puts its own part right within seconds; what is changed inside stays until the container is made anew",
+          details: { count: found.length },
+        },
+      );
+    });
+  }
+
+  /** Takes away all attachments of the runtime's network that it does not name; goes on past failures, and throws the first. */
+  async collect({ config }: NetworkRequest): Promise<void> {
+    const key = ({ containerId, ifName }: AttachmentName): string => `${containerId} ${ifName}`;
+    const valid = new Set(config.validAttachments?.map(key));
+    const stale = this.list().filter((row) => row.config === config.name && !valid.has(key(row)));
+    await this.#detachAll(stale, "collected");
+  }
+
+  /** Throws why no container could be attached now. */
+  status({ config }: NetworkRequest): void {
+    this.#refuseEnding();
+    refuseUnready(config.network, this.#parts);
+  }
+
+  /** After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should be. */
+  async recover(sameBoot: boolean): Promise<void> {
+    const waiting = this.list().values();
+    const worker = async (): Promise<void> => {
+      for (const row of waiting) await this.#recoverOne(row, sameBoot);
+    };
+    await Promise.all(Array.from({ length: together }, worker));
+    await this.#departures.bury();
+  }
+
+  async #recoverOne(row: AttachmentRow, sameBoot: boolean): Promise<void> {
+    const { network, published, log } = this.#parts;
+    const { plan } = row;
+    try {
+      if (row.state === "ready" && sameBoot && isNamespace(row.netns)) {
+        await published.adopt(row.id, plan.published);
+        const missing = published.missing(row.id);
+        if (missing !== undefined)
+          log.error({ container: row.containerId, err: missing }, "A published port is not held");
+        await network.ensure(plan.fragment, limited(attachMs, this.#over.signal));
+      } else await this.#departures.detach(row, whyGone(row, sameBoot));
+    } catch (err) {
+      log.error(
+        { container: row.containerId, err },
+        "The container's network cannot be put right yet",
+      );
+    }
+  }
+
+  /** Takes all of them away. Throws the first failure. */
+  async down(): Promise<string[]> {
+    const rows = this.list();
+    await this.#detachAll(rows, "podnet down");
+    await this.#departures.bury();
+    return rows.map(({ containerId, ifName }) => `container ${containerId}, ${ifName}`);
+  }
+
+  /** Takes no new ones from here on, until they are admitted again. */
+  refuse(): void {
+    this.#refusing = true;
+  }
+
+  admit(): void {
+    this.#refusing = false;
+  }
+
+  /** Takes nothing new, and waits for what is under way up to `graceMs`, which is then undone. */
+  async close(graceMs: number): Promise<void> {
+    this.#refusing = true;
+    const limit = setTimeout(() => this.#over.abort(ending()), graceMs).unref();
+    await this.#locks.idle();
+    clearTimeout(limit);
+    await this.#departures.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close(0);
+  }
+
+  /** Goes on past failures, and throws the first. */
+  async #detachAll(rows: readonly AttachmentRow[], text: string): Promise<void> {
+    const ends = await Promise.allSettled(
+      rows.map(({ id, containerId }) =>
+        this.#locks.run(containerId, async () => {
+          const row = this.#parts.records.get(id);
+          if (row !== undefined) await this.#departures.detach(row, text);
+        }),
+      ),
+    );
+    const failed = ends.find(({ status }) => status === "rejected");
+    if (failed?.status === "rejected") throw failed.reason;
+  }
+
+  /** One that is on its way out, or whose namespace is gone, is in nobody's way. */
+  async #refuseAttached(request: AddRequest): Promise<void> {
+    const { records } = this.#parts;
+    const row = records.named(request);
+    if (row === undefined) return;
+    if (row.state === "ready" && isNamespace(row.netns)) throw attached(row);
+    await this.#departures.detach(row, "its namespace is gone");
+    await this.#departures.bury();
+    if (records.named(request) !== undefined) throw attached(row);
+  }
+
+  #refuseEnding(): void {
+    if (this.#refusing) throw ending();
+  }
+}
+
+/** Attachments put right at a time. */
+const together = 16;
+
+function whyGone({ state }: AttachmentRow, sameBoot: boolean): string {
+  if (!sameBoot) return "the host was restarted";
+  return state === "ready" ? "its namespace is gone" : "podnetd ended meanwhile";
+}
+
+const ending = (): PodnetError =>
+  new PodnetError("CANCELLED", "podnetd is ending", { hint: "Try again when it runs again" });
+
+const attached = ({ containerId, ifName }: AttachmentName): PodnetError =>
+  new PodnetError("NAME_IN_USE", `Container "${containerId}" has "${ifName}" already`, {
+    field: "CNI_IFNAME",
+    hint: "Send DEL first, or use another interface name",
+    details: { holder: containerId },
+  });
+
+const unknown = ({ containerId, ifName }: AttachmentName): PodnetError =>
+  new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    `Container "${containerId}" has no "${ifName}" of podnet's`,
+    { field: "CNI_CONTAINERID", hint: "See which there are: podnet cni list", details: { cni: 3 } },
+  );

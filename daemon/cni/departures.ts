@@ -1,0 +1,121 @@
+import type { Log } from "../../linux/log.ts";
+import type { KeyedLock } from "../keyed-lock.ts";
+import type { HeldPorts } from "../ports/held-ports.ts";
+import type { AttachmentId, AttachmentRow } from "../store/attachments.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
+import type { AttachmentRecords } from "./records.ts";
+
+/** Longest the host may take for one, milliseconds. */
+const releaseMs = 30_000;
+/** From the first that waits to the burial of all, milliseconds: one costs as much as two hundred. */
+const gatherMs = 300;
+/** The same after one that has failed. */
+const againMs = 2000;
+
+export interface DeparturesParts {
+  readonly network: AttachmentNetwork;
+  readonly published: Pick<HeldPorts, "release">;
+  readonly records: AttachmentRecords;
+  readonly locks: KeyedLock<string>;
+  readonly log: Log;
+}
+
+/**
+ * How attachments go: the row says so, then traffic ends, which is what a runtime waits for; the kernel's links, each of
+ * which takes its time, are ended a little later and all at once. The row stays until then, so that a crash forgets none.
+ */
+export class Departures {
+  readonly #parts: DeparturesParts;
+  /** Of which only links are left. */
+  readonly #waiting = new Set<AttachmentId>();
+  #timer: NodeJS.Timeout | undefined;
+  #burying: Promise<void> = Promise.resolve();
+  #closed = false;
+
+  constructor(parts: DeparturesParts) {
+    this.#parts = parts;
+  }
+
+  /** Ends an attachment's traffic. Can be repeated. What fails is tried again by itself, and thrown. */
+  async detach(row: AttachmentRow, text: string): Promise<void> {
+    const { records, network, published } = this.#parts;
+    if (this.#waiting.has(row.id)) return;
+    if (row.state !== "deleting") records.deleting(row, text);
+    try {
+      published.release(row.id);
+      await network.release([row.plan.fragment], AbortSignal.timeout(releaseMs));
+    } catch (thrown) {
+      this.#later(againMs);
+      throw thrown;
+    }
+    records.leaves(row.plan);
+    this.#waiting.add(row.id);
+    this.#later(gatherMs);
+  }
+
+  /** Leaves nothing of an attachment that was not to be. What cannot be undone yet is tried again by itself. */
+  async undo(plan: AttachmentPlan, thrown: unknown): Promise<void> {
+    const { records, log } = this.#parts;
+    try {
+      const row = records.get(plan.id);
+      const why = thrown instanceof Error ? thrown.message : String(thrown);
+      if (row !== undefined) await this.detach(row, `not attached: ${why}`);
+      await this.bury();
+    } catch (err) {
+      log.error(
+        { container: plan.containerId, err },
+        "What is left of an ADD cannot be undone yet",
+      );
+    }
+  }
+
+  /** Ends the links of all that wait, and forgets them. */
+  bury(): Promise<void> {
+    const mine = this.#burying.then(() => this.#buryAll());
+    this.#burying = mine.catch(() => {});
+    return mine;
+  }
+
+  async #buryAll(): Promise<void> {
+    const dead = [...this.#waiting];
+    if (dead.length === 0) return;
+    await this.#parts.network.sweep(AbortSignal.timeout(releaseMs));
+    this.#parts.records.forget(dead);
+    for (const id of dead) this.#waiting.delete(id);
+  }
+
+  /** Goes on with what is under way, soon. */
+  #later(ms: number): void {
+    if (this.#closed || this.#timer !== undefined) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#goOn().catch((err: unknown) => {
+        this.#parts.log.warn({ err }, "What containers had cannot be taken away yet, trying again");
+        this.#later(againMs);
+      });
+    }, ms).unref();
+  }
+
+  async #goOn(): Promise<void> {
+    const { records, locks } = this.#parts;
+    const left = records
+      .list()
+      .filter(({ id, state }) => state === "deleting" && !this.#waiting.has(id));
+    for (const { id, containerId } of left)
+      await locks.run(containerId, async () => {
+        const row = records.get(id);
+        if (row !== undefined) await this.detach(row, "");
+      });
+    await this.bury();
+  }
+
+  /** Buries what waits, and leaves the rest to the next start. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.bury().catch((err: unknown) => {
+      this.#parts.log.warn({ err }, "Links of containers are left to the next start");
+    });
+  }
+}

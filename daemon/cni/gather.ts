@@ -1,0 +1,73 @@
+import { contains, type Mac } from "../../core/address.ts";
+import { podIdFromBytes } from "../../core/names.ts";
+import type { Config } from "../config/config.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import { type KnownNetworks, named } from "../pod/gather-networks.ts";
+import { gatherPorts } from "../pod/gather-ports.ts";
+import { type AttachmentId, containerByMac, getAttachment } from "../store/attachments.ts";
+import type { Database } from "../store/database.ts";
+import { countInterfaces, podByMac } from "../store/interfaces.ts";
+import { getPod } from "../store/pods.ts";
+import { rangesOf } from "./choose-addresses.ts";
+import type { AttachmentSnapshot } from "./snapshot.ts";
+import type { AddRequest, Wishes } from "./wishes.ts";
+
+export interface AttachmentWorld {
+  readonly db: Database;
+  readonly config: Config;
+  readonly addresses: Addresses;
+  readonly networks: KnownNetworks & {
+    find(name: string): ReturnType<KnownNetworks["list"]>[number];
+  };
+  randomBytes(count: number): Uint8Array;
+}
+
+/**
+ * Looks at everything the planner needs to know for this request. Takes nothing and changes nothing. Throws
+ * `NETWORK_NOT_FOUND`, `WRONG_STATE`, `OVERLAY_NOT_READY`, `ADDRESS_OUT_OF_RANGE`.
+ */
+export function gatherAttachment(
+  { config: asked }: AddRequest,
+  wishes: Wishes,
+  world: AttachmentWorld,
+): AttachmentSnapshot {
+  const { db, config, addresses, networks } = world;
+  const network = networks.find(asked.network ?? config.network.name);
+  networks.refuseChanging([network.name]);
+  const within = rangesOf(asked.capabilities.ipRanges, network.subnets);
+  const domain = networks.domainOf(network.name, []);
+  const macHolder = wishes.mac === undefined ? undefined : holderOf(wishes.mac, db);
+  return {
+    id: freshId(world),
+    network,
+    subnets: network.subnets.map(({ cidr, gateway }) => {
+      const next = addresses.nextWithin(network.name, cidr, within(cidr));
+      return { cidr, gateway, next };
+    }),
+    asked: Object.fromEntries(
+      wishes.ips
+        .filter((ip) => network.subnets.some(({ cidr }) => contains(cidr, ip)))
+        .map((ip) => [ip, named(addresses.status(network.name, ip), db)]),
+    ),
+    ports: countInterfaces(db, network.name),
+    ...(macHolder === undefined ? {} : { macHolder }),
+    ...(domain === undefined ? {} : { domain }),
+    ...(wishes.ports.length === 0 ? {} : { hostPorts: gatherPorts(wishes.ports, world) }),
+    settings: config.cni,
+  };
+}
+
+function holderOf(mac: Mac, db: Database): string | undefined {
+  const pod = podByMac(db, mac);
+  if (pod !== undefined) return `pod "${getPod(db, pod)?.name ?? pod}"`;
+  const container = containerByMac(db, mac);
+  return container === undefined ? undefined : `container "${container}"`;
+}
+
+/** An id that no attachment has. */
+function freshId({ db, randomBytes }: AttachmentWorld): AttachmentId {
+  for (;;) {
+    const id = podIdFromBytes(randomBytes(12)) as string as AttachmentId;
+    if (getAttachment(db, id) === undefined) return id;
+  }
+}

@@ -1,0 +1,21 @@
+import type { IncomingMessage } from "node:http";
+
+/** A request's body; undefined when it has more bytes than it may, and when it ends before its end. */
+export async function readBody(
+  request: IncomingMessage,
+  most: number,
+): Promise<Uint8Array | undefined> {
+  if (Number(request.headers["content-length"] ?? 0) > most) return undefined;
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of request as AsyncIterable<Uint8Array>) {
+      bytes += chunk.length;
+      if (bytes > most) return undefined;
+      chunks.push(chunk);
+    }
+  } catch {
+    return undefined;
+  }
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,102 @@
+import type { Clock } from "../../core/clock.ts";
+import type { Journal } from "../journal.ts";
+import type { Addresses } from "../pod/addresses.ts";
+import {
+  type AttachmentId,
+  type AttachmentName,
+  attachmentNamed,
+  type AttachmentRow,
+  deleteAttachment,
+  getAttachment,
+  insertAttachment,
+  listAttachments,
+  setAttachmentState,
+} from "../store/attachments.ts";
+import type { Database } from "../store/database.ts";
+import { insertPorts } from "../store/ports.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
+
+export interface AttachmentRecordsParts {
+  readonly db: Database;
+  readonly journal: Journal;
+  readonly addresses: Addresses;
+  readonly clock: Clock;
+}
+
+/** What is known of attachments, durably. Each change is one transaction. */
+export class AttachmentRecords {
+  readonly #parts: AttachmentRecordsParts;
+
+  constructor(parts: AttachmentRecordsParts) {
+    this.#parts = parts;
+  }
+
+  list(): AttachmentRow[] {
+    return listAttachments(this.#parts.db);
+  }
+
+  get(id: AttachmentId): AttachmentRow | undefined {
+    return getAttachment(this.#parts.db, id);
+  }
+
+  named(name: AttachmentName): AttachmentRow | undefined {
+    return attachmentNamed(this.#parts.db, name);
+  }
+
+  /** Takes name, addresses and host ports: from here on the attachment exists, and nothing on the host has changed yet. */
+  claim(plan: AttachmentPlan): void {
+    const { db, addresses, clock } = this.#parts;
+    db.transaction(() => {
+      insertAttachment(db, plan, clock.now());
+      addresses.insert(plan);
+      insertPorts(db, { kind: "attachment", id: plan.id }, plan.published);
+    }, "claim attachment");
+    addresses.taken(plan);
+  }
+
+  /** The container has its network: what follows is told. */
+  ready(plan: AttachmentPlan): void {
+    const { db, journal, clock } = this.#parts;
+    journal.transact("attached", (emit) => {
+      setAttachmentState(db, plan.id, "ready", clock.now());
+      emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
+    });
+  }
+
+  /**
+   * The container is to have no network any more: its addresses begin to rest, and the next start goes through with it. They
+   * are given to nobody before `leaves`, when nothing answers for them.
+   */
+  deleting({ plan }: AttachmentRow, text: string): void {
+    const { db, journal, addresses, clock } = this.#parts;
+    journal.transact("detaching", (emit) => {
+      setAttachmentState(db, plan.id, "deleting", clock.now());
+      addresses.free([plan]);
+      emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+    });
+  }
+
+  /** Nothing of it answers any more: follows `deleting`. */
+  leaves(plan: AttachmentPlan): void {
+    this.#parts.addresses.freed([plan]);
+  }
+
+  /** Nothing of these is left: their rows go. */
+  forget(ids: readonly AttachmentId[]): void {
+    const { db } = this.#parts;
+    db.transaction(() => {
+      for (const id of ids) deleteAttachment(db, id);
+    }, "forget attachments");
+  }
+
+  /** Something worth telling that changes nothing. */
+  note(plan: AttachmentPlan, text: string): void {
+    this.#parts.journal.emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+  }
+}
+
+const textOf = (
+  { containerId, ifName, network, addresses, pod }: AttachmentPlan,
+  what: string,
+): string =>
+  `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network} (${addresses.join(", ")}): ${what}`;
