@@ -2,7 +2,7 @@ import * as http2 from "node:http2";
 import type { GrpcTransportOptions } from "@connectrpc/connect-node";
 import { abortable } from "../core/aborting.ts";
 import { crossAsync } from "../core/crossing.ts";
-import { PodnetError } from "../core/errors.ts";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { connectionError, etcdError } from "./errors.ts";
 
 type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
@@ -91,40 +91,47 @@ export class Connection implements SessionManager, Disposable {
     this.#heardAt = performance.now();
   }
 
-  #connect(): Promise<void> {
-    return crossAsync("socket", "connect to etcd", () => {
-      const session = http2.connect(this.authority, { ...this.#tls });
-      const opened = Promise.withResolvers<void>();
-      const fail = (error: unknown): void => {
-        opened.reject(this.#explained(error));
-        this.#sessions.delete(session);
-        session.destroy();
-      };
-      const late = setTimeout(
-        () => fail(this.#lost("no answer to a new connection")),
-        this.#answerMs,
-      );
-      // Settings come from etcd itself; a socket is taken by its kernel.
-      session.once("remoteSettings", () => {
-        session.unref();
-        opened.resolve();
-      });
-      session.on("error", fail);
-      // A certificate of ours that etcd refuses is told after the handshake, to the socket alone (Node 24).
-      session.once("connect", (_, socket) =>
-        socket.once("error", (error) => {
-          fail(error);
-          socket.destroy();
-        }),
-      );
-      session.once("close", () => {
-        this.#sessions.delete(session);
-        opened.reject(this.#lost("the connection was closed"));
-      });
-      this.#session = session;
-      this.#sessions.add(session);
-      return opened.promise.finally(() => clearTimeout(late));
+  async #connect(): Promise<void> {
+    try {
+      await crossAsync("socket", "connect to etcd", () => this.#open());
+    } catch (thrown) {
+      // Also what is thrown before there is a socket: for a key that is none, say.
+      throw this.#explained(thrown);
+    }
+  }
+
+  #open(): Promise<void> {
+    const session = http2.connect(this.authority, { ...this.#tls });
+    const opened = Promise.withResolvers<void>();
+    const fail = (error: unknown): void => {
+      opened.reject(this.#explained(error));
+      this.#sessions.delete(session);
+      session.destroy();
+    };
+    const late = setTimeout(
+      () => fail(this.#lost("no answer to a new connection")),
+      this.#answerMs,
+    );
+    // Settings come from etcd itself; a socket is taken by its kernel.
+    session.once("remoteSettings", () => {
+      session.unref();
+      opened.resolve();
     });
+    session.on("error", fail);
+    // A certificate of ours that etcd refuses is told after the handshake, to the socket alone (Node 24).
+    session.once("connect", (_, socket) =>
+      socket.once("error", (error) => {
+        fail(error);
+        socket.destroy();
+      }),
+    );
+    session.once("close", () => {
+      this.#sessions.delete(session);
+      opened.reject(this.#lost("the connection was closed"));
+    });
+    this.#session = session;
+    this.#sessions.add(session);
+    return opened.promise.finally(() => clearTimeout(late));
   }
 
   /** Pings are sent right before a call alone: etcd ends connections that ping much and ask nothing. */
@@ -148,6 +155,8 @@ export class Connection implements SessionManager, Disposable {
   }
 
   #explained(error: unknown): PodnetError {
-    return error instanceof PodnetError ? error : connectionError(error, this.authority);
+    return isPodnetError(error, "ETCD_UNREACHABLE", "ETCD_DENIED", "CANCELLED")
+      ? error
+      : connectionError(error, this.authority);
   }
 }

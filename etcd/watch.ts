@@ -98,18 +98,17 @@ export async function* watchOn(
       value: { ...rangeOf(where), startRevision: from, progressNotify: true },
     },
   };
-  const stream = endpoint.services.watch.watch(requests(create, askMs, either), {
-    headers,
-    signal: either,
-  });
-  const answers = stream[Symbol.asyncIterator]();
+  const open = (): AsyncIterator<WatchResponse> => {
+    const asked = requests(create, askMs, either);
+    const stream = endpoint.services.watch.watch(asked, { headers, signal: either });
+    return stream[Symbol.asyncIterator]();
+  };
+  let answers: AsyncIterator<WatchResponse> | undefined;
+  const next = (): Promise<IteratorResult<WatchResponse>> =>
+    nextWithin((answers ??= open()), silenceMs, silent);
   try {
-    let first = true;
-    for (;;) {
-      const next = (): Promise<IteratorResult<WatchResponse>> =>
-        nextWithin(answers, silenceMs, silent);
+    for (let first = true; ; first = false) {
       const { done, value } = await (first ? crossAsync("etcd", "watch", next) : next());
-      first = false;
       if (done === true) throw saidError("server stopped");
       yield watchedOf(value);
     }

@@ -135,7 +135,8 @@ async function visit(
   if (action !== "kill") {
     if (start.kind === "ready")
       told((await settled(site, footings)).problems, "before the restart");
-    else if (!lane.log().includes("Cannot start")) told([start.how], "it ends by itself");
+    else if (!lane.log().includes("Cannot start"))
+      told([start.how, lane.log()], "it ends by itself");
   }
   await lane.kill();
   await started(lane, []);

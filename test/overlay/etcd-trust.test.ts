@@ -50,6 +50,8 @@ test.serial("an etcd of another authority is not spoken to", async (t) => {
     ["another authority", { ...good, ca }],
     ["another's certificate", { ...good, ...client }],
     ["no certificate", { ca: good?.ca ?? "" }],
+    // Refused before there is a connection.
+    ["a key that is none", { ...good, key: "-----BEGIN PRIVATE KEY-----" }],
   ] as const) {
     using etcd = as({ tls });
     await t.throwsAsync(read(etcd), { code: "ETCD_DENIED" }, what);
