@@ -1,14 +1,17 @@
 import { type Ip, ipOf } from "../../core/address.ts";
-import type { NetworkName, PodName } from "../../core/names.ts";
+import type { NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import { hasAgent, staying } from "../pod/pod-plan.ts";
 import type { Database } from "../store/database.ts";
+import type { HolderId } from "../store/holder.ts";
 import { getPod, isNameServer, listPods, type PodRow, podIdByName } from "../store/pods.ts";
 import type { KnownNames } from "./resolvers.ts";
 
 /** What rows know of names. */
 export function knownNames(db: Database, addresses: Addresses): KnownNames {
-  const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.podAt(network, ip);
+  /** Of a container there is no such row: it has no name here, and asks by its own network alone. */
+  const podOf = (id: HolderId): PodRow | undefined => getPod(db, id as PodId);
+  const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.holderAt(network, ip);
   return {
     addressesOf(network, pod) {
       const id = podIdByName(db, pod as PodName);
@@ -17,14 +20,14 @@ export function knownNames(db: Database, addresses: Addresses): KnownNames {
     },
     nameAt(network, ip) {
       const id = holderAt(network, ip);
-      const row = id === undefined ? undefined : getPod(db, id);
+      const row = id === undefined ? undefined : podOf(id);
       return row !== undefined && runs(row) && addressesOn(row, network)?.includes(ip) === true
         ? row.name
         : undefined;
     },
     holderAt,
-    networksOf(pod) {
-      const { interfaces = [] } = getPod(db, pod)?.plan ?? {};
+    networksOf(holder) {
+      const { interfaces = [] } = podOf(holder)?.plan ?? {};
       return [...new Set(staying(interfaces).flatMap(({ network }) => network ?? []))];
     },
     hasClients: (network) =>

@@ -1,5 +1,5 @@
 import { type Ip, isIp, parseIp } from "../../core/address.ts";
-import type { PodId } from "../../core/names.ts";
+import type { HolderId } from "../store/holder.ts";
 import type { Way } from "./ask-upstream.ts";
 import type { Forwarder } from "./forward.ts";
 import { type Query, readQuery, truncated } from "./query.ts";
@@ -21,12 +21,12 @@ export interface ResolverCounts {
 
 export interface ResolverParts {
   /** What a pod that asks may be told. */
-  zoneOf(asker: PodId): Zone;
+  zoneOf(asker: HolderId): Zone;
   readonly turns: Turns;
   readonly forwarder: Pick<Forwarder, "forward">;
   readonly counts: ResolverCounts;
   /** Whose address this is on the network; undefined where it is no pod's. */
-  askerAt(ip: Ip): PodId | undefined;
+  askerAt(ip: Ip): HolderId | undefined;
   upstreams(): readonly Ip[];
 }
 
@@ -69,7 +69,7 @@ export class Resolver {
     return answer.length > most ? truncated(answer, read.query) : answer;
   }
 
-  async #answerOf(query: Query, asker: PodId, way: Way): Promise<Uint8Array> {
+  async #answerOf(query: Query, asker: HolderId, way: Way): Promise<Uint8Array> {
     const { zoneOf, turns, forwarder, counts, upstreams } = this.#parts;
     const found = lookUp(query, zoneOf(asker));
     if (found.kind !== "elsewhere") return replyOf(query, found);
@@ -85,7 +85,7 @@ export class Resolver {
   }
 
   /** The pod an address is of. */
-  #asker(from: string | undefined): PodId | undefined {
+  #asker(from: string | undefined): HolderId | undefined {
     return from !== undefined && isIp(from) ? this.#parts.askerAt(parseIp(from)) : undefined;
   }
 }

@@ -1,7 +1,7 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
-import type { NetworkName, PodId, PodName } from "../../core/names.ts";
+import type { NetworkName, PodName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { DnsConfig } from "../config/dns.ts";
 import { leaseTimes } from "../dhcp/lease.ts";
@@ -9,6 +9,7 @@ import type { Journal } from "../journal.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import { recordError } from "../pod/error-record.ts";
+import type { HolderId } from "../store/holder.ts";
 import { Forwarder } from "./forward.ts";
 import { type Listen, type Listening, listenOnLink } from "./listen.ts";
 import { Resolver, type ResolverCounts } from "./resolver.ts";
@@ -23,9 +24,9 @@ export interface KnownNames {
   /** The pod that runs on a network with an address. */
   nameAt(network: NetworkName, ip: Ip): PodName | undefined;
   /** Whose an address of a network is, whether it runs or not. */
-  holderAt(network: NetworkName, ip: Ip): PodId | undefined;
+  holderAt(network: NetworkName, ip: Ip): HolderId | undefined;
   /** The networks a pod is on, in the order of its interfaces. */
-  networksOf(pod: PodId): readonly NetworkName[];
+  networksOf(holder: HolderId): readonly NetworkName[];
   /** Whether a guest is told to ask one of these. */
   isTold(servers: readonly Ip[]): boolean;
   /** Whether guests run on a network that are told only when they ask. */
@@ -189,11 +190,13 @@ export class Resolvers implements Disposable {
   }
 
   /** What else a pod is on. A network that is to have no resolver keeps its names to itself at other gateways, too. */
-  #others(network: NetworkName, pod: PodId): NetworkName[] {
+  #others(network: NetworkName, asker: HolderId): NetworkName[] {
     const named = new Set(
       this.#networks?.flatMap((each) => (this.isWanted(each) ? each.name : [])),
     );
-    return this.#parts.names.networksOf(pod).filter((each) => each !== network && named.has(each));
+    return this.#parts.names
+      .networksOf(asker)
+      .filter((each) => each !== network && named.has(each));
   }
 
   #resolver(network: NetworkName): Resolver {

@@ -6,7 +6,9 @@ import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
 import type { AttachmentPlan } from "../cni/attachment-plan.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
+import type { AttachmentId } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
+import type { HolderId } from "../store/holder.ts";
 import {
   freeLease,
   insertLease,
@@ -206,11 +208,13 @@ export class Addresses {
     return { kind: "free" };
   }
 
-  /** The pod that has an address of a network. */
-  podAt(network: NetworkName, ip: Ip): PodId | undefined {
+  /** The pod or the container that has an address of a network. */
+  holderAt(network: NetworkName, ip: Ip): HolderId | undefined {
     const state = this.#networks.has(network) ? this.#poolOf(network, ip)?.lookup(ip) : undefined;
-    if (state?.state !== "used" || state.owner.kind !== "pod") return undefined;
-    return state.owner.id.slice(0, state.owner.id.indexOf("/")) as PodId;
+    if (state?.state !== "used") return undefined;
+    const { kind, id } = state.owner;
+    if (kind === "attachment") return id as AttachmentId;
+    return kind === "pod" ? (id.slice(0, id.indexOf("/")) as PodId) : undefined;
   }
 
   /** Writes the leases of a plan; call inside the transaction that writes its pod or attachment. */

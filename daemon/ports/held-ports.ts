@@ -1,16 +1,12 @@
 import type { PodnetError } from "../../core/errors.ts";
-import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
-import type { AttachmentId } from "../store/attachments.ts";
+import type { HolderId } from "../store/holder.ts";
 import { type FlowCounts, Flows, sumOf } from "./flows.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 import { fieldOf, holdError } from "./hold-error.ts";
 import { holdTcp } from "./tcp-port.ts";
 import { holdUdp } from "./udp-port.ts";
 import { portsOf } from "./wanted-port.ts";
-
-/** Whose ports they are: a pod's or a container's. */
-export type PortsHolderId = PodId | AttachmentId;
 
 /** Sockets opened at a time. */
 const together = 64;
@@ -45,7 +41,7 @@ async function tryToHold(port: PortAt, place: Place, hold: Hold): Promise<void> 
 
 /** The host ports of all pods and containers, each held by a socket. What concerns one of them is called under its lock. */
 export class HeldPorts {
-  readonly #pods = new Map<PortsHolderId, PodPorts>();
+  readonly #pods = new Map<HolderId, PodPorts>();
   readonly #hold: Hold;
   #former: FlowCounts = sumOf([]);
 
@@ -57,11 +53,7 @@ export class HeldPorts {
    * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are. All or none: what was
    * not the pod's before is let go of again when one cannot be had. The first `had` are not those that are asked for. Throws `PORT_IN_USE`, `ADDRESS_INVALID`, `PREFLIGHT_FAILED`.
    */
-  async hold(
-    podId: PortsHolderId,
-    published: readonly PublishedPlan[] = [],
-    had = 0,
-  ): Promise<void> {
+  async hold(podId: HolderId, published: readonly PublishedPlan[] = [], had = 0): Promise<void> {
     const pod = this.#podOf(podId);
     const added = await this.#take(pod, published);
     const refused = added.find((key) => pod.places.get(key)?.error !== undefined);
@@ -74,19 +66,19 @@ export class HeldPorts {
   }
 
   /** The same for ports that are the pod's by its row: what cannot be held now is, once `retry` succeeds. */
-  async adopt(podId: PortsHolderId, published: readonly PublishedPlan[] = []): Promise<void> {
+  async adopt(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {
     await this.#take(this.#podOf(podId), published);
     this.#forgetEmpty(podId);
   }
 
   /** Why one of the pod's ports is not held, if one is not. */
-  missing(podId: PortsHolderId): PodnetError | undefined {
+  missing(podId: HolderId): PodnetError | undefined {
     const places = this.#pods.get(podId)?.places.values() ?? [];
     return [...places].find(({ error }) => error !== undefined)?.error;
   }
 
   /** Tries again to hold what is missing. Throws why one still is. */
-  async retry(podId: PortsHolderId, published: readonly PublishedPlan[] = []): Promise<void> {
+  async retry(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {
     await this.#take(this.#podOf(podId), published);
     const error = this.missing(podId);
     this.#forgetEmpty(podId);
@@ -94,7 +86,7 @@ export class HeldPorts {
   }
 
   /** Lets go of all the pod's ports but those, and ends what passes by them. */
-  keep(podId: PortsHolderId, published: readonly PublishedPlan[] = []): void {
+  keep(podId: HolderId, published: readonly PublishedPlan[] = []): void {
     const pod = this.#pods.get(podId);
     if (pod === undefined) return;
     const kept = new Set(portsOf(published).map(({ key }) => key));
@@ -103,12 +95,12 @@ export class HeldPorts {
   }
 
   /** Lets go of all the pod's ports. */
-  release(podId: PortsHolderId): void {
+  release(podId: HolderId): void {
     this.keep(podId);
   }
 
   /** Ends what passes by loopback: the pod has no machine any more. */
-  cut(podId: PortsHolderId): void {
+  cut(podId: HolderId): void {
     this.#pods.get(podId)?.flows.cut();
   }
 
@@ -127,7 +119,7 @@ export class HeldPorts {
     for (const podId of this.#pods.keys()) this.release(podId);
   }
 
-  #podOf(podId: PortsHolderId): PodPorts {
+  #podOf(podId: HolderId): PodPorts {
     const pod = this.#pods.get(podId) ?? { flows: new Flows(), places: new Map() };
     this.#pods.set(podId, pod);
     return pod;
@@ -165,7 +157,7 @@ export class HeldPorts {
     pod.flows.cut(key);
   }
 
-  #forgetEmpty(podId: PortsHolderId): void {
+  #forgetEmpty(podId: HolderId): void {
     const pod = this.#pods.get(podId);
     if (pod === undefined || pod.places.size > 0) return;
     this.#former = sumOf([this.#former, { ...pod.flows.counts, active: 0 }]);

@@ -1,0 +1,5 @@
+import type { PodId } from "../../core/names.ts";
+import type { AttachmentId } from "./attachments.ts";
+
+/** Who can have addresses and host ports: a pod, or a container by its attachment. */
+export type HolderId = PodId | AttachmentId;
