@@ -140,6 +140,14 @@ const stages: readonly Stage[] = [
     secondLook: true,
   },
   {
+    name: "cni",
+    files: "test/cni/**/*.test.ts",
+    budgetMinutes: 2,
+    concurrency: 2,
+    timeoutSeconds: 180,
+    secondLook: true,
+  },
+  {
     name: "docs",
     files: "test/docs/**/*.test.ts",
     completeOnly: ["test/docs/images.test.ts"],
