@@ -83,7 +83,7 @@ test.serial(
     }
     t.notRegex(await one.podnetd.podnet("overlay"), /cannot be used/);
     // As flannel has it: no word of the backend.
-    t.deepEqual(JSON.parse([...(await lab.leases()).values()][0] ?? ""), {
+    t.deepEqual(JSON.parse((await lab.leases()).get((await lab.leaseOf(one)) ?? "") ?? ""), {
       PublicIP: one.address,
       PublicIPv6: null,
     });
