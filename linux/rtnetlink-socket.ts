@@ -99,6 +99,10 @@ export class Rtnetlink implements Disposable {
     return this.#addLink(link.newVxlan(options), options);
   }
 
+  addIfb(options: AddLink): Promise<Link> {
+    return this.#addLink(link.newIfb(options), options);
+  }
+
   addDummy(options: AddLink): Promise<Link> {
     return this.#addLink(link.newDummy(options), options);
   }
@@ -267,6 +271,15 @@ export class Rtnetlink implements Disposable {
     return this.#dump(request, parse);
   }
 
+  /** The one thing a request asks for; undefined when the kernel says that there is none. */
+  async answer<T>(request: Request, parse: (payload: Uint8Array) => T): Promise<T | undefined> {
+    const [answer] = await this.#exchange([request]);
+    if (isAbsence(answer)) return undefined;
+    throwIfRefused(request, answer);
+    const [message] = answer?.messages ?? [];
+    return message === undefined ? undefined : parse(message.payload);
+  }
+
   /** Carries out one request that is answered by nothing but success or failure. */
   async run(request: Request): Promise<void> {
     const [answer] = await this.#exchange([request]);
@@ -354,6 +367,10 @@ export class Rtnetlink implements Disposable {
 
 /** How the kernel says that what should be deleted is not there: link, address, route, neighbour or FDB entry. */
 const absent = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
+
+/** The same of queues: a link without one of its own has an invalid one. */
+const isAbsence = (answer: Answer | undefined): boolean =>
+  [...absent, "EINVAL"].includes(errnoName(answer?.ack.errno ?? 0));
 
 function hasErrno(error: unknown, names: readonly string[]): boolean {
   return isPodnetError(error, "NETLINK_FAILED") && names.includes(String(error.details["errno"]));

@@ -132,6 +132,9 @@ export const newVxlan = (link: NewLink & { readonly vxlan: VxlanSettings }): Req
 /** Makes a link of a kind that needs no more said. Not every kernel has every kind: `EOPNOTSUPP`. */
 export const newOfKind = (kind: string, link: NewLink): Request => newLink(kind, link, () => {});
 
+/** Makes a link that sends out again what is redirected to it, by way of a queue of its own. */
+export const newIfb = (link: NewLink): Request => newOfKind("ifb", link);
+
 /** Makes a link that drops what is sent on it. */
 export const newDummy = (link: NewLink): Request => newOfKind("dummy", link);
 

@@ -1,7 +1,7 @@
 import { optional } from "./optional.ts";
 import type { Attributes } from "./attributes.ts";
 import { RTM_DELQDISC, RTM_GETQDISC, RTM_NEWQDISC } from "./constants.ts";
-import { NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
+import { NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
 import { malformed, Reader } from "./reader.ts";
 import {
   ingressHandle,
@@ -128,10 +128,18 @@ export const deleteRootQueue = (index: number): Request => ({
   what: `Cannot delete the queue of link ${index}`,
 });
 
-/** Asks for the queues of all links: kernels pass over the index. */
-export const getQdiscs = (index: number): Request => ({
+/** Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it was born with. */
+export const getRootQueue = (index: number): Request => ({
   type: RTM_GETQDISC,
-  flags: NLM_F_DUMP,
-  payload: tcmsg(index, 0, 0).finish(),
-  what: "Cannot list queues",
+  flags: 0,
+  payload: tcmsg(index, 0, TC_H_ROOT).finish(),
+  what: `Cannot read the queue of link ${index}`,
+});
+
+/** Asks whether a link has a place for filters on what comes in. `ENOENT` or `EINVAL` when it has none. */
+export const getIngress = (index: number): Request => ({
+  type: RTM_GETQDISC,
+  flags: 0,
+  payload: tcmsg(index, ingressHandle, TC_H_INGRESS).finish(),
+  what: `Cannot read the ingress queue of link ${index}`,
 });

@@ -9,7 +9,14 @@ import {
 } from "../../core/address.ts";
 import { RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE } from "./constants.ts";
 import { familyFilter, familyNumber } from "./family.ts";
-import { NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
+import {
+  NLM_F_APPEND,
+  NLM_F_CREATE,
+  NLM_F_DUMP,
+  NLM_F_EXCL,
+  NLM_F_REPLACE,
+  type Request,
+} from "./message.ts";
 import {
   RT_TABLE_MAIN,
   RTA_DST,
@@ -125,6 +132,9 @@ function describe(route: NewRoute): string {
 
 /** Makes a route. `EEXIST` when there is one to the same destination with the same metric. */
 export const addRoute = (route: NewRoute): Request => newRoute(route, NLM_F_EXCL, "add");
+
+/** Makes a route behind those to the same destination with the same metric, if any. `EEXIST` when it is there itself. */
+export const appendRoute = (route: NewRoute): Request => newRoute(route, NLM_F_APPEND, "append");
 
 /** Makes a route in place of the one with the same destination, table and metric, if any. */
 export const replaceRoute = (route: NewRoute): Request => newRoute(route, NLM_F_REPLACE, "replace");

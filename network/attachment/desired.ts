@@ -30,6 +30,10 @@ export interface AttachmentFragment {
   readonly alias: string;
   /** Ports of the bridge that are isolated do not reach each other. */
   readonly isolated: boolean;
+  /** As a pod's port: untagged member of this VLAN alone. */
+  readonly vlan?: number;
+  /** The bridge is somebody else's. */
+  readonly foreign?: true;
   readonly bandwidth?: Bandwidth;
   /** What limits the way out of the container; wanted when `bandwidth.fromGuest` is. */
   readonly ifb?: IfName;

@@ -1,0 +1,69 @@
+import { closeSync } from "node:fs";
+import { NetworkNamespace } from "../../linux/namespace.ts";
+import { ownNetns } from "../../linux/netns.ts";
+import { getNamespaceId, parseNamespaceId } from "../../linux/rtnetlink/namespace-id.ts";
+import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+
+/** What of the host's rtnetlink attachments need. */
+export type AttachmentNetlink = Pick<
+  Rtnetlink,
+  | "links"
+  | "link"
+  | "addVeth"
+  | "addIfb"
+  | "changeLink"
+  | "leaveBridge"
+  | "deleteLink"
+  | "deleteGroup"
+  | "setGroup"
+  | "addresses"
+  | "answer"
+  | "answers"
+  | "tryBatch"
+  | "close"
+>;
+
+/** What is needed of the one inside a namespace. */
+export type InsideNetlink = Pick<Rtnetlink, "link" | "addresses" | "routes" | "tryBatch">;
+
+/** A container's network namespace, held open. */
+export interface Inside extends Disposable {
+  /** For links that are to be born in it. */
+  readonly fd: number;
+  readonly netlink: InsideNetlink;
+  /** By what number the host is known there; undefined while nothing there has to do with it. */
+  hostId(): Promise<number | undefined>;
+}
+
+/** All of the kernel that attachments see and change; their ports and rules are the host's network's. */
+export interface AttachmentKernel {
+  readonly netlink: AttachmentNetlink;
+  /** Throws `NETNS_UNUSABLE`. */
+  open(path: string): Inside;
+}
+
+/** The kernel itself. Its sockets are its own: what holds up others does not hold up these. */
+export const openAttachmentKernel = (): AttachmentKernel => ({
+  netlink: Rtnetlink.open(),
+  open: openInside,
+});
+
+function openInside(path: string): Inside {
+  using opened = new DisposableStack();
+  const namespace = opened.use(NetworkNamespace.open(path));
+  const netlink = opened.use(namespace.enter(() => Rtnetlink.open()));
+  const held = opened.move();
+  return {
+    fd: namespace.fd,
+    netlink,
+    async hostId() {
+      const host = ownNetns();
+      try {
+        return await netlink.answer(getNamespaceId(host), parseNamespaceId);
+      } finally {
+        closeSync(host);
+      }
+    },
+    [Symbol.dispose]: () => held.dispose(),
+  };
+}

@@ -1,0 +1,131 @@
+import type { IfName } from "../../core/names.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
+import {
+  addIngress,
+  deleteIngress,
+  deleteRootQueue,
+  getIngress,
+  getRootQueue,
+  parseQdisc,
+  type Qdisc,
+  setTokenBucket,
+  type TokenBucket,
+} from "../../linux/rtnetlink/qdisc.ts";
+import {
+  addRedirect,
+  deleteFilters,
+  getFilters,
+  type IngressFilter,
+  parseFilter,
+} from "../../linux/rtnetlink/redirect.ts";
+import { bucketOf, hasBucket } from "./bandwidth.ts";
+import type { AttachmentFragment, RateLimit } from "./desired.ts";
+import type { AttachmentNetlink } from "./kernel.ts";
+import type { Step } from "./step.ts";
+
+/** What holds an attachment to its rates: on the host's end for the way in, on a link of its own for the way out. */
+export interface ObservedRates {
+  readonly queue: Qdisc | undefined;
+  /** Of the host's end; undefined: it can have none. */
+  readonly filters: readonly IngressFilter[] | undefined;
+  readonly ifb: { readonly link: Link; readonly queue: Qdisc | undefined } | undefined;
+}
+
+/** The link that the way out needs, if it has a limit. */
+export const wantedIfb = ({ ifb, bandwidth }: AttachmentFragment): IfName | undefined =>
+  bandwidth?.fromGuest === undefined ? undefined : ifb;
+
+export async function observeRates(
+  netlink: AttachmentNetlink,
+  fragment: AttachmentFragment,
+  host: Link,
+): Promise<ObservedRates> {
+  const queueOf = ({ index }: Link): Promise<Qdisc | undefined> =>
+    netlink.answer(getRootQueue(index), parseQdisc);
+  const ingress = await netlink.answer(getIngress(host.index), parseQdisc);
+  const name = wantedIfb(fragment);
+  const link = name === undefined ? undefined : await netlink.link(name);
+  return {
+    queue: await queueOf(host),
+    filters:
+      ingress === undefined
+        ? undefined
+        : await netlink.answers(getFilters(host.index), parseFilter),
+    ifb: link === undefined ? undefined : { link, queue: await queueOf(link) },
+  };
+}
+
+/** The steps from the rates there are to those there should be, once there is a link for the way out. Pure. */
+export function planRates(
+  fragment: AttachmentFragment,
+  host: Link,
+  observed: ObservedRates,
+): Step[] {
+  const { bandwidth, mtu } = fragment;
+  const wanted = (limit: RateLimit | undefined): TokenBucket | undefined =>
+    limit === undefined ? undefined : bucketOf(limit, mtu);
+  return [
+    ...planQueue(host, wanted(bandwidth?.toGuest), observed.queue),
+    ...planWayOut(host, wanted(bandwidth?.fromGuest), observed, wantedIfb(fragment), mtu),
+  ];
+}
+
+function planQueue(
+  { index, name }: Link,
+  wanted: TokenBucket | undefined,
+  found: Qdisc | undefined,
+): Step[] {
+  if (wanted === undefined)
+    return found?.kind === "tbf"
+      ? [{ says: `${name} has a rate`, request: deleteRootQueue(index) }]
+      : [];
+  return hasBucket(found?.tbf, wanted)
+    ? []
+    : [
+        {
+          says: `${name} is not held to ${wanted.rate} bytes a second`,
+          request: setTokenBucket(index, wanted),
+        },
+      ];
+}
+
+function planWayOut(
+  host: Link,
+  wanted: TokenBucket | undefined,
+  { filters, ifb }: ObservedRates,
+  name: IfName | undefined,
+  mtu: number,
+): Step[] {
+  const { index } = host;
+  if (wanted === undefined || name === undefined)
+    return filters === undefined
+      ? []
+      : [{ says: `${host.name} is redirected`, request: deleteIngress(index) }];
+  if (ifb === undefined) return [];
+  const { link, queue } = ifb;
+  const [filter, ...others] = filters ?? [];
+  const redirected = filter?.redirectsTo === link.index && others.length === 0;
+  return [
+    ...planQueue(link, wanted, queue),
+    ...(link.up && link.mtu === mtu
+      ? []
+      : [{ says: `${name} is not ready`, request: changeLink(link.index, { mtu, up: true }) }]),
+    ...(redirected ? [] : planRedirect(host, link, filters)),
+  ];
+}
+
+function planRedirect(
+  { index, name }: Link,
+  to: Link,
+  filters: readonly IngressFilter[] | undefined,
+): Step[] {
+  const says = `${name} is not redirected to ${to.name}`;
+  return [
+    ...(filters === undefined ? [{ says, request: addIngress(index) }] : []),
+    ...(filters === undefined || filters.length === 0
+      ? []
+      : [{ says, request: deleteFilters(index) }]),
+    { says, request: addRedirect(index, to.index) },
+  ];
+}
