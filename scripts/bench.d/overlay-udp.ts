@@ -13,7 +13,9 @@ import { parseCidr, parseIp } from "../../core/address.ts";
 import { run as command } from "../../linux/command.ts";
 import { withNetns } from "../../linux/netns.ts";
 import { UdpTunnel } from "../../network/overlay/udp/tunnel.ts";
-import { lastLine, row, summarise } from "../measure.ts";
+import { machine } from "../../test/lab/lab.ts";
+import { lastLine, row, type Summary, summarise } from "../measure.ts";
+import { latency, latencyRows } from "./overlay/latency.ts";
 
 export const description = "TCP through the overlay backend udp, beside flannel's method in C";
 
@@ -75,15 +77,26 @@ async function openEnd(n: number, end: End, loop: string): Promise<AsyncDisposab
   return made.move();
 }
 
-/** Bits each second from the first host to the second, once it is at full speed. */
-async function measure(ends: readonly [End, End], tools: Tools, seconds: number): Promise<number> {
+interface Measured {
+  /** From the first host to the second, once it is at full speed. */
+  readonly gbps: number;
+  /** Before, with nothing else on the way. */
+  readonly pings: Summary;
+}
+
+async function measure(
+  ends: readonly [End, End],
+  tools: Tools,
+  seconds: number,
+): Promise<Measured> {
   await using _first = await openEnd(1, ends[0], tools.loop);
   await using _second = await openEnd(2, ends[1], tools.loop);
+  const pings = await latency(machine(host(1)), "10.77.2.0");
   await using receiver = await inHost(2, tools.load, "receive", "5001", "0.5", String(seconds));
   const sender = spawn("ip", ["netns", "exec", host(1), tools.load, "send", "10.77.2.0", "5001"]);
   const bits = Number(await receiver.line);
   await ended(sender);
-  return bits / 1e9;
+  return { gbps: bits / 1e9, pings };
 }
 
 interface Tools {
@@ -110,9 +123,11 @@ export async function run(rounds: number, seconds: number): Promise<string> {
       stdin: `link set lo up\naddr add 192.0.2.${n}/24 dev eth0\nlink set eth0 up\n`,
     });
   const samples = new Map<string, number[]>();
+  const pinged = new Map<string, Summary[]>();
   for (let round = 0; round < rounds; round++)
     for (const [name, ends] of Object.entries(pairs)) {
-      const gbps = await measure(ends, tools, seconds);
+      const { gbps, pings } = await measure(ends, tools, seconds);
+      pinged.set(name, [...(pinged.get(name) ?? []), pings]);
       samples.set(name, [...(samples.get(name) ?? []), gbps]);
     }
   row("Gbit/s", "median", "best");
@@ -121,6 +136,10 @@ export async function run(rounds: number, seconds: number): Promise<string> {
     medians.set(name, summarise(all).median);
     row(name, (medians.get(name) ?? 0).toFixed(2), Math.max(...all).toFixed(2));
   }
+  latencyRows("udp", {
+    podnet: pinged.get("podnet to podnet") ?? [],
+    "flannel's method in C": pinged.get("C to C") ?? [],
+  });
   const gbps = medians.get("podnet to podnet") ?? 0;
   const c = medians.get("C to C") ?? 0;
   return lastLine("overlay-udp", {

@@ -138,9 +138,13 @@ export async function run(rounds: number): Promise<string> {
   note(
     "host-gw, share of routes by hand",
     "hostgw_ratio",
-    await ratioToHand(hostGwOverlay, rounds),
+    await ratioToHand("host-gw", hostGwOverlay, rounds),
   );
-  note("vxlan, share of a device by hand", "vxlan_ratio", await ratioToHand(roomyOverlay, rounds));
+  note(
+    "vxlan, share of a device by hand",
+    "vxlan_ratio",
+    await ratioToHand("vxlan", roomyOverlay, rounds),
+  );
   const udp = await runUdp(rounds, 2);
   note("udp, Gbit/s", "udp_gbps", figureOf(udp, "gbps"));
   note("udp, of flannel's method in C", "udp_vs_c", figureOf(udp, "vs_c"));

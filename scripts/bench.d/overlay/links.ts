@@ -1,7 +1,8 @@
 import type { OverlayLabHost } from "../../../test/lab/overlay-host.ts";
 import { batch } from "../../../test/lab/underlay.ts";
-import { summarise } from "../../measure.ts";
+import { type Summary, summarise } from "../../measure.ts";
 import { flow } from "./flow.ts";
+import { latency, latencyRows } from "./latency.ts";
 import { openSite } from "./site.ts";
 
 /** Seconds of one flow. */
@@ -9,9 +10,11 @@ const seconds = 3;
 
 /**
  * TCP between containers of two hosts by podnetd's overlay, as a share of what it is by the same link made by hand, with
- * no rule on either host. Best of so many rounds of each: what the machine does besides falls on single ones.
+ * no rule on either host. Best of so many rounds of each: what the machine does besides falls on single ones. Prints what
+ * pings take by either.
  */
 export async function ratioToHand(
+  backend: string,
   overlay: Readonly<Record<string, unknown>>,
   rounds: number,
 ): Promise<number> {
@@ -20,17 +23,23 @@ export async function ratioToHand(
   await Promise.all([first.start(), second.start()]);
   const [from, to] = await Promise.all([first.container(), second.container()]);
   await from.machine.ping(to.address);
-  const measure = async (): Promise<number> => {
+  const measure = async (): Promise<{ readonly gbps: number; readonly pings: Summary[] }> => {
     const samples: number[] = [];
-    for (let round = 0; round < rounds; round++) samples.push(await flow(from, to, seconds));
-    return summarise(samples).p99;
+    const pings: Summary[] = [];
+    for (let round = 0; round < rounds; round++) {
+      pings.push(await latency(from.machine, to.address));
+      samples.push(await flow(from, to, seconds));
+    }
+    return { gbps: summarise(samples).p99, pings };
   };
   const ours = await measure();
   await Promise.all([first.end(), second.end()]);
   await byHand(first, second);
   await byHand(second, first);
   await from.machine.ping(to.address);
-  return ours / (await measure());
+  const hand = await measure();
+  latencyRows(backend, { podnet: ours.pings, "by hand": hand.pings });
+  return ours.gbps / hand.gbps;
 }
 
 /** What leads from one host to the other's containers, as somebody would make it; what podnetd made of that is gone. */
