@@ -9,6 +9,7 @@ import { type Confinement, openConfinement } from "../hypervisor/jail/confinemen
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
+import { serveCni } from "./cni/serve-cni.ts";
 import type { Config } from "./config/config.ts";
 import { obstacleHint, obstacleText } from "../network/obstacle.ts";
 import { lockNetns, lockState } from "./lock.ts";
@@ -161,14 +162,24 @@ export async function openDaemon(
     health: (page) => healthPage(parts, page),
   });
   node.metrics.followConnections(() => api.connections);
+  const cni = config.cni.enabled
+    ? await serveCni({
+        path: config.cni.socket,
+        access: config.access,
+        limits: config.limits,
+        attachments: node.attachments,
+        refused: (reason) => refusals.count(reason),
+        done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
+      })
+    : undefined;
   const held = opened.move();
   return {
     told: () => overlays?.told() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
       // What is under way still answers its caller; then the connections end.
-      await node.pods.close(graceMs);
-      await api.close(1000);
+      await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
+      await Promise.all([api.close(1000), cni?.close(1000)]);
     },
   };
 }

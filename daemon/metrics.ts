@@ -9,6 +9,7 @@ import type { Span } from "./pod/span.ts";
 import type { Totals } from "./traffic/totals.ts";
 import type { FlowCounts } from "./ports/flows.ts";
 import type { HeldPorts } from "./ports/held-ports.ts";
+import type { AttachmentRow } from "./store/attachments.ts";
 import type { PodRow } from "./store/pods.ts";
 
 export interface MetricsSources {
@@ -26,6 +27,7 @@ export class Metrics {
   readonly #overwritten: Counter;
   readonly #drifts: Counter<"kind" | "outcome">;
   readonly #alarms: Counter<"kind">;
+  readonly #attachments: Histogram<"command" | "code">;
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
@@ -52,6 +54,13 @@ export class Metrics {
       name: "podnet_drift_alarms_total",
       help: "Times that something kept undoing repairs, so that podnet repairs less often",
       labelNames: ["kind"],
+      registers,
+    });
+    this.#attachments = new Histogram({
+      name: "podnet_cni_duration_seconds",
+      help: "Requests of container runtimes by command and how they ended: 0, or CNI's number of the error",
+      labelNames: ["command", "code"],
+      buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
       registers,
     });
     this.#refused = new Counter({
@@ -93,6 +102,26 @@ export class Metrics {
   drift(kind: "network" | "port" | "overlay", outcome: "healed" | "failed", alarm: boolean): void {
     this.#drifts.inc({ kind, outcome });
     if (alarm) this.#alarms.inc({ kind });
+  }
+
+  /** Counts a request of a container runtime, which took so long. */
+  attachmentAsked(command: string, code: number, ms: number): void {
+    this.#attachments.observe({ command, code: String(code) }, ms / 1000);
+  }
+
+  /** Shows how many containers are attached to each network, counted when it is asked for. */
+  followAttachments(list: () => readonly AttachmentRow[]): void {
+    const gauge = new Gauge({
+      name: "podnet_attachments",
+      help: "Attachments of containers by network and state",
+      labelNames: ["network", "state"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const { network, state } of list()) this.inc({ network, state });
+      },
+    });
+    this.#registry.registerMetric(gauge);
   }
 
   /** Counts what the API refused or cut. */

@@ -2,7 +2,11 @@ import type { Clock } from "../core/clock.ts";
 import type { Driver } from "../hypervisor/driver.ts";
 import type { Log } from "../linux/log.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
+import { Attachments as KernelAttachments } from "../network/attachment/attachments.ts";
 import type { HostKernel } from "../network/kernel.ts";
+import type { AttachmentNetwork } from "./cni/attachment-network.ts";
+import { Attachments, type AttachmentsParts } from "./cni/attachments.ts";
+import { AttachmentRecords } from "./cni/records.ts";
 import type { Config } from "./config/config.ts";
 import { knownNames } from "./dns/known-names.ts";
 import type { Listen } from "./dns/listen.ts";
@@ -20,6 +24,7 @@ import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
+import { attachmentIds } from "./store/attachments.ts";
 import { listNetworks } from "./store/networks.ts";
 import { listPods, type PodRow } from "./store/pods.ts";
 import { Tally } from "./tally.ts";
@@ -35,6 +40,8 @@ export interface NodeParts
   readonly bootId: string;
   /** The real one unless given. */
   readonly kernel?: HostKernel;
+  /** How containers are attached; by the kernel unless given. */
+  readonly attachmentNetwork?: AttachmentNetwork;
   /** Binds host ports; to real sockets unless given. */
   readonly hold?: Hold;
   /** Answers guests without an agent; by real sockets unless given. */
@@ -55,6 +62,7 @@ export interface Node extends AsyncDisposable {
   readonly networks: Networks;
   readonly resolvers: Resolvers;
   readonly metrics: Metrics;
+  readonly attachments: Attachments;
 }
 
 /** Makes host and rows agree, takes over the pods that run, and is ready for more. Undoes nothing of that when it fails. */
@@ -128,6 +136,18 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
   opened.defer(() => pods.close(0));
   await pods.recover(bootId);
+  const attachments = opened.use(
+    openAttachments(parts, {
+      host: network,
+      network: parts.attachmentNetwork ?? opened.use(new KernelAttachments(network)),
+      networks,
+      addresses,
+      journal,
+      published,
+    }),
+  );
+  metrics.followAttachments(() => attachments.list());
+  await attachments.recover(getMeta(db, "boot_id") === bootId);
   await sweep(network, records, db);
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
@@ -144,6 +164,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     networks,
     resolvers,
     metrics,
+    attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
 }
@@ -157,6 +178,22 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => setMeta(db, "network_memory", JSON.stringify(value)),
     ...(kernel === undefined ? {} : { kernel }),
+  });
+}
+
+function openAttachments(
+  parts: NodeParts,
+  shared: Pick<AttachmentsParts, "host" | "network" | "addresses" | "published"> &
+    Pick<Node, "networks" | "journal">,
+): Attachments {
+  const { db, config, clock } = parts;
+  return new Attachments({
+    ...shared,
+    db,
+    config,
+    randomBytes: (count) => parts.randomBytes(count),
+    records: new AttachmentRecords({ ...shared, db, clock }),
+    log: parts.logOf("cni"),
   });
 }
 
@@ -218,6 +255,7 @@ async function sweep(network: HostNetwork, records: PodRecords, db: Database): P
     pods: new Set<string>(rows.map(({ id }) => id)),
     ruled: new Set<string>(rows.filter(hasMachine).map(({ id }) => id)),
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
+    attachments: attachmentIds(db),
   };
   await network.sweep(known, AbortSignal.timeout(60_000));
 }

@@ -7,7 +7,7 @@ export interface AttachmentNetwork {
   /** What is not as the fragment says, a line each; none where all is. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
   /** Ends all that passes, and leaves links to `sweep`: their ports are down and off the bridge, their rules are gone. Absent is success. */
-  release(fragments: readonly AttachmentFragment[], signal: AbortSignal): Promise<void>;
+  release(fragments: readonly AttachmentFragment[]): Promise<void>;
   /** Ends the links of all that was released, at once. */
-  sweep(signal: AbortSignal): Promise<void>;
+  sweep(): Promise<unknown>;
 }

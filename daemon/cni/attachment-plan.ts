@@ -35,6 +35,15 @@ export interface AttachmentPlan {
   readonly pod?: string;
 }
 
+/** Which one it is, for people. */
+export const containerText = ({
+  containerId,
+  ifName,
+  network,
+  pod,
+}: Pick<AttachmentPlan, "containerId" | "ifName" | "network" | "pod">): string =>
+  `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network}`;
+
 /** What the container is to ask for names, as its runtime is told. */
 export interface AttachmentDns {
   readonly nameservers: readonly string[];

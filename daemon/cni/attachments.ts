@@ -1,18 +1,19 @@
 import { limited, throwIfAborted } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { IfName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import type { Log } from "../../linux/log.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
 import { compareResult } from "./compare-result.ts";
 import { Departures } from "./departures.ts";
 import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
 import { isNamespace } from "./namespace.ts";
-import { planAttachment } from "./plan.ts";
+import { type Attaching, planAttachment } from "./plan.ts";
 import type { AttachmentRecords } from "./records.ts";
 import { refuseUnready } from "./status.ts";
 import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./wishes.ts";
@@ -22,6 +23,7 @@ const attachMs = 60_000;
 
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
+  readonly host: Pick<HostNetwork, "endFlows">;
   readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "retry" | "missing">;
   readonly records: AttachmentRecords;
   readonly log: Log;
@@ -52,24 +54,14 @@ export class Attachments implements AsyncDisposable {
    * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name already, what the planner
    * says, and what the host says: then nothing is left of it. So it is when the signal aborts.
    */
-  add(
-    request: AddRequest,
-    attaching: { readonly hostVeth?: IfName },
-    signal: AbortSignal,
-  ): Promise<CniResult> {
+  add(request: AddRequest, attaching: Attaching, signal: AbortSignal): Promise<CniResult> {
     return this.#locks.run(request.containerId, async () => {
       this.#refuseEnding();
       const limit = limited(attachMs, AbortSignal.any([signal, this.#over.signal]));
       throwIfAborted(limit, "The ADD");
       await this.#refuseAttached(request);
       const { network, published, records } = this.#parts;
-      const wishes = wishesOf(request);
-      const plan = planAttachment(
-        request,
-        wishes,
-        gatherAttachment(request, wishes, this.#parts),
-        attaching,
-      );
+      const plan = await this.#plan(request, attaching);
       records.claim(plan);
       try {
         await published.hold(plan.id, plan.published);
@@ -161,11 +153,11 @@ export class Attachments implements AsyncDisposable {
   }
 
   /** Takes all of them away. Throws the first failure. */
-  async down(): Promise<string[]> {
+  async down(): Promise<AttachmentPlan[]> {
     const rows = this.list();
     await this.#detachAll(rows, "podnet down");
     await this.#departures.bury();
-    return rows.map(({ containerId, ifName }) => `container ${containerId}, ${ifName}`);
+    return rows.map(({ plan }) => plan);
   }
 
   /** Takes no new ones from here on, until they are admitted again. */
@@ -202,6 +194,20 @@ export class Attachments implements AsyncDisposable {
     );
     const failed = ends.find(({ status }) => status === "rejected");
     if (failed?.status === "rejected") throw failed.reason;
+  }
+
+  /** What is on its way out is in nobody's way: where it may be, it goes first. */
+  async #plan(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
+    const wishes = wishesOf(request);
+    const plan = (): AttachmentPlan =>
+      planAttachment(request, wishes, gatherAttachment(request, wishes, this.#parts), attaching);
+    try {
+      return plan();
+    } catch (thrown) {
+      if (!this.#departures.waits) throw thrown;
+      await this.#departures.bury();
+      return plan();
+    }
   }
 
   /** One that is on its way out, or whose namespace is gone, is in nobody's way. */

@@ -1,4 +1,6 @@
 import type { Log } from "../../linux/log.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId, AttachmentRow } from "../store/attachments.ts";
@@ -6,8 +8,6 @@ import type { AttachmentNetwork } from "./attachment-network.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 import type { AttachmentRecords } from "./records.ts";
 
-/** Longest the host may take for one, milliseconds. */
-const releaseMs = 30_000;
 /** From the first that waits to the burial of all, milliseconds: one costs as much as two hundred. */
 const gatherMs = 300;
 /** The same after one that has failed. */
@@ -15,6 +15,7 @@ const againMs = 2000;
 
 export interface DeparturesParts {
   readonly network: AttachmentNetwork;
+  readonly host: Pick<HostNetwork, "endFlows">;
   readonly published: Pick<HeldPorts, "release">;
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
@@ -27,8 +28,8 @@ export interface DeparturesParts {
  */
 export class Departures {
   readonly #parts: DeparturesParts;
-  /** Of which only links are left. */
-  readonly #waiting = new Set<AttachmentId>();
+  /** Of which only links and the host's memory of conversations are left. */
+  readonly #waiting = new Map<AttachmentId, AttachmentPlan>();
   #timer: NodeJS.Timeout | undefined;
   #burying: Promise<void> = Promise.resolve();
   #closed = false;
@@ -44,13 +45,12 @@ export class Departures {
     if (row.state !== "deleting") records.deleting(row, text);
     try {
       published.release(row.id);
-      await network.release([row.plan.fragment], AbortSignal.timeout(releaseMs));
+      await network.release([row.plan.fragment]);
     } catch (thrown) {
       this.#later(againMs);
       throw thrown;
     }
-    records.leaves(row.plan);
-    this.#waiting.add(row.id);
+    this.#waiting.set(row.id, row.plan);
     this.#later(gatherMs);
   }
 
@@ -78,11 +78,19 @@ export class Departures {
   }
 
   async #buryAll(): Promise<void> {
-    const dead = [...this.#waiting];
+    const dead = [...this.#waiting.values()];
     if (dead.length === 0) return;
-    await this.#parts.network.sweep(AbortSignal.timeout(releaseMs));
-    this.#parts.records.forget(dead);
-    for (const id of dead) this.#waiting.delete(id);
+    const { network, host, records } = this.#parts;
+    await network.sweep();
+    // Whoever has an address next would go on with them.
+    for (const { fragment } of dead) await host.endFlows(hostPart(fragment));
+    records.forget(dead);
+    for (const { id } of dead) this.#waiting.delete(id);
+  }
+
+  /** Whether something is on its way out. */
+  get waits(): boolean {
+    return this.#waiting.size > 0;
   }
 
   /** Goes on with what is under way, soon. */

@@ -14,7 +14,7 @@ import {
 } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { insertPorts } from "../store/ports.ts";
-import type { AttachmentPlan } from "./attachment-plan.ts";
+import { type AttachmentPlan, containerText } from "./attachment-plan.ts";
 
 export interface AttachmentRecordsParts {
   readonly db: Database;
@@ -65,7 +65,7 @@ export class AttachmentRecords {
 
   /**
    * The container is to have no network any more: its addresses begin to rest, and the next start goes through with it. They
-   * are given to nobody before `leaves`, when nothing answers for them.
+   * are given to nobody before `forget`, when nothing answers for them.
    */
   deleting({ plan }: AttachmentRow, text: string): void {
     const { db, journal, addresses, clock } = this.#parts;
@@ -76,17 +76,13 @@ export class AttachmentRecords {
     });
   }
 
-  /** Nothing of it answers any more: follows `deleting`. */
-  leaves(plan: AttachmentPlan): void {
-    this.#parts.addresses.freed([plan]);
-  }
-
-  /** Nothing of these is left: their rows go. */
-  forget(ids: readonly AttachmentId[]): void {
-    const { db } = this.#parts;
+  /** Nothing of these is left: their rows and host ports go. Follows `deleting`. */
+  forget(plans: readonly AttachmentPlan[]): void {
+    const { db, addresses } = this.#parts;
     db.transaction(() => {
-      for (const id of ids) deleteAttachment(db, id);
+      for (const { id } of plans) deleteAttachment(db, id);
     }, "forget attachments");
+    addresses.freed(plans);
   }
 
   /** Something worth telling that changes nothing. */
@@ -95,8 +91,5 @@ export class AttachmentRecords {
   }
 }
 
-const textOf = (
-  { containerId, ifName, network, addresses, pod }: AttachmentPlan,
-  what: string,
-): string =>
-  `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network} (${addresses.join(", ")}): ${what}`;
+const textOf = (plan: AttachmentPlan, what: string): string =>
+  `${containerText(plan)} (${plan.addresses.join(", ")}): ${what}`;

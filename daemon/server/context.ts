@@ -1,4 +1,5 @@
 import type { HandlerContext } from "@connectrpc/connect";
+import type { Attachments } from "../cni/attachments.ts";
 import type { Pods } from "../pod/pods.ts";
 import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
@@ -32,6 +33,7 @@ export interface ServiceParts {
   /** For counters: reading them waits for nobody who changes the host. */
   readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
+  readonly attachments: Attachments;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
   /** Absent when the host is to be in none. */

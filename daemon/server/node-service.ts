@@ -6,6 +6,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
 import { version } from "../../api/version.ts";
+import { containerText } from "../cni/attachment-plan.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";
@@ -93,13 +94,21 @@ async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise
   }
 }
 
-function downPlan({ config, pods, networks, network, overlays }: ServiceParts): string[] {
+function downPlan({
+  config,
+  pods,
+  attachments,
+  networks,
+  network,
+  overlays,
+}: ServiceParts): string[] {
   const rows = pods.list();
   const left = overlayDirectories(config.disksDir).filter(
     (id) => !rows.some((row) => row.id === id),
   );
   return [
     ...rows.map(({ name }) => `pod ${name}`),
+    ...attachments.list().map(({ plan }) => containerText(plan)),
     ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
     ...(overlays?.list() ?? []).flatMap(({ name }) => [...(overlays?.planned(name) ?? [])]),
@@ -107,12 +116,13 @@ function downPlan({ config, pods, networks, network, overlays }: ServiceParts): 
 }
 
 /**
- * Deletes every pod, then everything podnet made on the host. A stuck pod does not stop it. When something of it fails
+ * Deletes every pod, takes every container off its network, then everything podnet made on the host. A stuck pod does not stop it. When something of it fails
  * the node is as usable as before, without the pods that are gone, and may be asked again.
  */
 async function down(parts: ServiceParts): Promise<string[]> {
-  const { pods, network, networks, drift, overlays, log } = parts;
+  const { pods, attachments, network, networks, drift, overlays, log } = parts;
   pods.refuse();
+  attachments.refuse();
   const goOn = await drift?.rest();
   const goOnOverlays = await overlays?.rest();
   try {
@@ -124,6 +134,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
       });
     await networks.answerNames();
     pods.admit();
+    attachments.admit();
     goOn?.();
     goOnOverlays?.();
     throw toPodnetError(thrown).with({
@@ -136,7 +147,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
 const withdrawMs = 3000;
 
 async function takeDown(parts: ServiceParts): Promise<string[]> {
-  const { config, pods, network, networks, overlays, log } = parts;
+  const { config, pods, attachments, network, networks, overlays, log } = parts;
   const rows = pods.list();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -150,9 +161,15 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   );
   const failed = ends.find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;
+  const containers = await attachments.down();
   await removeLeftOverlays(config.disksDir);
   const ofOverlays = (await overlays?.down()) ?? [];
   const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
   await parts.hostRecords?.withdraw(AbortSignal.timeout(withdrawMs));
-  return [...rows.map(({ name }) => `pod ${name}`), ...ofOverlays, ...changesText(changes)];
+  return [
+    ...rows.map(({ name }) => `pod ${name}`),
+    ...containers.map(containerText),
+    ...ofOverlays,
+    ...changesText(changes),
+  ];
 }

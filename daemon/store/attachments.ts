@@ -91,6 +91,9 @@ export function attachmentNamed(
   return row === undefined ? undefined : fromRow(row);
 }
 
+export const attachmentIds = (db: Database): Set<string> =>
+  new Set(db.all("SELECT id FROM attachments").map((row) => text(row, "id")));
+
 export function listAttachments(db: Database): AttachmentRow[] {
   return db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(fromRow);
 }

@@ -1,0 +1,133 @@
+import { execFile } from "node:child_process";
+import { request } from "node:http";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { type Machine, machine } from "../lab/lab.ts";
+import type { Rig } from "../vm/daemon-rig.ts";
+import { openStandInRig } from "../vm/standin-rig.ts";
+
+const exec = promisify(execFile);
+
+/** What a plugin would print and exit with. */
+export interface Answered {
+  readonly exit: number;
+  readonly stdout: string;
+  /** `stdout`, where there is any. */
+  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  readonly json: any;
+}
+
+export interface Asked {
+  readonly command?: string;
+  readonly container: Machine;
+  readonly id?: string;
+  readonly ifName?: string;
+  /** Empty is a namespace that is lost. */
+  readonly netns?: string;
+  readonly args?: string;
+  readonly config?: Readonly<Record<string, unknown>>;
+}
+
+/** A podnetd whose machines are stand-ins, and containers on its host that are namespaces with nothing in them. */
+export interface CniRig extends AsyncDisposable {
+  readonly rig: Rig;
+  readonly socket: string;
+  /** A namespace of its own, which goes with the rig unless it is lost before. */
+  container(): Promise<Machine>;
+  lose(container: Machine): Promise<void>;
+  ask(asked: Asked): Promise<Answered>;
+  /** The same, and that it went well. */
+  done(asked: Asked): Promise<Answered["json"]>;
+  /** What of attachments there is on the host: links, and host ports' rules. */
+  links(): Promise<string[]>;
+}
+
+let count = 0;
+
+export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Promise<CniRig> {
+  await using opened = new AsyncDisposableStack();
+  const rig = opened.use(await openStandInRig(config));
+  const socket = join(rig.directory, "run", "cni.sock");
+  const containers = new Set<string>();
+  const lose = async ({ name }: Machine): Promise<void> => {
+    if (containers.delete(name)) await exec("ip", ["netns", "del", name]);
+  };
+  opened.defer(async () => {
+    for (const name of containers) await lose(machine(name));
+  });
+  const ask: CniRig["ask"] = async (asked) =>
+    answeredBy(await post(socket, "/cni/v1", bodyOf(asked)));
+  const held = opened.move();
+  return {
+    rig,
+    socket,
+    ask,
+    lose,
+    async container() {
+      const name = `cn${process.pid}-${count++}`;
+      await exec("ip", ["netns", "add", name]);
+      containers.add(name);
+      return machine(name);
+    },
+    async done(asked) {
+      const { exit, stdout, json } = await ask(asked);
+      if (exit !== 0) throw new Error(`${asked.command ?? "ADD"} failed: ${stdout}`);
+      return json;
+    },
+    async links() {
+      const lines = (await rig.lab.host.run("ip", "-o", "link", "show")).split("\n");
+      return lines.flatMap((line) => /^\d+: (p[ci][a-z2-7]{12})/.exec(line)?.[1] ?? []);
+    },
+    [Symbol.asyncDispose]: () => held.disposeAsync(),
+  };
+}
+
+/** The environment and standard input of a plugin. */
+export function bodyOf({
+  command = "ADD",
+  container,
+  id = container.name,
+  ifName = "eth0",
+  netns = container.path,
+  args,
+  config = {},
+}: Asked): string {
+  const env = {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: id,
+    CNI_NETNS: netns,
+    CNI_IFNAME: ifName,
+    CNI_PATH: "/opt/cni/bin",
+    ...(args === undefined ? {} : { CNI_ARGS: args }),
+  };
+  const whole = { cniVersion: "1.1.0", name: "podnet", type: "podnet-cni", ...config };
+  return JSON.stringify({ env, config: Buffer.from(JSON.stringify(whole)).toString("base64") });
+}
+
+function answeredBy({ text }: { readonly text: string }): Answered {
+  const { exit, stdout } = JSON.parse(text) as { exit: number; stdout: string };
+  return { exit, stdout, json: stdout === "" ? undefined : JSON.parse(stdout) };
+}
+
+/** One request on a unix socket. */
+export function post(
+  socketPath: string,
+  path: string,
+  body: string,
+): Promise<{ readonly status: number; readonly text: string }> {
+  return new Promise((resolve, reject) => {
+    const sent = request({ socketPath, path, method: "POST", agent: false }, (response) => {
+      const chunks: Uint8Array[] = [];
+      response.on("data", (chunk: Uint8Array) => chunks.push(chunk));
+      response.once("error", reject);
+      response.once("end", () =>
+        resolve({
+          status: response.statusCode ?? 0,
+          text: Buffer.concat(chunks).toString(),
+        }),
+      );
+    });
+    sent.once("error", reject);
+    sent.end(body);
+  });
+}
