@@ -16,6 +16,7 @@ import { networkFaults } from "./faults/network.ts";
 import { networksFaults } from "./faults/networks.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
 import { overlayFaults } from "./faults/overlay.ts";
+import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
 import { peersFaults } from "./faults/peers.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podsFaults } from "./faults/pods.ts";
@@ -53,6 +54,7 @@ export const faults: readonly Fault[] = [
   ...callersFaults,
   ...crashFaults,
   ...overlayFaults,
+  ...overlayHostsFaults,
   ...peersFaults,
   ...tunnelFaults,
 ];

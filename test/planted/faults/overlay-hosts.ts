@@ -1,0 +1,180 @@
+import type { Fault } from "../fault.ts";
+
+const pods = "test/unit/overlay-pods.test.ts";
+const answered = {
+  file: "test/unit/dns-answers.test.ts",
+  title:
+    "a pod of another host is answered for where none of this host's has the name, on their overlay alone",
+};
+const leased = "test/unit/overlay-leased-network.test.ts";
+const several = "test/unit/overlay-several.test.ts";
+const probes = "test/unit/overlay-probes.test.ts";
+
+/** A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts elsewhere. */
+export const overlayHostsFaults: readonly Fault[] = [
+  {
+    kind: "mark",
+    name: "a pod's name is another host's pod's, though this host has one of that name",
+    file: "daemon/dns/zone.ts",
+    find: "own.length === 0 && zone.others !== undefined",
+    put: "zone.others !== undefined",
+    noticedBy: answered,
+  },
+  {
+    kind: "access",
+    name: "another host tells of pods in this host's own subnet",
+    file: "daemon/overlay/other-pods.ts",
+    find: "!overlay.subnets.some((subnet) => contains(subnet, ip))",
+    put: "!overlay.subnets.some((subnet) => subnet === ip)",
+    noticedBy: answered,
+  },
+  {
+    kind: "mark",
+    name: "this host's own records are taken for another's",
+    file: "overlay/pods/remote-pods.ts",
+    find: "if (at.host === this.#self) return undefined;",
+    put: "",
+    noticedBy: {
+      file: pods,
+      title:
+        "of one name the oldest has it, by every host's reckoning; this host's own are none of the others",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a record of another host is read whatever its length",
+    file: "overlay/pods/record.ts",
+    find: "text.length > longest ? undefined : jsonOf(text);",
+    put: "jsonOf(text);",
+    noticedBy: {
+      file: pods,
+      title: "a record is read as it was written; a newer, broken or boundless one is none",
+    },
+  },
+  {
+    kind: "release",
+    name: "what could not be read is counted when it has gone",
+    file: "overlay/pods/remote-pods.ts",
+    find: "this.#skipped += by;",
+    put: "this.#skipped += 1;",
+    noticedBy: { file: pods, title: "what cannot be read is counted for as long as it is there" },
+  },
+  {
+    kind: "record",
+    name: "a start draws another MAC, by which nobody knows this host",
+    file: "daemon/overlay/host-place.ts",
+    find: "known[family] ?? macFromRandom(randomBytes(6)),",
+    put: "macFromRandom(randomBytes(6)),",
+    noticedBy: {
+      file: "test/overlay/daemon-join.test.ts",
+      title:
+        "with etcd away a restarted podnetd goes on with its subnet, says how stale it is, and has the same lease after",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "programs on the host are started before subnet.env is there",
+    file: "daemon/overlay/subnet-file.ts",
+    find: "      if (this.#text() !== text) replaceFile(this.#options.path, text);",
+    put: "      if (!this.#ready) this.#options.ready();\n      this.#ready = true;\n      if (this.#text() !== text) replaceFile(this.#options.path, text);",
+    noticedBy: {
+      file: "test/unit/overlay-subnet-file.test.ts",
+      title:
+        "the subnet's file is there whole, for all to read, before anybody is told that podnetd is ready",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a network goes where its lease goes, from under its pods",
+    file: "daemon/overlay/leased-network.ts",
+    find: "if (this.#isHeld(shape)) {",
+    put: "if (this.#over) {",
+    noticedBy: {
+      file: leased,
+      title:
+        "a lease that came back different waits until the last address of the former subnet is free",
+    },
+  },
+  {
+    kind: "undo",
+    name: "what the host refused of a network stays written down",
+    file: "daemon/overlay/leased-network.ts",
+    find: "remember(before);",
+    put: "void before;",
+    noticedBy: {
+      file: leased,
+      title:
+        "what the host refuses is tried again, and until then what was there is what is written down",
+    },
+  },
+  {
+    kind: "lock",
+    name: "two overlays of a host hand out addresses of each other",
+    file: "daemon/overlay/conflicts.ts",
+    find: "others !== undefined && overlaps(mine, others)",
+    put: "others !== undefined && mine === others",
+    noticedBy: {
+      file: several,
+      title:
+        "of two overlays with addresses or a VNI in common the later is refused, until the other is no more",
+    },
+  },
+  {
+    kind: "access",
+    name: "whatever is called config below the prefix is joined",
+    file: "daemon/overlay/discover.ts",
+    find: "return configKey(networkPrefix(prefix, name)) === key ? name : undefined;",
+    put: "return key.startsWith(prefix) ? name : undefined;",
+    noticedBy: {
+      file: several,
+      title: "an overlay is found by its configuration's key, and by no other",
+    },
+  },
+  {
+    kind: "bound",
+    name: "all hosts are probed at once",
+    file: "daemon/overlay/prober.ts",
+    find: "if (this.#asked.size >= this.#options.atOnce) return;",
+    put: "",
+    noticedBy: {
+      file: probes,
+      title: "so many peers are asked at once and no more, and all of them in the end",
+    },
+  },
+  {
+    kind: "record",
+    name: "an answer of where a host was before is one of where it is",
+    file: "daemon/overlay/prober.ts",
+    find: "if (this.#targets.get(key) !== addresses || addresses.length === 0) return;",
+    put: "",
+    noticedBy: {
+      file: probes,
+      title:
+        "a peer that has moved is asked anew, one that has gone is forgotten, and answers of before count for nothing",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a host's name moves the cursor of who lists hosts",
+    file: "cli/commands/nodes.ts",
+    find: '`${harmless(node.name) || "-"}',
+    put: '`${node.name || "-"}',
+    noticedBy: {
+      file: "test/unit/overlay-api.test.ts",
+      title: "podnet nodes: each host with its lease, its answer to a probe, and no escape codes",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a connection to etcd that cannot be begun ends podnetd",
+    file: "etcd/connection.ts",
+    find: "throw this.#explained(thrown);",
+    put: "throw thrown;",
+    noticedBy: {
+      file: "test/overlay/etcd-trust.test.ts",
+      title: "an etcd of another authority is not spoken to",
+    },
+    slow: true,
+  },
+];
