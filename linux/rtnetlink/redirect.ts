@@ -92,15 +92,15 @@ export const getFilters = (index: number): Request => ({
 export function parseFilter(payload: Uint8Array): IngressFilter | undefined {
   const { header, attributes } = readTcmsg(payload, "a filter");
   const kind = attributes.text(TCA_KIND) ?? "";
+  const found = { index: header.index, kind, priority: header.info >>> 16 };
+  // (What other kinds say by these numbers is something else.)
+  if (kind !== "u32") return found;
   const options = attributes.nested(TCA_OPTIONS);
   const selector = options?.get(TCA_U32_SEL);
-  if (kind === "u32" && selector === undefined) return undefined;
-  const all = selector !== undefined && options !== undefined && matchesAll(selector);
+  if (options === undefined || selector === undefined) return undefined;
   return {
-    index: header.index,
-    kind,
-    priority: header.info >>> 16,
-    ...optional("redirectsTo", all ? redirection(options) : undefined),
+    ...found,
+    ...optional("redirectsTo", matchesAll(selector) ? redirection(options) : undefined),
   };
 }
 

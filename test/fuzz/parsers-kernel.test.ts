@@ -1,15 +1,33 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("kernel", async () => {
-  const [{ rtnetlink }, { conntrack }, { packets }, { qmp }, { dhcp }, { tunnels }, { icmp }] =
-    await Promise.all([
-      import("./targets/rtnetlink.ts"),
-      import("./targets/conntrack.ts"),
-      import("./targets/packets.ts"),
-      import("./targets/qmp.ts"),
-      import("./targets/dhcp.ts"),
-      import("./targets/tunnels.ts"),
-      import("./targets/icmp.ts"),
-    ]);
-  return [...rtnetlink, ...conntrack, ...packets, ...qmp, ...dhcp, ...tunnels, icmp];
+  const [
+    { rtnetlink },
+    { conntrack },
+    { packets },
+    { qmp },
+    { dhcp },
+    { tunnels },
+    { icmp },
+    { trafficControl },
+  ] = await Promise.all([
+    import("./targets/rtnetlink.ts"),
+    import("./targets/conntrack.ts"),
+    import("./targets/packets.ts"),
+    import("./targets/qmp.ts"),
+    import("./targets/dhcp.ts"),
+    import("./targets/tunnels.ts"),
+    import("./targets/icmp.ts"),
+    import("./targets/traffic-control.ts"),
+  ]);
+  return [
+    ...rtnetlink,
+    ...conntrack,
+    ...packets,
+    ...qmp,
+    ...dhcp,
+    ...tunnels,
+    icmp,
+    ...trafficControl,
+  ];
 });
