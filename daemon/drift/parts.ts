@@ -43,8 +43,8 @@ export interface RunningPorts {
 export interface LiveNetworks {
   /** What the host is to have of them now. */
   fragments(): readonly NetworkFragment[];
-  /** The same of one; undefined when it is no more. */
-  fragment(name: string): NetworkFragment | undefined;
+  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  settledFragment(name: string): NetworkFragment | undefined;
   /** Lets pods ask for names again, where they cannot. */
   answerNames(): Promise<void>;
 }
@@ -59,11 +59,12 @@ export const portParts = (pods: RunningPorts): PortPart[] =>
 
 /**
  * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
- * then has no ports any more, and a network that is being taken away is none, whatever it had when the look was asked for. So what podnet does itself is no drift.
+ * then has no ports any more, and a network that is being taken away, or made another one, is none, whatever it had when the look
+ * was asked for. So what podnet does itself is no drift.
  */
 export const partNow = (
   part: Part,
   pods: RunningPorts,
   networks: LiveNetworks,
 ): NetworkFragment | PodFragment | undefined =>
-  part.kind === "network" ? networks.fragment(part.fragment.key) : pods.portNow(part);
+  part.kind === "network" ? networks.settledFragment(part.fragment.key) : pods.portNow(part);

@@ -55,6 +55,7 @@ export class NetworkChanges {
     if (JSON.stringify(definition) === JSON.stringify(before)) return before;
     rows.beginNetworkUpdate(db, definition);
     entry.wanted = definition;
+    entry.moving = true;
     if (!sameSubnets(before, definition)) this.#changing.add(name);
     try {
       await host.ensure(
@@ -82,6 +83,7 @@ export class NetworkChanges {
       throw thrown;
     } finally {
       this.#changing.delete(name);
+      entry.moving = false;
     }
     await this.tidy(name, () => this.unforward());
     await this.#names.answer();

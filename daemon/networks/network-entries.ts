@@ -10,6 +10,8 @@ export interface NetworkEntry {
   definition: NetworkDefinition;
   /** As the host is to have it: another one while it is being changed. */
   wanted: NetworkDefinition;
+  /** It is on its way from one to the other: what of the host is not as wanted is nobody else's doing. */
+  moving: boolean;
   /** Of which something may be left on the host: a change to them could not be taken back. */
   left: readonly NetworkDefinition[];
 }
@@ -28,7 +30,7 @@ export class NetworkEntries {
 
   /** Those in `left` may have something on the host still. */
   enter(definition: NetworkDefinition, left: readonly NetworkDefinition[] = []): void {
-    this.#entries.set(definition.name, { definition, wanted: definition, left });
+    this.#entries.set(definition.name, { definition, wanted: definition, moving: false, left });
   }
 
   remove(name: NetworkName): void {
@@ -69,10 +71,12 @@ export class NetworkEntries {
     return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));
   }
 
-  /** The same of one; undefined when it is no more. */
-  fragment(name: string): NetworkFragment | undefined {
+  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  settledFragment(name: string): NetworkFragment | undefined {
     const entry = this.get(name);
-    return entry === undefined || !this.#onHost ? undefined : this.fragmentOf(entry);
+    return entry === undefined || entry.moving || !this.#onHost
+      ? undefined
+      : this.fragmentOf(entry);
   }
 
   fragmentOf({ wanted, left }: NetworkEntry): NetworkFragment {

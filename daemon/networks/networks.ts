@@ -82,9 +82,9 @@ export class Networks implements KnownNetworks {
     return this.#entries.fragments();
   }
 
-  /** The same of one; undefined when it is no more. */
-  fragment(name: string): NetworkFragment | undefined {
-    return this.#entries.fragment(name);
+  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  settledFragment(name: string): NetworkFragment | undefined {
+    return this.#entries.settledFragment(name);
   }
 
   /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */

@@ -60,7 +60,10 @@ function networkView(
       ...countsOf(stats.find((each) => each.cidr === cidr)),
     })),
     isolated: network.isolated,
-    masquerade: masquerades(network, networks.fragment(network.name)?.firewall),
+    masquerade: masquerades(
+      network,
+      networks.fragments().find(({ key }) => key === network.name)?.firewall,
+    ),
     interfaces: countInterfaces(db, network.name),
     dns: [...network.dns],
     dnsSearch: [...network.dnsSearch],

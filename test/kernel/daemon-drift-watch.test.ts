@@ -33,7 +33,7 @@ function watched(everyMs = oftenMs): Watched {
   const watch = DriftWatch.open({
     networks: {
       fragments: () => [networkFragment()],
-      fragment: () => networkFragment(),
+      settledFragment: () => networkFragment(),
       answerNames: async () => {},
     },
     everyMs,

@@ -52,7 +52,7 @@ test("what a look that breaks off has not come to is looked at next time", async
   await using _watch = DriftWatch.open({
     networks: {
       fragments: () => [fragment],
-      fragment: () => fragment,
+      settledFragment: () => fragment,
       answerNames: async () => {},
     },
     pods: { runningPorts: () => [port], portNow: () => ({ key: "a" }) as never },

@@ -234,7 +234,12 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
 
 /** Networks on a host that takes or refuses, and what it was asked for. */
 function onHost(node: Node, settled: readonly NetworkDefinition[]) {
-  const host = { refusing: true, ensured: [] as Fragment[], removed: [] as Fragment[] };
+  const host = {
+    refusing: true,
+    ensured: [] as Fragment[],
+    removed: [] as Fragment[],
+    onEnsure: () => {},
+  };
   const told = async (fragment: Fragment, list: Fragment[]): Promise<void> => {
     list.push(fragment);
     if (host.refusing) throw new PodnetError("NETLINK_FAILED", "The host refuses");
@@ -244,7 +249,10 @@ function onHost(node: Node, settled: readonly NetworkDefinition[]) {
       db: node.db,
       config: configuration({}),
       host: {
-        ensure: (fragment: Fragment) => told(fragment, host.ensured),
+        ensure: (fragment: Fragment) => {
+          host.onEnsure();
+          return told(fragment, host.ensured);
+        },
         remove: (fragment: Fragment) => told(fragment, host.removed),
         unforward: async () => {},
       } as unknown as HostNetwork,
@@ -286,6 +294,20 @@ test("a change that can be neither made nor taken back is looked for until it ha
   t.like(host.ensured.at(-1), { retired: ["10.20.0.1/24", "10.30.0.1/24"] } as never);
   t.false("retired" in (networks.fragments()[0] ?? {}));
   t.like(rows.getNetwork(node.db, blue.name), { state: "ready", before: undefined });
+});
+
+test("a network that is being made another one is nobody else's change of the host", async (t) => {
+  using node = openNode(configuration({}));
+  const blue = definition("blue", ["10.20.0.1/24"]);
+  rows.putNetwork(node.db, blue, { ...readyRow, configured: false });
+  const { host, networks } = onHost(node, [blue]);
+  host.refusing = false;
+  t.like(networks.settledFragment("blue"), { gateways: ["10.20.0.1/24"] } as never);
+  let meanwhile: unknown = "not asked";
+  host.onEnsure = () => void (meanwhile = networks.settledFragment("blue"));
+  await networks.update(validated({ subnets: [{ cidr: "10.40.0.0/24" }] }), { force: true });
+  t.is(meanwhile, undefined, "what is looked at before the host has it would not be as wanted");
+  t.like(networks.settledFragment("blue"), { gateways: ["10.40.0.1/24"] } as never);
 });
 
 test("a create that can be neither done nor undone is undone by a delete, its bridge named", async (t) => {

@@ -1,7 +1,7 @@
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
 import { type Cidr, ipOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseNetworkName } from "../../core/names.ts";
@@ -17,8 +17,11 @@ const one = parseCidr("10.77.1.0/24");
 const two = parseCidr("10.77.2.0/24");
 
 /** A network without a host below it; what happens to it, in order. */
-function stage(first: readonly Cidr[] = []) {
-  const db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-leased-")));
+function stage(t: ExecutionContext, first: readonly Cidr[] = []) {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-leased-"));
+  t.teardown(() => rmSync(directory, { recursive: true }));
+  const db = Database.openIn(directory);
+  t.teardown(() => db.close());
   const happened: string[] = [];
   let now: LeasedShape = { subnets: first, mtu: 1450 };
   let fails: PodnetError | undefined;
@@ -74,7 +77,7 @@ function stage(first: readonly Cidr[] = []) {
 }
 
 test("without a subnet nothing new is let in; with one all is, and it is written down before", async (t) => {
-  const { leased, happened, closed } = stage();
+  const { leased, happened, closed } = stage(t);
   t.is(closed.why?.code, "OVERLAY_NOT_READY");
   t.is(closed.why?.details["phase"], "waiting");
   t.true(await leased.become({ subnets: [one], mtu: 1450 }, "held"));
@@ -84,7 +87,7 @@ test("without a subnet nothing new is let in; with one all is, and it is written
 });
 
 test("a lease that came back different waits until the last address of the former subnet is free", async (t) => {
-  const { leased, happened, closed, take, free } = stage([one]);
+  const { leased, happened, closed, take, free } = stage(t, [one]);
   take("10.77.1.5");
   const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
   await until("closed", () => closed.why !== undefined);
@@ -97,7 +100,7 @@ test("a lease that came back different waits until the last address of the forme
 });
 
 test("subnets that are to stay after all do: who drains is told, and pods are let in again", async (t) => {
-  const { leased, happened, closed, take } = stage([one]);
+  const { leased, happened, closed, take } = stage(t, [one]);
   take("10.77.1.5");
   const drained = leased.become({ subnets: [], mtu: 1450 }, "draining");
   await until("closed", () => closed.why?.details["phase"] === "draining");
@@ -110,7 +113,7 @@ test("subnets that are to stay after all do: who drains is told, and pods are le
 });
 
 test("what the host refuses is tried again, and until then what was there is what is written down", async (t) => {
-  const { leased, happened, fail } = stage([one]);
+  const { leased, happened, fail } = stage(t, [one]);
   fail(new PodnetError("NETLINK_FAILED", "not now"));
   const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
   await until("a try", () => happened.includes(`remember ${one}`));
@@ -121,7 +124,7 @@ test("what the host refuses is tried again, and until then what was there is wha
 });
 
 test("the end of podnetd ends the wait for pods", async (t) => {
-  const { leased, take } = stage([one]);
+  const { leased, take } = stage(t, [one]);
   take("10.77.1.5");
   const moved = leased.become({ subnets: [two], mtu: 1450 }, "held");
   await leased[Symbol.asyncDispose]();
