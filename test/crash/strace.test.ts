@@ -3,9 +3,13 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
-import { openLab } from "../lab/lab.ts";
+import { OverlayPhase } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
+import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
+import { type Lab, labAddresses, openLab } from "../lab/lab.ts";
+import { neighbourMac, overlayPrefix } from "../lab/overlay-site.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
 import { standInConfig } from "../lab/standin.ts";
+import { until } from "../lab/until.ts";
 import { readTrace } from "./trace.ts";
 
 /**
@@ -37,9 +41,21 @@ const borders = [
 
 const main = path.resolve(import.meta.dirname, "../../daemon/main.ts");
 
+/** A host that joins an overlay with another host in it, and leaves. */
+const inOverlay = "stand-in machines, in an overlay";
+
 for (const [machines, config] of [
   ["stand-in machines", standInConfig],
   ["a confined QEMU", async () => '[qemu]\nconfine = "on"\n'],
+  [
+    inOverlay,
+    async (directory: string) => `${await standInConfig(directory)}
+[overlay]
+etcd.endpoints = ["http://${labAddresses.uplinkGateway}:2379"]
+subnet_file = "${directory}/subnet.env"
+masquerade = true
+`,
+  ],
 ] as const) {
   test.serial(
     `strace shows no call of podnetd outside of a crossing, with ${machines}`,
@@ -50,6 +66,7 @@ for (const [machines, config] of [
       const trace = path.join(directory, "trace");
       const recordFile = path.join(directory, "record");
       await using lab = await openLab(`strace${machines.length}-`);
+      await using etcd = machines === inOverlay ? await openEtcd(lab) : undefined;
       // Strings long enough for a crossing's name. What podnetd executes is let go of: its children are other programs.
       const strace = `strace -f -b execve -qq -yy -s 200 -e signal=none -e trace=${traced} -o ${trace}`;
       const daemon = await startPodnetd({
@@ -62,8 +79,19 @@ for (const [machines, config] of [
       await using _daemon = daemon;
       const client = connectPodnet({ socket: daemon.socket });
       t.teardown(() => client.close());
+      if (etcd !== undefined)
+        await until("the other host", async () => {
+          const { overlays } = await client.overlays.list({});
+          const { lines } = await client.overlays.diff({});
+          return (
+            overlays[0]?.phase === OverlayPhase.HELD &&
+            overlays[0].peers === 1 &&
+            lines.length === 0
+          );
+        });
       await client.pods.create({ spec: { name: "one" } });
       await client.pods.delete({ idOrName: "one" });
+      if (etcd !== undefined) await client.overlays.leave({});
       await client.node.down({});
       await new Promise((resolve) => daemon.process.once("exit", resolve));
 
@@ -73,10 +101,24 @@ for (const [machines, config] of [
       t.deepEqual(naked, []);
       t.log(Object.fromEntries(covered));
       // All of these happened, or the trace would prove nothing.
-      for (const kind of kinds) t.true((covered.get(kind) ?? 0) > 0, `no call of kind ${kind}`);
+      const overlays = etcd === undefined ? [] : (["etcd"] as const);
+      for (const kind of [...kinds, ...overlays])
+        t.true((covered.get(kind) ?? 0) > 0, `no call of kind ${kind}`);
       // Each border's crossings are needed: taken away, its calls are found.
-      for (const without of borders)
+      for (const without of [...borders, ...overlays])
         t.true(readTrace(text, { ...files, without }).naked.length > 0, `${without} is not needed`);
     },
   );
+}
+
+async function openEtcd({ internet }: Lab): Promise<EtcdLab> {
+  const etcd = await startEtcd({ addresses: [labAddresses.uplinkGateway], machines: [internet] });
+  const put = (key: string, value: object): Promise<string> =>
+    etcd.etcdctl("put", `${overlayPrefix}/${key}`, JSON.stringify(value));
+  const Backend = { Type: "vxlan", VNI: 7 };
+  await put("config", { Network: "10.77.0.0/16", SubnetMax: "10.77.199.0", Backend });
+  const BackendData = { VNI: 7, VtepMAC: neighbourMac(201) };
+  const other = { PublicIP: "198.51.100.201", BackendType: "vxlan", BackendData };
+  await put("subnets/10.77.201.0-24", other);
+  return etcd;
 }

@@ -1,4 +1,5 @@
 import type { Border } from "../../core/crossing.ts";
+import { beginsRequest } from "./http2-frames.ts";
 
 /**
  * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds the system calls that
@@ -26,7 +27,8 @@ export type Kind =
   | "name"
   | "qmp"
   | "channel"
-  | "stdin";
+  | "stdin"
+  | "etcd";
 
 /** The crossings each may lie in. */
 const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
@@ -42,6 +44,8 @@ const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
   channel: ["channel"],
   /** Input of a command that runs. */
   stdin: ["command"],
+  /** A request: what else goes by the connection to etcd changes nothing. */
+  etcd: ["etcd"],
 };
 
 export interface TraceOptions {
@@ -167,7 +171,7 @@ class Reader implements TraceResult {
       case "sendto":
       case "sendmsg":
       case "sendmmsg":
-        return this.#writeTo(targetOf(args));
+        return this.#writeTo(targetOf(args), args);
       case "connect":
         this.#noteConnection(args);
         return "name";
@@ -194,6 +198,10 @@ class Reader implements TraceResult {
         return this.#taps.delete(descriptorOf(args)) ? "device" : undefined;
       case "accept4":
         return undefined;
+      // The thread itself goes somewhere: what it does there is what counts.
+      case "setns":
+      case "unshare":
+        return args.includes("CLONE_NEWNET") ? undefined : "file";
       // libuv (1.52) enters a ring for its own epoll_ctl(2); one that the kernel polls, as older ones had, is for files.
       case "io_uring_setup":
         return args.includes("IORING_SETUP_SQPOLL") ? "file" : undefined;
@@ -208,9 +216,10 @@ class Reader implements TraceResult {
     }
   }
 
-  #writeTo(target: string): Kind | undefined {
+  #writeTo(target: string, args: string): Kind | undefined {
     if (/^(?:pipe|anon_inode):/.test(target)) return undefined;
     if (target.startsWith("NETLINK:")) return "netlink";
+    if (target.startsWith("TCP:")) return beginsRequest(args) ? "etcd" : undefined;
     const [, inode] = /^UNIX-(?:STREAM|DGRAM):\[(\d+)/.exec(target) ?? [];
     if (inode === undefined) return "file";
     if (this.#accepted.has(inode)) return undefined;
