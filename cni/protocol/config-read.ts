@@ -22,8 +22,8 @@ import { type CniVersion, parseVersion } from "./version.ts";
 
 /** Container IDs and names of networks. */
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/;
-/** Characters of a container ID or a network's name; the protocol sets no limit. */
-const nameLimit = 255;
+/** Characters of a container ID or a network's name; the protocol sets no limit, a file's name does (pending.ts). */
+const nameLimit = 200;
 
 export const isCniName = (text: string): boolean =>
   text.length <= nameLimit && namePattern.test(text);

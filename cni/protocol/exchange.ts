@@ -1,6 +1,6 @@
 import { decodeUtf8 } from "../../core/utf8.ts";
 import { decodeBase64 } from "./base64.ts";
-import { asObject, type JsonObject, objectAt, textAt } from "./json.ts";
+import { asObject, countAt, type JsonObject, objectAt, textAt } from "./json.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
@@ -30,6 +30,13 @@ export interface Outcome {
   readonly exit: number;
   readonly stdout: string;
 }
+
+/** A request's body; `config` is standard input in base64. */
+export const renderExchange = (
+  env: Readonly<Record<string, string>>,
+  config: string,
+  more: Readonly<Record<string, number>> = {},
+): string => JSON.stringify({ env, config, ...more });
 
 /** Reads the body of a request. Throws with CNI's error 6. */
 export function parseExchange(body: Uint8Array): Exchange {
@@ -76,3 +83,25 @@ const refuse = (message: string, field: string, cause?: unknown) =>
 /** The answer's body. */
 export const renderOutcome = ({ exit, stdout }: Outcome): string =>
   JSON.stringify({ exit, stdout });
+
+/** Reads the answer's body. Throws with CNI's error 6. */
+export function parseOutcome(body: Uint8Array): Outcome {
+  let value: unknown;
+  try {
+    value = JSON.parse(decodeUtf8(body));
+  } catch (cause) {
+    throw refuseAnswer(cause);
+  }
+  const object = asObject(value, "answer");
+  const exit = countAt(object, "exit", "exit", 0, 255);
+  if (exit === undefined) throw refuseAnswer(undefined);
+  return { exit, stdout: textAt(object, "stdout", "stdout") ?? "" };
+}
+
+const refuseAnswer = (cause: unknown) =>
+  refusal("The answer is none of podnetd's", {
+    cni: cniError.decode,
+    field: "answer",
+    hint: "See who listens at the socket; it is to be podnetd of the same version",
+    cause,
+  });
