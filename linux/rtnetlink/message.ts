@@ -7,6 +7,7 @@ export const NLMSG_DONE = 3;
 
 export const NLM_F_REQUEST = 0x01;
 export const NLM_F_ACK = 0x04;
+export const NLM_F_ECHO = 0x08;
 export const NLM_F_DUMP_INTR = 0x10;
 export const NLM_F_DUMP = 0x300;
 export const NLM_F_REPLACE = 0x100;

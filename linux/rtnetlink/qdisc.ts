@@ -1,7 +1,7 @@
 import { optional } from "./optional.ts";
 import type { Attributes } from "./attributes.ts";
 import { RTM_DELQDISC, RTM_GETQDISC, RTM_NEWQDISC } from "./constants.ts";
-import { NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
+import { NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, type Request } from "./message.ts";
 import { malformed, Reader } from "./reader.ts";
 import {
   ingressHandle,
@@ -128,10 +128,12 @@ export const deleteRootQueue = (index: number): Request => ({
   what: `Cannot delete the queue of link ${index}`,
 });
 
+// (Of queues the kernel tells those who listen; whoever asks is told only if it says so with NLM_F_ECHO.)
+
 /** Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it was born with. */
 export const getRootQueue = (index: number): Request => ({
   type: RTM_GETQDISC,
-  flags: 0,
+  flags: NLM_F_ECHO,
   payload: tcmsg(index, 0, TC_H_ROOT).finish(),
   what: `Cannot read the queue of link ${index}`,
 });
@@ -139,7 +141,7 @@ export const getRootQueue = (index: number): Request => ({
 /** Asks whether a link has a place for filters on what comes in. `ENOENT` or `EINVAL` when it has none. */
 export const getIngress = (index: number): Request => ({
   type: RTM_GETQDISC,
-  flags: 0,
+  flags: NLM_F_ECHO,
   payload: tcmsg(index, ingressHandle, TC_H_INGRESS).finish(),
   what: `Cannot read the ingress queue of link ${index}`,
 });

@@ -84,7 +84,7 @@ const batch = async (commands: readonly string[], namespace?: string): Promise<v
 };
 
 /** Somebody in a namespace, who serves and asks. */
-class End {
+export class End {
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #waiting = new Map<number, (said: string) => void>();
   #last = 0;

@@ -1,0 +1,71 @@
+import test from "ava";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import { AttachmentSite } from "../lab/attachment-site.ts";
+import { driversUnderTest } from "../lab/firewall-drivers.ts";
+import { End, published } from "../lab/firewall-site.ts";
+import { ip } from "../lab/network.ts";
+
+const { signal } = new AbortController();
+
+for (const { name, options } of driversUnderTest.filter(
+  (driver) => driver.name !== "iptables-legacy",
+))
+  test.serial(`what a container publishes is reached as a pod's is, by ${name}`, async (t) => {
+    await using site = await AttachmentSite.open({ rules: options });
+    for (const n of [2, 3, 90]) await site.container(n);
+    await ip(`link add out0 type veth peer name eth0 netns ${site.name(90)}`);
+    await ip("address add 192.0.2.1/24 dev out0");
+    await ip("link set out0 up");
+    await site.inside(90, "address add 192.0.2.20/24 dev eth0");
+    await site.inside(90, "link set eth0 up");
+    await site.inside(90, "route add default via 192.0.2.1");
+    const port = published(2, 4, { hostPort: 8080, podPort: 80 });
+    const withPort: AttachmentFragment = site.fragment(2, { published: [port] });
+    await site.attachments.ensure(withPort, signal);
+    await site.attachments.ensure(site.fragment(3), signal);
+
+    using ends = new DisposableStack();
+    const endIn = (n: number | undefined): End => {
+      const end = new End(n === undefined ? undefined : site.name(n));
+      ends.defer(() => end.end());
+      return end;
+    };
+    const [server, sibling, outside, host] = [endIn(2), endIn(3), endIn(90), endIn(undefined)];
+    t.is(await server.order({ do: "serve", protocol: "tcp", port: 80 }), "up");
+    const ask = (from: End, address: string, at: number, waitMs: number): Promise<string> =>
+      from.order({ do: "ask", protocol: "tcp", address, port: at, waitMs });
+
+    t.is(await ask(outside, "192.0.2.1", 8080, 10_000), "192.0.2.20 80");
+    t.is(await ask(sibling, "192.168.123.1", 8080, 10_000), "192.168.123.1 80");
+    t.is(await ask(host, "192.168.123.1", 8080, 10_000), "192.168.123.1 80");
+    // By no other way from outside.
+    t.not(await ask(outside, "192.168.123.2", 80, 1000), "192.0.2.20 80");
+    t.deepEqual(await site.attachments.check(withPort, signal), []);
+
+    // A sweep that knows of the container leaves it its rules; one that does not takes them.
+    const known = { pods: new Set<string>(), networks: new Set(["default"]) };
+    await site.host.sweep(known, signal);
+    await site.host.sweep({ ...known, attachments: new Set(["c2", "c3"]) }, signal);
+    t.is(await ask(outside, "192.0.2.1", 8080, 10_000), "192.0.2.20 80");
+    await site.host.remove({ kind: "attachment", key: "c2" }, signal);
+    t.not((await site.attachments.check(withPort, signal)).length, 0);
+    await site.attachments.ensure(withPort, signal);
+    t.is(await ask(outside, "192.0.2.1", 8080, 10_000), "192.0.2.20 80");
+
+    const otherwise = site.fragment(2, {
+      published: [{ ...port, hostPort: 8081 }],
+      withdrawn: [port],
+    });
+    await site.attachments.ensure(otherwise, signal);
+    await site.host.withdraw(hostPart(otherwise));
+    t.is(await ask(outside, "192.0.2.1", 8081, 10_000), "192.0.2.20 80");
+    t.not(await ask(outside, "192.0.2.1", 8080, 1000), "192.0.2.20 80");
+
+    await site.attachments.release([otherwise]);
+    t.not(await ask(outside, "192.0.2.1", 8081, 1000), "192.0.2.20 80");
+    t.is(await site.attachments.sweep(), 1);
+    await site.host.sweep({ ...known, attachments: new Set() }, signal);
+    t.notRegex(await ip("-o link show"), /pc[23]@/);
+    await ip("link del out0");
+  });
