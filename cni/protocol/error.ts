@@ -18,6 +18,7 @@ const numbers: Readonly<Partial<Record<ErrorCode, number>>> = {
   MAC_INVALID: cniError.config,
   MTU_OUT_OF_RANGE: cniError.config,
   UNSUPPORTED: cniError.field,
+  NETNS_UNUSABLE: cniError.netns,
   ADDRESS_OUT_OF_RANGE: 100,
   ADDRESS_RESERVED: 101,
   ADDRESS_IN_USE: 102,

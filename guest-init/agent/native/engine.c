@@ -1,9 +1,9 @@
 /*
- * Hosts QuickJS-NG (quickjs.wasm of npm quickjs-wasi 3.6.2, turned into C by wasm2c 1.0.32) and runs the
- * agent's bytecode. The Z_ names are those of wabt 1.0.32; scripts/build-agent.ts pins both.
+ * Hosts QuickJS-NG (quickjs.wasm of npm quickjs-wasi 3.6.2, turned into C by wasm2c 1.0.32) and runs a program's
+ * bytecode: the agent's, and podnet-cni's (cni/plugin/native). The Z_ names are those of wabt 1.0.32;
+ * scripts/script-program.ts pins both.
  *
- * Values cross the border as u32 pointers into the engine's linear memory. The engine's loop lives here:
- * JavaScript offers one function, podnetTick, which waits for events and handles them; promise jobs run after it.
+ * Values cross the border as u32 pointers into the engine's linear memory.
  */
 #define _GNU_SOURCE
 #include "engine.h"
@@ -18,11 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bytecode.h"
-#include "quickjs.h"
-#include "wasm-rt-impl.h"
+#include "inside.h"
 
-static Z_quickjs_instance_t engine;
+Z_quickjs_instance_t engine;
 int program_argc;
 char **program_argv;
 
@@ -35,7 +33,7 @@ static uint32_t word(uint32_t pointer) {
 }
 
 /* Memory of the engine for out parameters and short texts; never freed. */
-static uint32_t scratch;
+uint32_t scratch;
 
 static uint32_t text_in(const char *text) {
   strncpy((char *)at(scratch + 64), text, 63);
@@ -202,7 +200,7 @@ static void report_exception(void) {
   uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, exception, scratch);
   uint32_t stack = Z_quickjsZ_qjs_get_prop_string(&engine, exception, text_in("stack"));
   uint32_t lines = Z_quickjsZ_qjs_get_string_len(&engine, stack, scratch);
-  dprintf(2, "podnet-guest: %s\n%s", chars ? (char *)at(chars) : "exception", lines ? (char *)at(lines) : "");
+  dprintf(2, "%s: %s\n%s", program_name, chars ? (char *)at(chars) : "exception", lines ? (char *)at(lines) : "");
   if (chars) Z_quickjsZ_qjs_free_cstring(&engine, chars);
   if (lines) Z_quickjsZ_qjs_free_cstring(&engine, lines);
   Z_quickjsZ_qjs_free_value(&engine, stack);
@@ -238,7 +236,7 @@ static void offer(uint32_t object, const struct native *table) {
   for (; table->name; table++) offer_one(object, table->name);
 }
 
-static uint32_t start_engine(void) {
+uint32_t start_engine(const uint8_t *bytecode, uint32_t length) {
   wasm_rt_init();
   Z_quickjs_init_module();
   Z_quickjs_instantiate(&engine, NULL, NULL);
@@ -259,41 +257,19 @@ static uint32_t start_engine(void) {
   Z_quickjsZ_qjs_set_prop_string(&engine, global, text_in("podnetSys"), sys);
   Z_quickjsZ_qjs_free_value(&engine, sys);
 
-  uint32_t code = Z_quickjsZ_wasm_malloc(&engine, sizeof agent_bytecode);
-  memcpy(at(code), agent_bytecode, sizeof agent_bytecode);
-  int ok = succeeded(Z_quickjsZ_qjs_eval_bytecode(&engine, code, sizeof agent_bytecode));
+  uint32_t code = Z_quickjsZ_wasm_malloc(&engine, length);
+  memcpy(at(code), bytecode, length);
+  int ok = succeeded(Z_quickjsZ_qjs_eval_bytecode(&engine, code, length));
   Z_quickjsZ_wasm_free(&engine, code);
   return ok && run_jobs() ? global : 0;
 }
 
-static void loop(uint32_t global) {
-  uint32_t tick = Z_quickjsZ_qjs_get_prop_string(&engine, global, text_in("podnetTick"));
-  uint32_t undefined = Z_quickjsZ_qjs_get_undefined(&engine);
-  for (;;) {
-    int calm = succeeded(Z_quickjsZ_qjs_call(&engine, tick, undefined, 0, 0));
-    calm &= run_jobs();
-    /* A tick that fails each time must not eat the processor. */
-    if (!calm) usleep(20000);
-  }
+uint32_t function_named(uint32_t global, const char *name) {
+  return Z_quickjsZ_qjs_get_prop_string(&engine, global, text_in(name));
 }
 
-/*
- * A trap is a defect of the engine, or its memory or stack used up. The image is replaced by a fresh one, which
- * says READY again: PID 1 must not end. Without /proc the kernel's panic=1 is the way out.
- */
-static void start_over(int trap) {
-  dprintf(2, "podnet-guest: %s; starting over\n", wasm_rt_strerror(trap));
-  usleep(200000);
-  execv("/proc/self/exe", program_argv);
-  _exit(70);
-}
-
-int main(int argc, char **argv) {
-  program_argc = argc;
-  program_argv = argv;
-  int trap = wasm_rt_impl_try();
-  if (trap) start_over(trap);
-  uint32_t global = start_engine();
-  if (!global) return 70;
-  loop(global);
+int call_function(uint32_t function) {
+  /* `this` is the function itself: any value does, and this one is at hand. */
+  int calm = succeeded(Z_quickjsZ_qjs_call(&engine, function, function, 0, 0));
+  return calm & run_jobs();
 }

@@ -1,4 +1,4 @@
-/* What sys.c and process.c see of the JavaScript engine: arguments in, one number out. */
+/* What native code sees of the JavaScript engine: a program to run, and calls with arguments in and one number out. */
 #ifndef PODNET_ENGINE_H
 #define PODNET_ENGINE_H
 
@@ -33,6 +33,16 @@ struct native {
 /* Both end with a null name. */
 extern const struct native sys_functions[];
 extern const struct native process_functions[];
+
+/* How the program calls itself in what it reports. */
+extern const char program_name[];
+
+/* Starts the engine and runs a program's bytecode. Its global object, or 0 when that failed and is reported. */
+uint32_t start_engine(const uint8_t *bytecode, uint32_t length);
+/* A function that the program left in its global object. */
+uint32_t function_named(uint32_t global, const char *name);
+/* Calls it without arguments, then runs the promise jobs. 0 when something was thrown, which is reported. */
+int call_function(uint32_t function);
 
 /* argv of the program itself, for sys.args(). */
 extern int program_argc;

@@ -1,0 +1,139 @@
+import { isPodnetError } from "../../core/errors.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import { renderError } from "../protocol/error.ts";
+import {
+  environmentLimit,
+  type Outcome,
+  renderExchange,
+  stdinLimit,
+} from "../protocol/exchange.ts";
+import { renderPending } from "../protocol/pending.ts";
+import { cniError, refusal } from "../protocol/refusal.ts";
+import { parseRequest } from "../protocol/request-read.ts";
+import { cniVersions, versionAnswer } from "../protocol/version.ts";
+import { away, call } from "./call.ts";
+import { writePending } from "./record.ts";
+import { parseSettings, type Settings } from "./settings.ts";
+import { SysError, sys } from "./sys.ts";
+
+declare const podnetVersion: string;
+
+const about = `podnet-cni ${podnetVersion}: container runtimes run it (CNI ${cniVersions.join(", ")}); podnetd does the work\n`;
+
+/** One call, from beginning to end. */
+function run(): void {
+  let outcome: Outcome;
+  try {
+    outcome = answer();
+  } catch (thrown) {
+    outcome = { exit: 1, stdout: renderError(thrown) };
+  }
+  try {
+    if (outcome.stdout !== "") sys.writeAll(1, encodeUtf8(`${outcome.stdout}\n`));
+    sys.exit(outcome.exit);
+  } catch {
+    // Whoever asked cannot know how it went.
+    sys.exit(1);
+  }
+}
+
+function answer(): Outcome {
+  const variables = sys.environment("CNI_", environmentLimit);
+  if (variables === undefined)
+    throw refusal(`The variables CNI_* have more than ${environmentLimit} bytes`, {
+      cni: cniError.environment,
+      field: "CNI_ARGS",
+      hint: "Hand the plugin less in CNI_ARGS",
+    });
+  const env = Object.fromEntries(
+    variables.map((text) => {
+      const equals = text.indexOf("=");
+      return [text.slice(0, equals), text.slice(equals + 1)];
+    }),
+  );
+  const command = env["CNI_COMMAND"];
+  if (command === undefined) {
+    sys.writeAll(2, encodeUtf8(about));
+    return { exit: 0, stdout: "" };
+  }
+  // Nothing of it is in the configuration, and the one who asks may have nothing on standard input.
+  if (command === "VERSION") return { exit: 0, stdout: versionAnswer() };
+  const stdin = readInput();
+  const settings = parseSettings(stdin);
+  const config = sys.base64(stdin);
+  const outcome = call(settings, renderExchange(env, config));
+  return outcome === away ? withoutPodnetd({ env, stdin, config, settings }) : outcome;
+}
+
+function readInput(): Uint8Array {
+  let stdin: Uint8Array | undefined;
+  try {
+    stdin = sys.readAll(0, stdinLimit);
+  } catch (cause) {
+    throw refusal("Standard input cannot be read", {
+      cni: cniError.io,
+      field: "stdin",
+      hint: "Hand the plugin its configuration on standard input",
+      cause,
+    });
+  }
+  if (stdin !== undefined) return stdin;
+  throw refusal(`The configuration has more than ${stdinLimit} bytes`, {
+    cni: cniError.io,
+    field: "stdin",
+    hint: "Hand the plugin its configuration alone",
+  });
+}
+
+interface Asked {
+  readonly env: Readonly<Record<string, string>>;
+  readonly stdin: Uint8Array;
+  /** Standard input in base64. */
+  readonly config: string;
+  readonly settings: Settings;
+}
+
+/** What can be done without podnetd: a DEL is written down, everything else is to be tried again. */
+function withoutPodnetd({ env, stdin, config, settings }: Asked): Outcome {
+  const request = parseRequest(env, stdin);
+  if (request.command !== "DEL")
+    throw refusal(`podnetd does not answer at ${settings.socket}`, {
+      code: "DAEMON_UNREACHABLE",
+      cni: request.command === "STATUS" ? cniError.notAvailable : cniError.tryLater,
+      hint: "Start podnetd, then try again",
+    });
+  let record: string;
+  try {
+    record = writePending(
+      settings.pendingDirectory,
+      request,
+      renderPending(env, config, Math.floor(sys.clock())),
+    );
+  } catch (cause) {
+    if (!(cause instanceof SysError)) throw cause;
+    throw refusal(`podnetd is away and the DEL cannot be written down: ${cause.message}`, {
+      code: "DAEMON_UNREACHABLE",
+      cni: cniError.tryLater,
+      field: "pendingDirectory",
+      hint: `Start podnetd, or make room in ${settings.pendingDirectory}`,
+      cause,
+    });
+  }
+  return settleAtOnce(settings, renderExchange(env, config), record);
+}
+
+/** podnetd may have started meanwhile, and looked for records before this one was there (protocol/pending.ts). */
+function settleAtOnce(settings: Settings, body: string, record: string): Outcome {
+  try {
+    const outcome = call(settings, body);
+    if (outcome === away) return { exit: 0, stdout: "" };
+    sys.unlink(record);
+    return outcome;
+  } catch (thrown) {
+    // The record stays and says it all.
+    if (isPodnetError(thrown)) return { exit: 0, stdout: "" };
+    throw thrown;
+  }
+}
+
+(globalThis as { podnetRun?: () => void }).podnetRun = run;

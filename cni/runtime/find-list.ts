@@ -1,0 +1,88 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import path from "node:path";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import {
+  type ListedPlugin,
+  parseConflist,
+  parsePlugin,
+  parseSinglePlugin,
+  type PluginList,
+} from "./list.ts";
+
+/** Bytes of a file; no list comes near. */
+const fileLimit = 1024 * 1024;
+
+export interface FoundList {
+  readonly list: PluginList;
+  readonly file: string;
+  /** One for each file before it that is no good, saying why. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * The network that a runtime takes: the first file, by name, that is a list of plugins (`.conflist`) or one plugin (`.conf`,
+ * `.json`), as kubelet chooses it. Throws `CONFIG_INVALID` when there is none; what is wrong with each is in its message.
+ */
+export function findList(directory: string): FoundList {
+  const warnings: string[] = [];
+  for (const name of namesIn(directory, /\.(?:conflist|conf|json)$/)) {
+    const file = path.join(directory, name);
+    try {
+      return { list: readList(directory, file), file, warnings };
+    } catch (thrown) {
+      warnings.push(`${printable(name)}: ${toPodnetError(thrown).message}`);
+    }
+  }
+  throw new PodnetError(
+    "CONFIG_INVALID",
+    ["There is no list of CNI plugins", ...warnings].join("; "),
+    {
+      hint: `Put a .conflist with at least one plugin into ${directory}`,
+      field: directory,
+    },
+  );
+}
+
+function readList(directory: string, file: string): PluginList {
+  const bytes = readBounded(file);
+  if (!file.endsWith(".conflist")) return parseSinglePlugin(bytes);
+  const list = parseConflist(bytes);
+  const plugins = [...list.plugins, ...(list.inlinedOnly ? [] : besides(directory, list.name))];
+  if (plugins.length > 0) return { ...list, plugins };
+  throw new PodnetError("CONFIG_INVALID", "The list has no plugins", {
+    field: "plugins",
+    hint: "Write at least one plugin with a type",
+  });
+}
+
+/** A list's plugins that have files of their own (CNI 1.1.0), in the order of their names. */
+const besides = (directory: string, network: string): readonly ListedPlugin[] =>
+  namesIn(path.join(directory, network), /\.conf$/).map((name) =>
+    parsePlugin(readBounded(path.join(directory, network, name))),
+  );
+
+/** A directory that is not there has no files. */
+function namesIn(directory: string, pattern: RegExp): string[] {
+  try {
+    return readdirSync(directory)
+      .filter((name) => pattern.test(name))
+      .toSorted();
+  } catch (cause) {
+    const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
+    if (code === "ENOENT" || code === "ENOTDIR") return [];
+    throw new PodnetError("CONFIG_INVALID", `${directory} cannot be read: ${String(code)}`, {
+      hint: "Let podnetd's user read it",
+      cause,
+    });
+  }
+}
+
+function readBounded(file: string): Uint8Array {
+  const { size } = statSync(file);
+  if (size > fileLimit)
+    throw new PodnetError("CONFIG_INVALID", `It has more than ${fileLimit} bytes`, {
+      hint: "Put a list of CNI plugins there",
+    });
+  return readFileSync(file);
+}

@@ -1,0 +1,120 @@
+import path from "node:path";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { parseIfName } from "../../core/names.ts";
+import type { JsonObject } from "../protocol/json.ts";
+import type { CniCommand } from "../protocol/request.ts";
+import { atLeast } from "../protocol/version.ts";
+import { parseAnswer, type PluginResult } from "./answer.ts";
+import { deriveConfig, environmentOf, type Sandbox } from "./derive.ts";
+import type { ListedPlugin, PluginList } from "./list.ts";
+import { runPlugin } from "./run-plugin.ts";
+
+/** How plugins are run. */
+export interface PluginHost {
+  /** Where all plugins lie, `/opt/cni/bin`. */
+  readonly directories: readonly string[];
+  /** Below it each vendor has a directory of his own, which is looked into first: `/opt` for `/opt/TYPE/bin`. */
+  readonly vendors: string;
+  /** Longest that one plugin may take. */
+  readonly timeoutMs: number;
+}
+
+/** A list and what it is run for. Whoever calls sees to it that nothing else is done to the same sandbox meanwhile. */
+export interface ListCall {
+  readonly host: PluginHost;
+  readonly list: PluginList;
+  readonly sandbox: Sandbox;
+  readonly signal?: AbortSignal;
+}
+
+const loopbackPlugin: ListedPlugin = {
+  type: "loopback",
+  capabilities: new Set(),
+  config: { type: "loopback" },
+};
+/** What every runtime runs before any list: without it nothing in the sandbox reaches itself. */
+const loopback: PluginList = {
+  version: "0.3.1",
+  name: "cni-loopback",
+  plugins: [loopbackPlugin],
+  disableCheck: true,
+  inlinedOnly: true,
+};
+
+const loopbackOf = (call: ListCall): ListCall => ({
+  ...call,
+  list: loopback,
+  sandbox: { ...call.sandbox, ifName: parseIfName("lo"), capabilities: {} },
+});
+
+/**
+ * Attaches the sandbox: the loopback plugin, then the list from first to last, each told what the one before it answered.
+ * Gives the last one's answer. Before an error of any is thrown, the whole list is asked to take back what it did.
+ */
+export async function addList(call: ListCall): Promise<PluginResult> {
+  let result: PluginResult | undefined;
+  try {
+    await ask(loopbackOf(call), "ADD", loopbackPlugin);
+    for (const plugin of call.list.plugins)
+      result = parseAnswer(await ask(call, "ADD", plugin, result?.written), call.list.version);
+    if (result !== undefined) return result;
+    throw new PodnetError("CONFIG_INVALID", `The list ${call.list.name} has no plugins`, {
+      hint: "Write at least one plugin with a type",
+    });
+  } catch (thrown) {
+    // What ended the ADD, a deadline or somebody who gave up, does not end this: each plugin has its own time.
+    const { host, list, sandbox } = call;
+    const error = toPodnetError(thrown);
+    try {
+      await deleteList({ host, list, sandbox }, result?.written);
+    } catch (left) {
+      throw error.with({ details: { undo: toPodnetError(left).message } });
+    }
+    throw error;
+  }
+}
+
+/**
+ * Detaches it: the list from last to first, told the answer of the last ADD where there was one, then loopback. All of them are
+ * asked, whatever one says; the first error is thrown at the end. Done twice, it does nothing.
+ */
+export async function deleteList(call: ListCall, prevResult?: JsonObject): Promise<void> {
+  const errors: PodnetError[] = [];
+  const told = atLeast(call.list.version, "0.4.0") ? prevResult : undefined;
+  for (const plugin of call.list.plugins.toReversed())
+    await ask(call, "DEL", plugin, told).catch((thrown) => errors.push(toPodnetError(thrown)));
+  // Of a namespace that is gone its loopback is gone too.
+  if (call.sandbox.netns !== undefined)
+    await ask(loopbackOf(call), "DEL", loopbackPlugin).catch((thrown) =>
+      errors.push(toPodnetError(thrown)),
+    );
+  const [first] = errors;
+  if (first !== undefined) throw first;
+}
+
+/**
+ * Asks each plugin whether all is as its ADD left it; throws the first one's complaint. Nobody is asked where the list says so,
+ * or is of a version that has no CHECK.
+ */
+export async function checkList(call: ListCall, prevResult: JsonObject): Promise<void> {
+  if (call.list.disableCheck || !atLeast(call.list.version, "0.4.0")) return;
+  for (const plugin of call.list.plugins) await ask(call, "CHECK", plugin, prevResult);
+}
+
+const ask = (
+  { host, list, sandbox, signal }: ListCall,
+  command: CniCommand,
+  plugin: ListedPlugin,
+  prevResult?: JsonObject,
+): Promise<string> => {
+  const directories = [path.join(host.vendors, plugin.type, "bin"), ...host.directories];
+  return runPlugin({
+    type: plugin.type,
+    command,
+    directories,
+    env: environmentOf(command, directories, sandbox),
+    config: deriveConfig(list, plugin, sandbox.capabilities, prevResult),
+    timeoutMs: host.timeoutMs,
+    signal,
+  });
+};
