@@ -10,6 +10,7 @@ import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
 import { serveCni } from "./cni/serve-cni.ts";
+import { settlePending } from "./cni/settle-pending.ts";
 import type { Config } from "./config/config.ts";
 import { obstacleHint, obstacleText } from "../network/obstacle.ts";
 import { lockNetns, lockState } from "./lock.ts";
@@ -168,6 +169,12 @@ export async function openDaemon(
         access: config.access,
         limits: config.limits,
         attachments: node.attachments,
+        settle: () =>
+          settlePending({
+            directory: config.cni.pendingDir,
+            attachments: node.attachments,
+            log: logOf("cni"),
+          }),
         refused: (reason) => refusals.count(reason),
         done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
       })

@@ -50,6 +50,11 @@ export class Attachments implements AsyncDisposable {
     return this.#parts.records.list();
   }
 
+  /** The attachment that a runtime names so. */
+  named(name: AttachmentName): AttachmentRow | undefined {
+    return this.#parts.records.named(name);
+  }
+
   /**
    * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name already, what the planner
    * says, and what the host says: then nothing is left of it. So it is when the signal aborts.

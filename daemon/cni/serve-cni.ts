@@ -20,6 +20,8 @@ export interface CniServerOptions extends Exchanging {
   readonly path: string;
   readonly access: AccessConfig;
   readonly limits: Pick<ApiLimits, "connections" | "requestMs" | "stallMs">;
+  /** Runs once the socket is there; nobody is answered before it is over. Never rejects. */
+  settle(): Promise<void>;
   /** Told of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }
@@ -39,6 +41,7 @@ const headerBytes = 8192;
 export async function serveCni(options: CniServerOptions): Promise<CniServer> {
   const { limits, access, refused, path } = options;
   const sockets = new Set<Socket>();
+  const settled = Promise.withResolvers<void>();
   const http = createServer(
     {
       maxHeaderSize: headerBytes,
@@ -47,7 +50,7 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
       connectionsCheckingInterval: Math.min(limits.requestMs, 5000),
       keepAlive: false,
     },
-    (request, response) => void answer(request, response, options),
+    (request, response) => void settled.promise.then(() => answer(request, response, options)),
   );
   http.on("clientError", (_error, socket) => {
     refused("cni_bad_request");
@@ -71,6 +74,8 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
     http.emit("connection", socket);
   };
   const unix = await listenUnix({ path, group: undefined, mode: 0o600 }, accept);
+  await options.settle();
+  settled.resolve();
   return {
     async close(graceMs) {
       unix.close();

@@ -7,6 +7,8 @@ import type { configSchema } from "./schema.ts";
 export interface CniSettings {
   readonly enabled: boolean;
   readonly socket: string;
+  /** Where DELs are that came while podnetd was away. */
+  readonly pendingDir: string;
   /** Reached by the gateway of a container's network. */
   readonly serviceCidr: Cidr | undefined;
   /** Of containers whose configuration names none; undefined: their network's. */
@@ -22,6 +24,7 @@ export type CniValues = Omit<Table, "service_cidr" | "mtu"> &
 export const cniSettings = (values: CniValues, read: Reader): CniSettings => ({
   enabled: values.enabled,
   socket: values.socket,
+  pendingDir: values.pending_dir,
   serviceCidr:
     values.service_cidr === undefined
       ? undefined

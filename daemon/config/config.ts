@@ -191,6 +191,10 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   }
   if (!merged.has("cni.socket"))
     merged.set("cni.socket", { value: join(runDir, "cni.sock"), origin: "default" });
+  if (!merged.has("cni.pending_dir")) {
+    const value = join(merged.get("state_dir")?.value as string, "cni-pending");
+    merged.set("cni.pending_dir", { value, origin: "default" });
+  }
   const arch = merged.get("qemu.arch")?.value as Architecture;
   for (const [key, value] of Object.entries(defaultImage(sources.checkout, arch)))
     if (!merged.has(key)) merged.set(key, { value, origin: "default" });

@@ -91,6 +91,9 @@ export const configSchema = z.strictObject({
   cni: z.strictObject({
     enabled: z.boolean().describe("Container runtimes may ask for networks, by CNI"),
     socket: path.describe("Where podnet-cni asks; cni.sock in run_dir unless given"),
+    pending_dir: path.describe(
+      "Where podnet-cni writes down what came while podnetd was away; cni-pending in state_dir unless given",
+    ),
     service_cidr: z
       .string()
       .describe("Reached by the gateway of a container's network, also where a macvlan0 leads"),

@@ -1,7 +1,10 @@
 import { execFile } from "node:child_process";
 import { request } from "node:http";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import type { ExecutionContext } from "ava";
 import { type Machine, machine } from "../lab/lab.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
 import { openStandInRig } from "../vm/standin-rig.ts";
@@ -38,8 +41,12 @@ export interface CniRig extends AsyncDisposable {
   ask(asked: Asked): Promise<Answered>;
   /** The same, and that it went well. */
   done(asked: Asked): Promise<Answered["json"]>;
-  /** What of attachments there is on the host: links, and host ports' rules. */
+  /** The links of attachments on the host. */
   links(): Promise<string[]>;
+  /** Waits until no attachment is on its way, nor there. */
+  settled(): Promise<void>;
+  /** The same, and fails where something is left that was not there when the rig was opened. */
+  gone(t: ExecutionContext): Promise<void>;
 }
 
 let count = 0;
@@ -57,6 +64,10 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
   });
   const ask: CniRig["ask"] = async (asked) =>
     answeredBy(await post(socket, "/cni/v1", bodyOf(asked)));
+  const settled = async (): Promise<void> => {
+    for (let waited = 0; attachmentsIn(rig.directory) > 0; waited++, await delay(50))
+      if (waited === 200) throw new Error("Attachments are left");
+  };
   const held = opened.move();
   return {
     rig,
@@ -78,8 +89,20 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
       const lines = (await rig.lab.host.run("ip", "-o", "link", "show")).split("\n");
       return lines.flatMap((line) => /^\d+: (p[ci][a-z2-7]{12})/.exec(line)?.[1] ?? []);
     },
+    settled,
+    async gone(t) {
+      await settled();
+      t.deepEqual(await rig.changes(), []);
+    },
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
+}
+
+/** How many rows there are. */
+function attachmentsIn(directory: string): number {
+  const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
+  using _db = { [Symbol.dispose]: () => db.close() };
+  return Number(db.prepare("SELECT count(*) AS n FROM attachments").get()?.["n"]);
 }
 
 /** The environment and standard input of a plugin. */
