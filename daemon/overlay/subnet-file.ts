@@ -42,15 +42,20 @@ export interface SubnetFileOptions {
    * written, for pods have their network all the same.
    */
   readonly ready: () => void;
+  /** Until what could not be written or removed is tried again, milliseconds; two seconds unless given. */
+  readonly againMs?: number;
 }
 
 /**
  * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever reads it sees all of the old one or
- * all of the new one. That it cannot be written or removed is told and holds up nothing; the next `write` tries again.
+ * all of the new one. That it cannot be written or removed is told, holds up nothing, and is tried again until it can be.
  */
-export class SubnetFile {
+export class SubnetFile implements Disposable {
   readonly #options: SubnetFileOptions;
   #ready = false;
+  /** Why it could not be made as wanted when that was tried last. */
+  #failure: string | undefined;
+  #again: NodeJS.Timeout | undefined;
 
   constructor(options: SubnetFileOptions) {
     this.#options = options;
@@ -64,12 +69,7 @@ export class SubnetFile {
 
   /** To be called when the subnet is this host's and its rules are there, and whenever what it says is new. */
   write(env: SubnetEnv): void {
-    const text = subnetEnvText(env);
-    try {
-      if (this.#text() !== text) replaceFile(this.#options.path, text);
-    } catch (err) {
-      this.#warn(err, "Programs on the host are not told of the overlay");
-    }
+    this.#put(subnetEnvText(env));
     if (this.#ready) return;
     this.#ready = true;
     this.#options.ready();
@@ -78,18 +78,44 @@ export class SubnetFile {
   /** The subnet has been given up. */
   remove(): void {
     const { path } = this.#options;
-    try {
-      cross("file", "remove subnet file", () => rmSync(path, { force: true }));
-    } catch (thrown) {
-      this.#warn(
-        fileError(thrown, `Cannot remove ${path}`),
-        "What has been given up is still told of",
-      );
-    }
+    this.#try("What has been given up is still told of", () => {
+      try {
+        cross("file", "remove subnet file", () => {
+          rmSync(path, { force: true });
+          // Where it could not be put in its place.
+          rmSync(freshPath(path), { force: true });
+        });
+      } catch (thrown) {
+        throw fileError(thrown, `Cannot remove ${path}`);
+      }
+    });
   }
 
-  #warn(err: unknown, message: string): void {
-    this.#options.log.warn({ err, path: this.#options.path }, message);
+  /** What could not be done is not tried any more. */
+  [Symbol.dispose](): void {
+    clearTimeout(this.#again);
+  }
+
+  #put(text: string): void {
+    this.#try("Programs on the host are not told of the overlay", () => {
+      if (this.#text() !== text) replaceFile(this.#options.path, text);
+    });
+  }
+
+  /** Now, and until it can be done or something else is wanted. */
+  #try(without: string, make: () => void): void {
+    const { log, path, againMs = 2000 } = this.#options;
+    clearTimeout(this.#again);
+    try {
+      make();
+      this.#failure = undefined;
+    } catch (err) {
+      const failure = `${without}: ${String(err)}`;
+      // Told of once for as long as it is the same.
+      if (failure !== this.#failure) log.warn({ err, path }, without);
+      this.#failure = failure;
+      this.#again = setTimeout(() => this.#try(without, make), againMs).unref();
+    }
   }
 
   #text(): string | undefined {
@@ -102,10 +128,13 @@ export class SubnetFile {
   }
 }
 
+/** Where it is written before it is put in its place. */
+const freshPath = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
+
 /** Throws `SYSCALL_FAILED`. */
 function replaceFile(path: string, text: string): void {
   const directory = dirname(path);
-  const fresh = join(directory, `.${basename(path)}.new`);
+  const fresh = freshPath(path);
   try {
     cross("file", "make subnet file's directory", () => mkdirSync(directory, { recursive: true }));
     cross("file", "write subnet file", () => {

@@ -1,9 +1,11 @@
 import {
   chmodSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -17,6 +19,7 @@ import type { NetworkName } from "../../core/names.ts";
 import { SubnetFile, subnetFilePath } from "../../daemon/overlay/subnet-file.ts";
 import type { LogFields } from "../../linux/log.ts";
 import type { SubnetEnv } from "../../overlay/flannel/subnet-env.ts";
+import { until } from "../lab/until.ts";
 
 const top = mkdtempSync(join(tmpdir(), "podnet-subnet-"));
 
@@ -120,6 +123,35 @@ test.serial(
     t.is(other.warnings[0]?.[0], "What has been given up is still told of");
   },
 );
+
+test.serial("what could not be written or removed is, once it can be", async (t) => {
+  const directory = join(top, "later");
+  const path = join(directory, "subnet.env");
+  const told: string[] = [];
+  const log = { warn: (_: LogFields, msg: string) => void told.push(msg) };
+  writeFileSync(directory, "a file where a directory should be");
+  using file = new SubnetFile({ path, log, ready: () => {}, againMs: 5 });
+  file.write(env(5));
+  t.false(existsSync(path));
+  rmSync(directory);
+  await until("subnet.env", () => existsSync(path));
+  watchCrossings({
+    at: ({ what }) => {
+      if (what === "name subnet file" || what === "remove subnet file") throw new Error("not now");
+    },
+    atAsync: () => Promise.resolve(),
+  });
+  t.teardown(() => watchCrossings(undefined));
+  file.write(env(6));
+  file.remove();
+  t.deepEqual(readdirSync(directory).toSorted(), [".subnet.env.new", "subnet.env"]);
+  watchCrossings(undefined);
+  await until("nothing", () => readdirSync(directory).length === 0);
+  const [without, goneStill] = [told[0], told.at(-1)];
+  t.is(without, "Programs on the host are not told of the overlay");
+  t.is(goneStill, "What has been given up is still told of");
+  t.is(told.length, 3, "each once, however often it is tried");
+});
 
 test.serial(
   "a link in the way leads nowhere else, and a file that goes on for ever is not read",
