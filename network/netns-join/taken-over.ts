@@ -1,0 +1,90 @@
+import { type Cidr, familyOf, type Ip, ipOf, type IpPrefix, type Mac } from "../../core/address.ts";
+import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Neighbour } from "../../linux/rtnetlink/neighbour.ts";
+import type { Route } from "../../linux/rtnetlink/route.ts";
+
+/** What a machine's interface takes over from a namespace's link, so that it is to everybody what that link was. */
+export interface TakenOver {
+  readonly mac: Mac;
+  readonly mtu: number;
+  readonly addresses: readonly IpPrefix[];
+  /** Those on the link itself come first: gateways of the others are reached by them. */
+  readonly routes: readonly TakenRoute[];
+  /** Those that were set, not those that were learnt. */
+  readonly neighbours: readonly { readonly address: Ip; readonly mac: Mac }[];
+}
+
+export interface TakenRoute {
+  readonly destination: Cidr;
+  readonly gateway?: Ip;
+  readonly source?: Ip;
+  readonly mtu?: number;
+  readonly advmss?: number;
+  readonly metric?: number;
+  /** The gateway is on the link although no address says so. */
+  readonly onlink?: true;
+}
+
+export interface ObservedNamespaceLink {
+  readonly link: Link & { readonly mac: Mac };
+  readonly addresses: readonly LinkAddress[];
+  readonly routes: readonly Route[];
+  readonly neighbours: readonly Neighbour[];
+}
+
+const mainTable = 254;
+/** What the kernel made by itself, and makes again in the guest: routes to addresses' networks. */
+const madeByKernel = 2;
+/** What IPv4 routes are born with, and what IPv6's are. */
+const usualMetric = { 4: 0, 6: 1024 } as const;
+
+/**
+ * What of a link's settings a guest is to have. Left out is what its own kernel makes of it: link-local addresses, routes
+ * to its addresses' networks, neighbours that it learns. Pure.
+ */
+export function takenOver(observed: ObservedNamespaceLink): TakenOver {
+  const { link, addresses, routes, neighbours } = observed;
+  const taken = routes.filter(
+    ({ table, protocol, type, link: by }) =>
+      table === mainTable && protocol !== madeByKernel && type === "unicast" && by === link.index,
+  );
+  const direct = taken.filter(({ gateway }) => gateway === undefined);
+  return {
+    mac: link.mac,
+    mtu: link.mtu,
+    addresses: addresses
+      .filter(({ scope, prefix }) => scope !== "link" && !isLinkLocal(ipOf(prefix)))
+      .map(({ prefix }) => prefix),
+    routes: [...direct, ...taken.filter((route) => !direct.includes(route))].map(takenRoute),
+    neighbours: neighbours.flatMap(({ address, mac, state }) =>
+      state === "permanent" && mac !== undefined && !isMulticast(address) ? [{ address, mac }] : [],
+    ),
+  };
+}
+
+function takenRoute({
+  family,
+  destination,
+  gateway,
+  source,
+  mtu,
+  advmss,
+  metric,
+  onlink,
+}: Route): TakenRoute {
+  return {
+    destination,
+    ...(gateway === undefined ? {} : { gateway }),
+    ...(source === undefined ? {} : { source }),
+    ...(mtu === undefined ? {} : { mtu }),
+    ...(advmss === undefined ? {} : { advmss }),
+    ...(metric === usualMetric[family] ? {} : { metric }),
+    ...(onlink ? { onlink } : {}),
+  };
+}
+
+const isLinkLocal = (ip: Ip): boolean => ip.startsWith("fe80:");
+
+const isMulticast = (ip: Ip): boolean =>
+  familyOf(ip) === 6 ? ip.startsWith("ff") : Number(ip.slice(0, ip.indexOf("."))) >= 224;
