@@ -8,6 +8,8 @@ export interface WatchOptions {
   readonly groups: readonly EventGroup[];
   /** Bytes the kernel may queue; 8 MiB unless given. */
   readonly receiveBuffer?: number;
+  /** Whose doings are passed over unread, by the port id of who asked for them; 0 where the kernel does not say. */
+  readonly passOver?: (portId: number) => boolean;
 }
 
 export interface RtnetlinkWatch extends Disposable {
@@ -39,6 +41,7 @@ class EventWatch implements RtnetlinkWatch {
   readonly #poll: Poll;
   readonly #listener: (event: RtnetlinkEvent) => void;
   readonly #onResync: () => void;
+  readonly #passOver: (portId: number) => boolean;
   readonly #opened: DisposableStack;
   #losses = 0;
   #lossPending = false;
@@ -50,6 +53,7 @@ class EventWatch implements RtnetlinkWatch {
   ) {
     this.#listener = listener;
     this.#onResync = onResync;
+    this.#passOver = options.passOver ?? (() => false);
     using opened = new DisposableStack();
     const socket = new NetlinkSocket({
       groups: options.groups.map((group) => eventGroups[group]),
@@ -111,6 +115,7 @@ class EventWatch implements RtnetlinkWatch {
   #deliver(part: Uint8Array): void {
     for (const message of this.#parse(part)) {
       if (this.#closed) return;
+      if (this.#passOver(message.portId)) continue;
       const event = this.#parseEvent(message);
       if (event !== undefined) this.#listener(event);
     }

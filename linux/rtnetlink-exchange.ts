@@ -41,6 +41,13 @@ export class RtnetlinkExchange implements Disposable {
   #slow: Promise<unknown> = Promise.resolve();
   #slowCount = 0;
   #closed = false;
+  /** By what the kernel knows the socket; 0 before the first answer. */
+  #port = 0;
+
+  /** Port id of the socket, which the kernel names where it tells of what was asked here; 0 before the first answer. */
+  get port(): number {
+    return this.#port;
+  }
 
   /** A slow request is under way or waits for its turn. */
   get busy(): boolean {
@@ -120,6 +127,7 @@ export class RtnetlinkExchange implements Disposable {
       for (const message of parseMessages(part)) {
         // An answer to an exchange that failed half way is no longer wanted.
         const entry = pending.get(message.seq);
+        if (entry !== undefined) this.#port = message.portId;
         if (entry?.ack === undefined && entry !== undefined && take(entry, message)) open--;
       }
     }

@@ -65,6 +65,13 @@ export class Rtnetlink implements Disposable {
     this.close();
   }
 
+  /** Whether an event that names this port id is of what was asked here. */
+  hasAsked(portId: number): boolean {
+    return (
+      portId !== 0 && [this.#fast, this.#slow, this.#beside].some(({ port }) => port === portId)
+    );
+  }
+
   // Links
 
   async links(filter: LinksFilter = {}): Promise<readonly Link[]> {

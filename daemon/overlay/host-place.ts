@@ -1,5 +1,6 @@
-import { macFromRandom } from "../../core/address.ts";
+import { type Mac, macFromRandom } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { OverlayBackend } from "../../network/overlay/desired.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
@@ -10,7 +11,7 @@ import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Uplink } from "./choose-uplink.ts";
 import { Extension, type ExtensionConfig } from "./extension.ts";
 import { UplinkFollower } from "./follow-uplink.ts";
-import { familiesOf, hostOf, kernelBackend, type Macs } from "./make-desired.ts";
+import { familiesOf, hostOf, kernelBackend, type Macs, vtepDevice } from "./make-desired.ts";
 import type { OverlayMemory } from "./overlay-memory.ts";
 import { refuseBackend } from "./refuse-backend.ts";
 
@@ -22,6 +23,8 @@ export interface HostPlaceParts {
   readonly randomBytes: (count: number) => Uint8Array;
   /** Why it cannot be what its configuration says beside this host's other overlays. */
   readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
+  /** The MAC of a VXLAN device of this name that is not podnet's. */
+  readonly foreignMac: (device: IfName) => Promise<Mac | undefined>;
   /** What others are to be told of this host is known, or is another now. */
   readonly onHost: (host: Host) => void;
 }
@@ -146,6 +149,7 @@ export class HostPlace implements AsyncDisposable {
           ? new Extension({ config: config.backend satisfies ExtensionConfig, log })
           : undefined;
       const output = await extension?.before(this.#over.signal);
+      await this.#adoptMacs(config);
       if (config !== this.#config) return;
       this.#usable = { extension, output };
       this.#noBackend = undefined;
@@ -157,6 +161,17 @@ export class HostPlace implements AsyncDisposable {
         log.error({ err: error }, "The overlay's backend cannot be used");
       this.#noBackend = error;
       this.#again = setTimeout(() => this.#arrange(), againMs).unref();
+    }
+  }
+
+  /** Where flanneld was before, the others know this host by the MAC of the device that it left. */
+  async #adoptMacs(config: OverlayConfig): Promise<void> {
+    const { backend } = config;
+    if (backend.type !== "vxlan") return;
+    const { memory, foreignMac } = this.#parts;
+    for (const family of familiesOf(config)) {
+      const mac = await foreignMac(vtepDevice(family, backend.vni));
+      if (mac !== undefined) memory.remember({ macs: { ...memory.record.macs, [family]: mac } });
     }
   }
 

@@ -1,5 +1,5 @@
 import type { Cidr, Family, Ip, Mac } from "../../core/address.ts";
-import { parseIfName } from "../../core/names.ts";
+import { type IfName, parseIfName } from "../../core/names.ts";
 import {
   type OverlayBackend,
   type OverlayDesired,
@@ -83,6 +83,10 @@ function attributesOf(backend: Backend, macs: Macs): BackendAttributes {
   return { type: backend.type };
 }
 
+/** What flannel calls a VXLAN's device. */
+export const vtepDevice = (family: Family, vni: number): IfName =>
+  parseIfName(`${family === 4 ? "flannel" : "flannel-v6"}.${vni}`);
+
 /** What an overlay is made from on this host. */
 export interface DesiredFrom {
   readonly name: string;
@@ -114,7 +118,7 @@ export function makeDesired(from: DesiredFrom): OverlayDesired {
           ? {}
           : {
               vtep: {
-                device: parseIfName(`${family === 4 ? "flannel" : "flannel-v6"}.${backend.vni}`),
+                device: vtepDevice(family, backend.vni),
                 ...(mac === undefined ? {} : { mac }),
               },
             }),

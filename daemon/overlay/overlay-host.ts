@@ -80,6 +80,7 @@ export class OverlayHost implements AsyncDisposable {
       log,
       randomBytes: parts.randomBytes,
       conflict: parts.conflict,
+      foreignMac: (device) => parts.overlays.foreignMac(device),
       onHost: (host) => {
         this.#driver.become(host);
         this.#settled = "";
@@ -233,6 +234,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
     this.#watch[Symbol.dispose]();
+    this.#subnetEnv[Symbol.dispose]();
   }
 
   #onState(state: LeaseState): void {
@@ -298,10 +300,11 @@ export class OverlayHost implements AsyncDisposable {
     try {
       const gone = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, "left");
       if (!gone) return;
+      // While it is known that there is something to give up: the next start goes on with it.
+      this.#subnetEnv.remove();
       this.#memory.forgetLease();
       this.#kernel.want(undefined);
       this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
-      this.#subnetEnv.remove();
       this.#parts.onLeft();
       this.#departure.done();
     } catch (thrown) {
@@ -326,6 +329,8 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   #made(desired: OverlayDesired): void {
+    // It was left while that was made.
+    if (this.#kernel.wanted === undefined) return;
     const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
     this.#memory.remember({ desired: { ...desired, sides } });
     this.#tell(desired);

@@ -175,10 +175,11 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     for (const name of new Set(known)) await this.#addNamed(name);
     await this.#sweep();
     if (config.driftMs > 0) {
-      const every = setInterval(() => this.#lookSoon(), config.driftMs);
+      // Twice in the time, so that what no event tells of is put right within it, look included.
+      const every = setInterval(() => this.#lookSoon(), config.driftMs / 2);
       every.unref();
       this.#opened.defer(() => clearInterval(every));
-      this.#opened.use(this.#watchLinks());
+      this.#opened.use(this.#watchKernel());
     }
     this.#overlays.tunnels.onEnd = (overlay, reason) => {
       this.#parts.log.warn({ overlay, reason }, "A tunnel has ended; it is opened again");
@@ -277,11 +278,15 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     await this.#overlays.sweep(wanted, AbortSignal.timeout(sweepMs));
   }
 
-  /** A device that goes takes everything of it along; what else others change is found at the next look. */
-  #watchLinks(): RtnetlinkWatch {
+  /** Rules, and what others add, are found at the next look: the kernel tells of neither, or says not whose it is. */
+  #watchKernel(): RtnetlinkWatch {
     return watchRtnetlink(
-      { groups: ["link"] },
+      {
+        groups: ["link", "neighbour", "address4", "address6", "route4", "route6"],
+        passOver: (portId) => this.#overlays.hasAsked(portId),
+      },
       (event) => {
+        if (this.#overlays.isDamaged(event)) this.#lookSoon();
         if (event.kind !== "link") return;
         const devices = Array.from(this.#hosts.values()).flatMap(({ desired }) =>
           desired === undefined

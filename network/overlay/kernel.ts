@@ -22,6 +22,7 @@ export type OverlayNetlink = Pick<
   | "neighbours"
   | "fdb"
   | "tryBatch"
+  | "hasAsked"
   | "close"
 >;
 

@@ -1,12 +1,15 @@
 import type { Family, Ip, Mac } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../apply.ts";
 import type { Change } from "../change.ts";
-import { overlayMark } from "../ownership.ts";
+import { overlayMark, parseOwner } from "../ownership.ts";
 import { SerialQueue } from "../queue.ts";
 import { applyOverlay } from "./apply.ts";
 import type { OverlayChange } from "./change.ts";
+import { isDamage } from "./damage.ts";
 import {
   type OverlayDesired,
   type OverlayRuled,
@@ -75,6 +78,24 @@ export class Overlays implements AsyncDisposable {
   /** What podnetd itself moves packets by: their counters, and word of one that breaks. */
   get tunnels(): Tunnels {
     return this.#kernel.tunnels;
+  }
+
+  /** Whether an event that names this port id is of what was asked from here. */
+  hasAsked(portId: number): boolean {
+    return this.#kernel.netlink.hasAsked(portId);
+  }
+
+  /** Whether an event tells that something of peers, or a device's address, is not as it was made. Of links it is not asked. */
+  isDamaged(event: RtnetlinkEvent): boolean {
+    return [...this.#followed.values()].some(({ sides }) =>
+      [...sides.values()].some(({ wanted }) => isDamage(event, wanted)),
+    );
+  }
+
+  /** The MAC of a VXLAN device of this name that is not podnet's: flanneld's own, by which other hosts know this one. */
+  async foreignMac(device: IfName): Promise<Mac | undefined> {
+    const link = await this.#kernel.netlink.link(device);
+    return link?.kind === "vxlan" && parseOwner(link.alias) === undefined ? link.mac : undefined;
   }
 
   /**
