@@ -50,26 +50,27 @@ const make = (lane: Lane): Promise<unknown> => create(lane, subject);
 const makeNetwork = ({ client }: Lane): Promise<unknown> =>
   client.networks.create({ spec: network });
 
-/** Where the making of a network begins. (Each start, too, writes the row of the configured one, and what is remembered.) */
-const networkAsked = "netlink:list routes:after";
+/** Each start writes the row of the configured network; then it is the made one's. */
+const networkIsMade = { from: "commit:update networks:after", passedByStart: 1 } as const;
 
 /** By the order in which they can follow each other on one pod. */
 export const changes: Readonly<Record<Change, Acts>> = {
   "network-create": {
     stays: undefined,
-    from: networkAsked,
+    // (Each start writes the row of the configured one.)
+    from: "netlink:list routes:after",
     prepare: async () => {},
     change: makeNetwork,
   },
   "network-update": {
     stays: "network",
-    from: networkAsked,
+    ...networkIsMade,
     prepare: makeNetwork,
     change: ({ client }) => client.networks.update({ spec: otherNetwork }),
   },
   "network-delete": {
     stays: undefined,
-    from: networkAsked,
+    ...networkIsMade,
     prepare: makeNetwork,
     change: ({ client }) => client.networks.delete({ name: extra }),
   },
