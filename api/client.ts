@@ -5,6 +5,7 @@ import { createConnectTransport, Http2SessionManager } from "@connectrpc/connect
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { fromConnectError } from "./codes.ts";
 import { ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
+import { CniService } from "./gen/podnet/v1/cni_service_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
@@ -27,6 +28,7 @@ export interface Podnet extends Disposable {
   readonly pods: Client<typeof PodService>;
   readonly networks: Client<typeof NetworkService>;
   readonly overlays: Client<typeof OverlayService>;
+  readonly cni: Client<typeof CniService>;
   readonly node: Client<typeof NodeService>;
   /** The socket or URL in use. */
   readonly target: string;
@@ -150,6 +152,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
     pods: typedClient(PodService, transport, target),
     networks: typedClient(NetworkService, transport, target),
     overlays: typedClient(OverlayService, transport, target),
+    cni: typedClient(CniService, transport, target),
     node: typedClient(NodeService, transport, target),
     target,
     close,

@@ -1,6 +1,7 @@
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import { Health } from "./gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "./gen/grpc/reflection/v1/reflection_pb.ts";
+import { CniService } from "./gen/podnet/v1/cni_service_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
@@ -65,6 +66,8 @@ const overlays: RolesOf<typeof OverlayService> = {
   addReservation: "admin",
   removeReservation: "admin",
 };
+// Where the plugin goes runs as root.
+const cni: RolesOf<typeof CniService> = { list: "viewer", install: "admin", uninstall: "admin" };
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",
@@ -78,6 +81,7 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [PodService.typeName]: pods,
   [NetworkService.typeName]: networks,
   [OverlayService.typeName]: overlays,
+  [CniService.typeName]: cni,
   [NodeService.typeName]: node,
   [Health.typeName]: health,
   [ServerReflection.typeName]: reflection,

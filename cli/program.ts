@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { version } from "../api/version.ts";
 import { addAttach } from "./commands/attach.ts";
+import { addCni } from "./commands/cni.ts";
 import { addConsole } from "./commands/console.ts";
 import { addCopy } from "./commands/cp.ts";
 import { addCreate } from "./commands/create.ts";
@@ -100,6 +101,7 @@ export function buildProgram(context: Context): Command {
     addNetwork,
     addNodes,
     addOverlay,
+    addCni,
     addInfo,
     addDiff,
     addDown,

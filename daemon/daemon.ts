@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { systemClock } from "../core/clock.ts";
 import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
@@ -9,6 +10,7 @@ import { type Confinement, openConfinement } from "../hypervisor/jail/confinemen
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
+import { Installation } from "./cni/installation.ts";
 import { serveCni } from "./cni/serve-cni.ts";
 import { settlePending } from "./cni/settle-pending.ts";
 import type { Config } from "./config/config.ts";
@@ -34,6 +36,9 @@ import { Tally } from "./tally.ts";
 import { tapCounters } from "./traffic/counters.ts";
 import { TrafficTotals } from "./traffic/totals.ts";
 import { Database } from "./store/database.ts";
+
+/** The plugin of container runtimes, as `scripts/build-cni` makes it. */
+const builtPlugin = join(import.meta.dirname, "../build/cni-plugin/podnet-cni");
 
 /** Longest a look at others' rules may take at a start, milliseconds. */
 const obstaclesMs = 10_000;
@@ -135,8 +140,15 @@ export async function openDaemon(
       usageOfPods(node.pods.held(), await countLinks(), systemClock),
     );
 
+  const installation = new Installation({
+    db,
+    settings: config.cni,
+    program: builtPlugin,
+    log: logOf("cni"),
+  });
   const parts: ServiceParts = {
     ...node,
+    installation,
     ...drift,
     ...(overlays === undefined ? {} : { overlays }),
     ...records,
@@ -179,11 +191,13 @@ export async function openDaemon(
         done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
       })
     : undefined;
+  if (cni !== undefined) installation.present();
   const held = opened.move();
   return {
     told: () => overlays?.told() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
+      installation.withdraw();
       // What is under way still answers its caller; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
       await Promise.all([api.close(1000), cni?.close(1000)]);

@@ -1,5 +1,6 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import type { Attachments } from "../cni/attachments.ts";
+import type { Installation } from "../cni/installation.ts";
 import type { Pods } from "../pod/pods.ts";
 import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
@@ -34,6 +35,7 @@ export interface ServiceParts {
   readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
   readonly attachments: Attachments;
+  readonly installation: Installation;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
   /** Absent when the host is to be in none. */

@@ -1,4 +1,5 @@
 import type { ConnectRouter } from "@connectrpc/connect";
+import { CniService } from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -7,19 +8,21 @@ import { addHealth, ServingStatus } from "../../api/health.ts";
 import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { addReflection } from "../../api/reflection.ts";
 import { addService } from "../../api/service.ts";
+import { cniService } from "./cni-service.ts";
 import type { ServiceParts } from "./context.ts";
 import { networkService } from "./network-service.ts";
 import { nodeService } from "./node-service.ts";
 import { overlayService } from "./overlay-service.ts";
 import { podService } from "./pod-service.ts";
 
-const services = [PodService, NetworkService, OverlayService, NodeService];
+const services = [PodService, NetworkService, OverlayService, CniService, NodeService];
 
 /** Everything the API's socket answers. */
 export function addRoutes(router: ConnectRouter, parts: ServiceParts, qemuVersion: string): void {
   addService(router, PodService, podService(parts));
   addService(router, NetworkService, networkService(parts));
   addService(router, OverlayService, overlayService(parts));
+  addService(router, CniService, cniService(parts));
   addService(router, NodeService, nodeService(parts, qemuVersion));
   const serving = new ServingStatus();
   for (const name of ["", ...services.map(({ typeName }) => typeName)]) serving.set(name, true);

@@ -2,7 +2,13 @@ import type { Database } from "./database.ts";
 import { text } from "./rows.ts";
 
 /** Single values the daemon remembers. */
-export type MetaKey = "boot_id" | "network_memory" | "names_told" | `overlay ${string}`;
+export type MetaKey =
+  | "boot_id"
+  | "network_memory"
+  | "names_told"
+  | "cni_installed"
+  | `overlay ${string}`
+  | `peers of ${string}`;
 
 export function getMeta(db: Database, key: MetaKey): string | undefined {
   const row = db.get("SELECT value FROM meta WHERE key = ?", key);
@@ -15,4 +21,9 @@ export function setMeta(db: Database, key: MetaKey, value: string): void {
     key,
     value,
   );
+}
+
+/** Absent is success. */
+export function deleteMeta(db: Database, key: MetaKey): void {
+  db.run("DELETE FROM meta WHERE key = ?", key);
 }

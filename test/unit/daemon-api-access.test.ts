@@ -7,6 +7,7 @@ import type { DescMethod } from "@bufbuild/protobuf";
 import test from "ava";
 import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
+import { CniService } from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -18,7 +19,7 @@ import { altNames, type Peer } from "../../daemon/server/peer.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 const run = promisify(execFile);
-const own = [PodService, NetworkService, OverlayService, NodeService].flatMap(
+const own = [PodService, NetworkService, OverlayService, CniService, NodeService].flatMap(
   (service) => service.methods,
 );
 const all = [...own, ...Health.methods, ...ServerReflection.methods];

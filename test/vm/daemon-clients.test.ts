@@ -39,7 +39,7 @@ test.serial("reflection tells of every service, health that they serve", async (
     method: "Check",
     messages: [{ service }],
   });
-  const own = ["PodService", "NetworkService", "OverlayService", "NodeService"].map(
+  const own = ["PodService", "NetworkService", "OverlayService", "CniService", "NodeService"].map(
     (name) => `podnet.v1.${name}`,
   );
   const { services, results } = await grpcCalls(

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
 import { Health } from "../../../api/gen/grpc/health/v1/health_pb.ts";
+import { CniService } from "../../../api/gen/podnet/v1/cni_service_pb.ts";
 import { NetworkService } from "../../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -46,11 +47,19 @@ export async function openServing(options: ServingOptions = {}): Promise<Serving
       addService(router, PodService, { ...emptyOf(PodService), ...options.pods });
       addService(router, NetworkService, emptyOf(NetworkService));
       addService(router, OverlayService, emptyOf(OverlayService));
+      addService(router, CniService, emptyOf(CniService));
       addService(router, NodeService, emptyOf(NodeService));
       const serving = new ServingStatus();
       serving.set("", true);
       addHealth(router, serving);
-      addReflection(router, [PodService, NetworkService, OverlayService, NodeService, Health]);
+      addReflection(router, [
+        PodService,
+        NetworkService,
+        OverlayService,
+        CniService,
+        NodeService,
+        Health,
+      ]);
       options.routes?.(router);
     },
     metrics: () => Promise.resolve({ type: "text/plain", text: "podnet_up 1\n" }),

@@ -1,0 +1,96 @@
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import {
+  type Attachment,
+  AttachmentSchema,
+  AttachmentState,
+} from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { document, printDocument, toPlain } from "../output.ts";
+import { lower } from "../pod-view.ts";
+import { age, harmless, table } from "../text.ts";
+
+/** The commands about container runtimes that use podnet. */
+export function addCni(program: Command, context: Context): void {
+  const group = program
+    .command("cni")
+    .description("container runtimes: which containers are attached; install the plugin");
+  addList(group, context);
+  addInstall(group, context);
+  addUninstall(group, context);
+}
+
+function addList(group: Command, context: Context): void {
+  const list = group.command("list", { isDefault: true });
+  addOutput(list.description("list the containers that are attached")).action(
+    async (options: OutputOptions) => {
+      const { io } = context;
+      const { attachments } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.cni.list({}, { signal }),
+      );
+      if (options.output !== "table") {
+        const items = attachments.map((each) => toPlain(AttachmentSchema, each));
+        await printDocument(io, options.output, document("AttachmentList", { items }));
+        return;
+      }
+      const heading = "CONTAINER IFNAME STATE AGE NETWORK ADDRESS POD".split(" ");
+      const now = Date.now();
+      io.stdout.write(
+        table(
+          heading,
+          attachments.map((each) => rowOf(each, now)),
+        ),
+      );
+    },
+  );
+}
+
+const rowOf = (each: Attachment, now: number): string[] => [
+  // As runtimes show it: of 64 characters the first twelve.
+  each.containerId.length === 64 ? each.containerId.slice(0, 12) : harmless(each.containerId),
+  each.ifName,
+  lower(AttachmentState, each.state),
+  each.createdAt === undefined ? "-" : age(now - timestampMs(each.createdAt)),
+  each.network,
+  each.addresses.map((address) => address.slice(0, address.indexOf("/"))).join(","),
+  harmless(each.pod) || "-",
+];
+
+interface InstallOptions extends OutputOptions {
+  readonly dir?: string;
+  readonly binDir?: string;
+  readonly network?: string;
+}
+
+function addInstall(group: Command, context: Context): void {
+  group
+    .command("install")
+    .description("put podnet-cni and its configuration where runtimes look for them")
+    .option("--dir <directory>", "of configurations; default /etc/cni/net.d")
+    .option("--bin-dir <directory>", "of plugins; default /opt/cni/bin")
+    .option("--network <name>", "podnet's network for containers; default the node's")
+    .addHelpText(
+      "after",
+      "\nThe configuration is there while podnetd serves, and is taken back when it stops.",
+    )
+    .action(async (options: InstallOptions) => {
+      const { dir = "", binDir = "", network = "" } = options;
+      const { paths } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.cni.install({ dir, binDir, network }, { signal }),
+      );
+      for (const path of paths) context.io.stdout.write(`Wrote ${path}\n`);
+    });
+}
+
+function addUninstall(group: Command, context: Context): void {
+  group
+    .command("uninstall")
+    .description("take both away; containers keep their networks")
+    .action(async (options: OutputOptions) => {
+      const { paths } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.cni.uninstall({}, { signal }),
+      );
+      for (const path of paths) context.io.stdout.write(`Removed ${path}\n`);
+      if (paths.length === 0) context.io.stdout.write("Nothing was installed\n");
+    });
+}

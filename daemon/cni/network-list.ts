@@ -1,0 +1,38 @@
+import { defaultSocket } from "../../cni/protocol/exchange.ts";
+import { defaultPendingDirectory } from "../../cni/protocol/pending.ts";
+import type { CniSettings } from "../config/cni.ts";
+
+/** The file's name among others in the directory: runtimes take the first by name. */
+export const networkListFile = "10-podnet.conflist";
+/** The plugin's, as the list names it. */
+export const pluginFile = "podnet-cni";
+
+/** What podnet-cni has runtimes hand it, where they have something to hand. */
+const capabilities = {
+  portMappings: true,
+  bandwidth: true,
+  ips: true,
+  mac: true,
+  dns: true,
+  ipRanges: true,
+  "io.kubernetes.cri.pod-annotations": true,
+} as const;
+
+/**
+ * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the node's default. In version
+ * 1.0.0, for containerd 1.6 and podman 4.3 know none that is newer. Pure.
+ */
+export function networkList(
+  network: string | undefined,
+  { socket, pendingDir }: Pick<CniSettings, "socket" | "pendingDir">,
+): string {
+  const plugin = {
+    type: pluginFile,
+    ...(network === undefined ? {} : { network }),
+    ...(socket === defaultSocket ? {} : { socket }),
+    ...(pendingDir === defaultPendingDirectory ? {} : { pendingDirectory: pendingDir }),
+    capabilities,
+  };
+  const list = { cniVersion: "1.0.0", name: "podnet", plugins: [plugin] };
+  return `${JSON.stringify(list, null, 2)}\n`;
+}

@@ -1,0 +1,57 @@
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { cross } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
+
+/** Puts a file there under its name when it is whole: whoever looks finds the old one or the new. Throws `SYSCALL_FAILED`. */
+export function writeWhole(path: string, text: string): void {
+  place(path, (draft) => writeFileSync(draft, text, { mode: 0o644 }));
+}
+
+/** The same of a program. */
+export function copyWhole(from: string, path: string): void {
+  place(path, (draft) => {
+    copyFileSync(from, draft);
+    chmodSync(draft, 0o755);
+  });
+}
+
+function place(path: string, make: (draft: string) => void): void {
+  // (A dot keeps runtimes from taking it for one of their files.)
+  const draft = join(dirname(path), `.${basename(path)}.new`);
+  explained(path, () =>
+    cross("file", `write ${basename(path)}`, () => {
+      mkdirSync(dirname(path), { recursive: true });
+      make(draft);
+      renameSync(draft, path);
+    }),
+  );
+}
+
+/** Removes a file, and answers whether it was there. Throws `SYSCALL_FAILED`. */
+export function removeFile(path: string): boolean {
+  const there = existsSync(path);
+  explained(path, () =>
+    cross("file", `remove ${basename(path)}`, () => rmSync(path, { force: true })),
+  );
+  return there;
+}
+
+function explained(path: string, body: () => void): void {
+  try {
+    body();
+  } catch (cause) {
+    throw new PodnetError("SYSCALL_FAILED", `"${path}" cannot be written: ${String(cause)}`, {
+      hint: "Let podnetd's user write there (of its systemd unit: ReadWritePaths=), or name other directories",
+      cause,
+    });
+  }
+}

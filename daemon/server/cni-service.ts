@@ -1,0 +1,78 @@
+import { isAbsolute } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { AttachmentRow, AttachmentState } from "../store/attachments.ts";
+import { note, type ServiceParts } from "./context.ts";
+import { time } from "./views.ts";
+
+/** Where runtimes look unless they are told otherwise. */
+const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
+
+/** The service about container runtimes. */
+export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniService> {
+  const { attachments, networks, installation } = parts;
+  return {
+    list: () => ({ attachments: attachments.list().map(attachmentView) }),
+
+    install({ dir, binDir, network }, context) {
+      if (!parts.config.cni.enabled)
+        throw new PodnetError("UNSUPPORTED", "podnetd does not serve container runtimes", {
+          hint: "Set cni.enabled to true",
+        });
+      const asked = {
+        dir: absolute(dir || usual.dir, "dir"),
+        binDir: absolute(binDir || usual.binDir, "bin_dir"),
+        ...(network === "" ? {} : { network: networks.find(network).name }),
+      };
+      note(parts, context, `install the CNI plugin in ${asked.dir} and ${asked.binDir}`);
+      return { paths: installation.install(asked) };
+    },
+
+    uninstall(_request, context) {
+      note(parts, context, "uninstall the CNI plugin");
+      return { paths: installation.uninstall() };
+    },
+  };
+}
+
+function absolute(path: string, field: string): string {
+  if (isAbsolute(path)) return path;
+  throw new PodnetError("INVALID_ARGUMENT", `"${path}" is no absolute path`, {
+    field,
+    hint: "Write a path from the root",
+  });
+}
+
+const states: Readonly<Record<AttachmentState, wire.AttachmentState>> = {
+  adding: wire.AttachmentState.ADDING,
+  ready: wire.AttachmentState.READY,
+  deleting: wire.AttachmentState.DELETING,
+};
+
+const attachmentView = ({ plan, ...row }: AttachmentRow): wire.Attachment =>
+  create(wire.AttachmentSchema, {
+    id: row.id,
+    containerId: row.containerId,
+    ifName: row.ifName,
+    config: row.config,
+    network: row.network,
+    netns: row.netns,
+    state: states[row.state],
+    addresses: [...plan.addresses],
+    mac: plan.mac,
+    mtu: plan.mtu,
+    hostLink: plan.fragment.hostLink,
+    pod: plan.pod ?? "",
+    ports: (plan.published ?? []).flatMap(({ protocol, hostPort, podPort, at }) =>
+      at.map(
+        ({ hostIp, podIp }) =>
+          `${protocol} ${authority(hostIp, hostPort)} to ${authority(podIp, podPort)}`,
+      ),
+    ),
+    createdAt: time(row.createdMs),
+  });
+
+const authority = (ip: string, port: number): string =>
+  ip.includes(":") ? `[${ip}]:${port}` : `${ip}:${port}`;
