@@ -4,14 +4,13 @@ import { step } from "../guest-init/image/report.ts";
 import {
   buildParts,
   compileEngine,
+  engineNative,
   filesIn,
   link,
   musl,
   type Program,
   publish,
 } from "./script-program.ts";
-
-const native = "guest-init/agent/native";
 
 /** The agent for each architecture that guests have. */
 const variants: Readonly<
@@ -42,13 +41,13 @@ export async function buildAgent(
   const program: Program = {
     name: "podnet-guest",
     entry: "guest-init/agent/main.ts",
-    sources: filesIn(top, native),
+    sources: filesIn(top, engineNative),
     ...variants[architecture],
   };
   const parts = await buildParts(top, program);
-  const engine = await compileEngine(parts);
+  const engine = await compileEngine(top, parts);
   const sources = program.sources
-    .filter((file) => file.endsWith(".c"))
+    .filter((file) => file.endsWith(".c") && !file.endsWith("/instance.c"))
     .map((file) => path.join(top, file));
   const built = await parts.cache.file(program.name, parts.key, (to) =>
     step("link", () => link(parts, engine, sources, to)),

@@ -96,22 +96,18 @@ export async function buildParts(top: string, program: Program): Promise<Parts> 
   return { cache, target, key, engineKey, engineC, bytecode };
 }
 
-/** The engine compiled: from quickjs.c, or from a C file that includes it. */
-export function compileEngine(
-  parts: Parts,
-  source?: string,
-  flags: readonly string[] = [],
-): Promise<string> {
+/** What is shared by all programs: the engine around quickjs.c, and the way into it. */
+export const engineNative = "guest-init/agent/native";
+
+/** The engine compiled, once for all programs of a target. */
+export function compileEngine(top: string, parts: Parts): Promise<string> {
   const { cache, target, engineC, engineKey } = parts;
-  const own = source === undefined ? [] : [sha256File(source)];
-  const key = keyOf(...engineKey, ...engineFlags, ...target.flags, ...own);
+  const native = path.join(top, engineNative);
+  const source = path.join(native, "instance.c");
+  const key = keyOf(...engineKey, ...engineFlags, ...target.flags, sha256File(source));
   return cache.file("quickjs.o", key, (to) =>
     step("QuickJS-NG: compile C", () =>
-      cc(
-        target,
-        [...engineFlags, ...flags, "-c", source ?? path.join(engineC, "quickjs.c"), "-o", to],
-        engineC,
-      ),
+      cc(target, [...engineFlags, "-I", native, "-c", source, "-o", to], engineC),
     ),
   );
 }
