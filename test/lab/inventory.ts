@@ -2,6 +2,7 @@ import { type Dirent, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { Podnet } from "../../api/client.ts";
+import { type Shown, savers, shownBy } from "./host-commands.ts";
 import type { Machine } from "./lab.ts";
 import type { Podnetd } from "./podnetd.ts";
 
@@ -33,14 +34,12 @@ export async function takeHostInventory(machine: Machine, directory: string): Pr
 }
 
 async function onHost(machine: Machine, directory: string, daemon: number): Promise<string[]> {
-  const parts = await Promise.all([
-    links(machine),
-    routes(machine),
-    rules(machine),
-    sysctls(machine),
-  ]);
+  const shown = await shownBy(machine);
   return [
-    ...parts.flat(),
+    ...links(shown),
+    ...routes(shown),
+    ...rules(shown),
+    ...sysctls(shown),
     ...processes(directory, daemon),
     ...files(path.join(directory, "run")),
     ...controlGroups(directory),
@@ -49,8 +48,8 @@ async function onHost(machine: Machine, directory: string, daemon: number): Prom
 
 type Json = Readonly<Record<string, unknown>>;
 
-async function ip(machine: Machine, ...words: string[]): Promise<readonly Json[]> {
-  const text = await machine.run("ip", "-j", ...words);
+function parsed(shown: Shown, name: string): readonly Json[] {
+  const text = shown.get(name) ?? "";
   return text.trim() === "" ? [] : (JSON.parse(text) as Json[]);
 }
 
@@ -64,9 +63,8 @@ const words = (kind: string, of: Json, ...fields: readonly string[]): string =>
   ].join(" ");
 
 /** Links with their addresses. Link-local ones and states are left out: they follow the carrier, which ports bring. */
-async function links(machine: Machine): Promise<string[]> {
-  const all = await ip(machine, "-d", "address", "show");
-  return all.flatMap((link) => [
+function links(shown: Shown): string[] {
+  return parsed(shown, "addresses").flatMap((link) => [
     words("link", link, "ifname", "address", "mtu", "master", "group", "ifalias"),
     ...(link["addr_info"] as Json[])
       .filter(({ scope }) => scope !== "link")
@@ -74,58 +72,33 @@ async function links(machine: Machine): Promise<string[]> {
   ]);
 }
 
-async function routes(machine: Machine): Promise<string[]> {
+function routes(shown: Shown): string[] {
   const known = ["ifname", "dst", "dev", "gateway", "table", "protocol", "lladdr"];
-  const all = await Promise.all(
-    ["-4", "-6"].map((family) => ip(machine, family, "route", "show", "table", "all")),
-  );
-  // Of the lab's own links neighbours come and go.
-  const neighbours = await ip(machine, "neighbour", "show");
   return [
-    ...all
-      .flat()
+    ...["routes4", "routes6"]
+      .flatMap((family) => parsed(shown, family))
       .filter(({ dst }) => !/^(?:fe80|ff00|multicast)/.test(String(dst)))
       .map((route) => words("route", route, ...known)),
-    ...neighbours
+    ...parsed(shown, "neighbours")
       .filter(({ dev, lladdr }) => lladdr !== undefined && dev !== "lan0" && dev !== "wan0")
       .map((neighbour) => words("neighbour", neighbour, ...known)),
   ];
 }
 
-async function rules(machine: Machine): Promise<string[]> {
-  const programs = ["iptables", "ip6tables"].flatMap((family) =>
-    ["nft", "legacy"].map((variant) => `${family}-${variant}`),
+const linesOf = (shown: Shown, name: string): string[] =>
+  (shown.get(name) ?? "").split("\n").filter((line) => line.trim() !== "");
+
+function rules(shown: Shown): string[] {
+  const saved = savers.flatMap((saver) =>
+    linesOf(shown, saver)
+      .filter((line) => !line.startsWith("#"))
+      .map((line) => `${saver.replace("-save", "")} ${line.replace(/ ?\[\d+:\d+\] ?/, "")}`),
   );
-  const saved = await Promise.all(
-    programs.map(async (program) => {
-      const text = await machine.run(`${program}-save`);
-      return text
-        .split("\n")
-        .filter((line) => line !== "" && !line.startsWith("#"))
-        .map((line) => `${program} ${line.replace(/ ?\[\d+:\d+\] ?/, "")}`);
-    }),
-  );
-  // (The tables of iptables-nft are of other families.)
-  const tables = await machine.run("nft", "--stateless", "list", "ruleset", "inet");
-  const lines = tables.split("\n").map((line) => line.trim());
-  return [...saved.flat(), ...lines.filter((line) => line !== "").map((line) => `nft ${line}`)];
+  return [...saved, ...linesOf(shown, "nft").map((line) => `nft ${line.trim()}`)];
 }
 
-/** Those that podnetd sets, and their neighbours. (`sysctl -a -r` walks through all there are: it takes seven times as long.) */
-const sysctlPaths = [
-  "ipv4/ip_forward",
-  ...["ipv4", "ipv6"].flatMap((family) => ["all", "default"].map((of) => `${family}/conf/${of}`)),
-];
-
-async function sysctls(machine: Machine): Promise<string[]> {
-  // (Some may be written only, which is no failure.)
-  const command = `cd /proc/sys/net && grep -rs "" ${sysctlPaths.join(" ")}; test $? -ne 1`;
-  const text = await machine.run("sh", "-c", command);
-  return text
-    .split("\n")
-    .filter((line) => line !== "")
-    .map((line) => `net/${line.replace(":", " = ")}`);
-}
+const sysctls = (shown: Shown): string[] =>
+  linesOf(shown, "sysctls").map((line) => `net/${line.replace(":", " = ")}`);
 
 async function inUse(client: Podnet): Promise<string[]> {
   const { networks } = await client.networks.list({});

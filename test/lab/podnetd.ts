@@ -46,7 +46,7 @@ export interface PodnetdOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** A command that runs it in some other way, given podnetd's own as arguments. */
   readonly through?: readonly [string, ...string[]];
-  /** Longest it may take until it takes connections, milliseconds; 20,000 unless given. */
+  /** Longest it may take until it takes connections, milliseconds; 60,000 unless given. */
   readonly readyMs?: number;
 }
 
@@ -56,7 +56,7 @@ const ownGroups = ({ directory, config = "" }: PodnetdOptions): Record<string, s
 
 /** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
 export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
-  const { machine, directory, readyMs = 20_000 } = options;
+  const { machine, directory, readyMs = 60_000 } = options;
   mkdirSync(directory, { recursive: true });
   const stateDir = path.join(directory, "state");
   const runDir = path.join(directory, "run");
