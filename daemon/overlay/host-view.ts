@@ -22,6 +22,8 @@ export interface HostKnowledge {
   readonly uplink: Uplink | undefined;
   readonly mtu: number;
   readonly peers: Pick<Peers, "size" | "passedOver">;
+  /** Peers of another boot, where etcd has told of none in this one. */
+  readonly recalled: number;
   /** What is in the way beside the lease's own troubles. */
   readonly troubles: readonly string[];
   readonly tunnel: OverlayView["tunnel"];
@@ -66,7 +68,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
     ...(ends === undefined ? {} : { expiresAt: ends }),
     reserved: status.reserved,
     troubles: [...status.troubles.map(troubleText), ...known.troubles],
-    peers: peers.size,
+    peers: peers.size + known.recalled,
     skippedKeys: unreadable + others["unknown-backend"] + others["other-backend"],
     network,
     ...(known.tunnel === undefined ? {} : { tunnel: known.tunnel }),

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { systemClock } from "../../core/clock.ts";
+import { bootId } from "../../linux/proc.ts";
 import type { Log } from "../../linux/log.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { Config } from "../config/config.ts";
@@ -38,6 +39,7 @@ export async function openOverlays(
     networks,
     db,
     clock: systemClock,
+    bootId: bootId(),
     log,
     randomBytes,
     onHealed: (name, found, pauseMs) =>

@@ -25,6 +25,8 @@ export interface OverlayHostParts {
   readonly networks: Networks;
   readonly db: Database;
   readonly clock: Clock;
+  /** This boot of the host. */
+  readonly bootId: string;
   readonly log: Log;
   readonly randomBytes: (count: number) => Uint8Array;
   /** Others had changed it, and it was put right. */

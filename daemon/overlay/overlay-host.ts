@@ -16,9 +16,11 @@ import { cidrsOf, makeDesired, subnetEnvOf } from "./make-desired.ts";
 import { OtherHosts } from "./other-hosts.ts";
 import type { OverlayHostParts } from "./overlay-host-parts.ts";
 import { OverlayMemory } from "./overlay-memory.ts";
+import { PeerMemory } from "./peer-memory.ts";
 import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
 import { SubnetFile } from "./subnet-file.ts";
+import { recalledText } from "./trouble-text.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
 /** Nothing is told of a host before its place is known: then nothing can be written either. */
@@ -33,6 +35,7 @@ export class OverlayHost implements AsyncDisposable {
   readonly name: string;
   readonly #parts: OverlayHostParts;
   readonly #memory: OverlayMemory;
+  readonly #known: PeerMemory;
   readonly #driver: LeaseDriver;
   readonly #place: HostPlace;
   readonly #others: OtherHosts;
@@ -49,10 +52,11 @@ export class OverlayHost implements AsyncDisposable {
 
   constructor(parts: OverlayHostParts) {
     this.#parts = parts;
-    const { name, db, log, clock, settings, networks, network, owner, onHealed } = parts;
+    const { name, db, log, clock, bootId, settings, networks, network, owner, onHealed } = parts;
     this.name = name;
     const memory = new OverlayMemory(db, name);
     this.#memory = memory;
+    this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
     const ready = (): void => this.#told.resolve();
     this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
     this.#kernel = new KernelFollower({
@@ -118,7 +122,11 @@ export class OverlayHost implements AsyncDisposable {
     // One that was being left when podnetd ended is still to be left.
     if (left && subnets === undefined) return;
     // What was last known holds until etcd says otherwise.
-    if (desired !== undefined) this.#tell(desired);
+    if (desired !== undefined) {
+      this.#tell(desired);
+      const recalled = this.#known.recall(desired);
+      if (recalled !== undefined) this.#kernel.want(recalled);
+    }
     this.#started = true;
     this.#driver.start();
     if (left) this.#driver.leave();
@@ -156,6 +164,7 @@ export class OverlayHost implements AsyncDisposable {
       clock,
       mtu: this.#mtu,
       peers: this.#others.peers,
+      recalled: this.#recalled,
       state: this.#driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(this.#memory.record),
       uplink: this.#place.uplink,
@@ -164,9 +173,17 @@ export class OverlayHost implements AsyncDisposable {
         ...this.#place.troubles,
         ...this.#watch.troubles,
         ...this.#others.conflicts,
+        ...recalledText(this.#recalled, this.#known.writtenMs),
         ...(error === undefined ? [] : [error.message]),
       ],
     });
+  }
+
+  /** Other hosts that packets are sent to although etcd has not told of them in this boot. */
+  get #recalled(): number {
+    const { wanted } = this.#kernel;
+    if (this.#driver.state.listed || wanted === undefined) return 0;
+    return Math.max(0, ...wanted.sides.map(({ peers }) => peers.length));
   }
 
   get nodes(): readonly OverlayPeerView[] {
@@ -233,6 +250,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.#place[Symbol.asyncDispose]();
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
+    this.#known[Symbol.dispose]();
     this.#watch[Symbol.dispose]();
     this.#subnetEnv[Symbol.dispose]();
   }
@@ -303,6 +321,7 @@ export class OverlayHost implements AsyncDisposable {
       // While it is known that there is something to give up: the next start goes on with it.
       this.#subnetEnv.remove();
       this.#memory.forgetLease();
+      this.#known.forget();
       this.#kernel.want(undefined);
       this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
       this.#parts.onLeft();
@@ -333,6 +352,7 @@ export class OverlayHost implements AsyncDisposable {
     if (this.#kernel.wanted === undefined) return;
     const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
     this.#memory.remember({ desired: { ...desired, sides } });
+    this.#known.note(desired);
     this.#tell(desired);
     const backend = this.#config?.backend.type;
     if (backend !== undefined)

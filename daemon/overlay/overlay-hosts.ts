@@ -36,6 +36,8 @@ export interface OverlayHostsParts {
   readonly networks: Networks;
   readonly db: Database;
   readonly clock: Clock;
+  /** This boot of the host. */
+  readonly bootId: string;
   readonly log: Log;
   readonly randomBytes: (count: number) => Uint8Array;
   readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;

@@ -30,6 +30,14 @@ export function troubleText(trouble: Trouble): string {
   }
 }
 
+/** That other hosts are those of another boot, in one line; none where they are not. */
+export const recalledText = (hosts: number, writtenMs: number | undefined): readonly string[] =>
+  hosts === 0 || writtenMs === undefined
+    ? []
+    : [
+        `etcd has not been heard since this host was booted: ${hosts} other hosts are as they were at ${new Date(writtenMs).toISOString()}`,
+      ];
+
 /** Which hosts cannot both be right, in one line. */
 export function conflictText(conflict: Conflict): string {
   const hosts = conflict.keys.join(" and ");
