@@ -23,8 +23,8 @@ import { type ErrorCode, PodnetError } from "../core/errors.ts";
  *   caller ends the wait; a synchronous call holds up the whole process).
  * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself enumerates its
  *   points; a call that threw has `failed` for a side.
- * - `from:BORDER:WHAT:SIDE#N` counts, acts and records only from the Nth time on that this is passed (the first, without
- *   #N), so that points can be told from each other whatever a start had to repair.
+ * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is passed, so that points
+ *   can be told from each other whatever a start had to repair.
  */
 
 type Action =
@@ -35,13 +35,7 @@ type Action =
 interface Armed {
   readonly points: ReadonlyMap<string, Action>;
   readonly recordTo: string | undefined;
-  readonly from: Beginning | undefined;
-}
-
-/** What is passed, and how often, before anything counts. */
-interface Beginning {
-  readonly name: string;
-  readonly times: number;
+  readonly from: string | undefined;
 }
 
 /** Arms what the variable's value says; undefined or empty arms nothing. Throws `CONFIG_INVALID`. */
@@ -53,14 +47,12 @@ export function armFailpoints(text: string | undefined): void {
 function parse(text: string): Armed {
   const points = new Map<string, Action>();
   let recordTo: string | undefined;
-  let from: Beginning | undefined;
+  let from: string | undefined;
   for (const spec of text.split(";")) {
-    const record = /^record:(.+)$/.exec(spec);
-    const beginning = /^from:(.+?)(?:#([1-9]\d*))?$/.exec(spec);
+    const option = /^(record|from):(.+)$/.exec(spec);
     const point = /^([a-z]+:.+:(?:before|after)#[1-9]\d*)=(kill|error|hang:(\d+))$/.exec(spec);
-    if (record !== null) recordTo = record[1];
-    else if (beginning !== null)
-      from = { name: beginning[1] as string, times: Number(beginning[2] ?? 1) };
+    if (option?.[1] === "record") recordTo = option[2];
+    else if (option?.[1] === "from") from = option[2];
     else if (point !== null) points.set(point[1] as string, actionOf(point[2] as string, point[3]));
     else throw refused(spec);
   }
@@ -82,12 +74,11 @@ class Failpoints implements CrossingWatch {
   readonly #armed: Armed;
   readonly #file: number | undefined;
   readonly #passed = new Map<string, number>();
-  /** How often its beginning must still be passed before anything counts. */
-  #notYet: number;
+  #counts: boolean;
 
   constructor(armed: Armed) {
     this.#armed = armed;
-    this.#notYet = armed.from?.times ?? 0;
+    this.#counts = armed.from === undefined;
     // Open until the process ends, which may be at any moment.
     this.#file = armed.recordTo === undefined ? undefined : openSync(armed.recordTo, "a");
   }
@@ -132,8 +123,8 @@ class Failpoints implements CrossingWatch {
 
   #pass({ border, what }: Crossing, side: "before" | "after" | "failed"): Action | undefined {
     const name = `${border}:${what}:${side}`;
-    if (this.#notYet > 0 && name === this.#armed.from?.name) this.#notYet -= 1;
-    if (this.#notYet > 0) return undefined;
+    this.#counts ||= name === this.#armed.from;
+    if (!this.#counts) return undefined;
     const count = (this.#passed.get(name) ?? 0) + 1;
     this.#passed.set(name, count);
     const point = `${name}#${count}`;

@@ -196,6 +196,7 @@ export class Networks implements KnownNetworks {
         await this.answerNames();
       }
       await this.#takeAway(name);
+      await this.#changes.tidy(name, async () => this.#names.noteTold());
       return true;
     });
   }

@@ -4,8 +4,6 @@ import type { Lane } from "./lane.ts";
 export interface Acts {
   /** The first crossing of the change, as failpoints count from it. */
   readonly from: string;
-  /** How often each start passes that; never, unless given. */
-  readonly passedByStart?: number;
   /** What it is of is never lost; undefined where it makes or unmakes that. */
   readonly stays: "pod" | "network" | undefined;
   /** Makes what is to be changed. */

@@ -1,4 +1,3 @@
-import type { Acts } from "./acts.ts";
 import { type Change, changes, isChange } from "./changes.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
 
@@ -31,9 +30,6 @@ export const countedFrom: Readonly<Record<Exclude<Operation, Change>, readonly s
 export function armedFor({ operation, point, action }: Case): readonly string[] {
   if (operation === "recover") return [armedCreate, `${almost}=kill`];
   if (operation === "start" || operation === "reattach") return [];
-  const from = isChange(operation) ? [fromChange(changes[operation])] : countedFrom[operation];
+  const from = isChange(operation) ? [`from:${changes[operation].from}`] : countedFrom[operation];
   return [...from, armed(point, action)];
 }
-
-const fromChange = ({ from, passedByStart = 0 }: Acts): string =>
-  `from:${from}#${passedByStart + 1}`;

@@ -50,9 +50,6 @@ const make = (lane: Lane): Promise<unknown> => create(lane, subject);
 const makeNetwork = ({ client }: Lane): Promise<unknown> =>
   client.networks.create({ spec: network });
 
-/** Each start writes the row of the configured network; then it is the made one's. */
-const networkIsMade = { from: "commit:update networks:after", passedByStart: 1 } as const;
-
 /** By the order in which they can follow each other on one pod. */
 export const changes: Readonly<Record<Change, Acts>> = {
   "network-create": {
@@ -64,13 +61,13 @@ export const changes: Readonly<Record<Change, Acts>> = {
   },
   "network-update": {
     stays: "network",
-    ...networkIsMade,
+    from: "commit:update networks:after",
     prepare: makeNetwork,
     change: ({ client }) => client.networks.update({ spec: otherNetwork }),
   },
   "network-delete": {
     stays: undefined,
-    ...networkIsMade,
+    from: "commit:update networks:after",
     prepare: makeNetwork,
     change: ({ client }) => client.networks.delete({ name: extra }),
   },

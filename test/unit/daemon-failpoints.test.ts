@@ -92,18 +92,6 @@ test.serial("a record holds every side in order, from where it is to begin", (t)
   ]);
 });
 
-test.serial("what begins a record may be passed before it does", (t) => {
-  const directory = mkdtempSync(path.join(tmpdir(), "podnet-failpoints-"));
-  t.teardown(() => rmSync(directory, { recursive: true }));
-  const file = path.join(directory, "record");
-  armFailpoints(`record:${file};from:commit:claim:before#2`);
-  for (let i = 0; i < 2; i++) cross("commit", "claim", () => {});
-  t.deepEqual(readFileSync(file, "utf8").trim().split("\n"), [
-    "commit:claim:before#1",
-    "commit:claim:after#1",
-  ]);
-});
-
 test.serial("a kill ends the process where it stands", (t) => {
   const top = path.resolve(import.meta.dirname, "../..");
   const program = `
