@@ -156,10 +156,7 @@ export function writeOptional(sysctl: HostSysctl, key: string, value: string): v
 }
 
 /** A link that has to be there. Throws `NETLINK_FAILED`. */
-export async function requireLink(
-  netlink: Pick<HostNetlink, "link">,
-  name: IfName,
-): Promise<Link> {
+export async function requireLink(netlink: Pick<HostNetlink, "link">, name: IfName): Promise<Link> {
   const link = await netlink.link(name);
   if (link !== undefined) return link;
   throw new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {

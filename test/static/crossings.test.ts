@@ -55,6 +55,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
     2,
     "the method's head and body; each request crosses where it is called",
   ],
+  "linux/namespace.ts: ioctlNumber": [1, "asks what a descriptor leads to; changes nothing"],
   "linux/netns.ts: setns": [3, "changes the process alone"],
   "linux/netns.ts: unshare": [2, "changes the process alone"],
   "linux/ethtool.ts: ioctlPointer": [
