@@ -17,19 +17,16 @@ export interface LeaseStatus {
   readonly subnets: Subnets | undefined;
   /** Kept for this host: it does not end. */
   readonly reserved: boolean;
-  /** For how long the store has not been followed, milliseconds; undefined when it is. */
-  readonly staleMs: number | undefined;
   readonly troubles: readonly Since<Trouble>[];
 }
 
 /** What is to be told of a host's lease. */
-export function leaseStatus(state: LeaseState, at: number): LeaseStatus {
-  const { own, staleSince, troubles } = state;
+export function leaseStatus(state: LeaseState): LeaseStatus {
+  const { own, troubles } = state;
   return {
     phase: phaseOf(state),
     subnets: own?.subnets,
     reserved: own?.grant === 0n,
-    staleMs: staleSince === undefined ? undefined : at - staleSince,
     troubles,
   };
 }

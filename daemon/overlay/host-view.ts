@@ -22,6 +22,8 @@ export interface HostKnowledge {
   readonly uplink: Uplink | undefined;
   readonly mtu: number;
   readonly peers: Pick<Peers, "size" | "passedOver">;
+  /** For how long etcd has not been heard, milliseconds; undefined while it is. */
+  readonly staleMs: number | undefined;
   /** Peers of another boot, where etcd has told of none in this one. */
   readonly recalled: number;
   /** What is in the way beside the lease's own troubles. */
@@ -39,7 +41,7 @@ function expiresAt({ own, settings }: LeaseState, clock: Clock): number | undefi
 
 /** How the lease is. What etcd has of an earlier start has to be known, and given up, before an overlay has been left. */
 export function knownPhase(state: LeaseState): LeasePhase {
-  const { phase } = leaseStatus(state, 0);
+  const { phase } = leaseStatus(state);
   const unsure = phase === "left" && (!state.listed || state.request !== undefined);
   return unsure ? "waiting" : phase;
 }
@@ -48,7 +50,7 @@ export function knownPhase(state: LeaseState): LeasePhase {
 export function overlayView(known: HostKnowledge): OverlayView {
   const { name, network, state, phase, uplink, mtu, peers, clock } = known;
   const { config } = state;
-  const status = leaseStatus(state, clock.monotonic());
+  const status = leaseStatus(state);
   const subnets = status.subnets ?? known.stored;
   const ends = expiresAt(state, clock);
   const { unreadable, ...others } = peers.passedOver;
@@ -64,7 +66,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
       return ip !== undefined && families.includes(i === 0 ? 4 : 6);
     }) as OverlayView["publicIps"],
     mtu,
-    ...(status.staleMs === undefined ? {} : { staleMs: status.staleMs }),
+    ...(known.staleMs === undefined ? {} : { staleMs: known.staleMs }),
     ...(ends === undefined ? {} : { expiresAt: ends }),
     reserved: status.reserved,
     troubles: [...status.troubles.map(troubleText), ...known.troubles],

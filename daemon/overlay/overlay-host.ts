@@ -11,6 +11,7 @@ import { type OverlayRecord, recordedSubnets, subnetsRecord } from "../store/ove
 import { HostPlace } from "./host-place.ts";
 import { knownPhase, nodeViews, overlayView } from "./host-view.ts";
 import { KernelFollower } from "./kernel-follower.ts";
+import { LastHeard } from "./last-heard.ts";
 import { LeasedNetwork } from "./leased-network.ts";
 import { cidrsOf, makeDesired, subnetEnvOf } from "./make-desired.ts";
 import { OtherHosts } from "./other-hosts.ts";
@@ -36,6 +37,7 @@ export class OverlayHost implements AsyncDisposable {
   readonly #parts: OverlayHostParts;
   readonly #memory: OverlayMemory;
   readonly #known: PeerMemory;
+  readonly #heard: LastHeard;
   readonly #driver: LeaseDriver;
   readonly #place: HostPlace;
   readonly #others: OtherHosts;
@@ -56,6 +58,7 @@ export class OverlayHost implements AsyncDisposable {
     this.name = name;
     const memory = new OverlayMemory(db, name);
     this.#memory = memory;
+    this.#heard = new LastHeard(memory, clock);
     this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
     const ready = (): void => this.#told.resolve();
     this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
@@ -165,6 +168,7 @@ export class OverlayHost implements AsyncDisposable {
       mtu: this.#mtu,
       peers: this.#others.peers,
       recalled: this.#recalled,
+      staleMs: this.#heard.staleMs,
       state: this.#driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(this.#memory.record),
       uplink: this.#place.uplink,
@@ -251,12 +255,14 @@ export class OverlayHost implements AsyncDisposable {
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
     this.#known[Symbol.dispose]();
+    this.#heard[Symbol.dispose]();
     this.#watch[Symbol.dispose]();
     this.#subnetEnv[Symbol.dispose]();
   }
 
   #onState(state: LeaseState): void {
     const { config, own } = state;
+    this.#heard.follow(state);
     if (config !== this.#config) {
       this.#config = config;
       if (config !== undefined) {

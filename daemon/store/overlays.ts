@@ -16,6 +16,8 @@ export interface OverlayRecord {
   readonly macs?: Readonly<Partial<Record<Family, Mac>>>;
   /** What was last made of it on the host, without peers. */
   readonly desired?: OverlayDesired;
+  /** When etcd was last heard, wall clock, milliseconds. */
+  readonly heardMs?: number;
   /** Somebody has had this host leave it. */
   readonly left?: boolean;
 }

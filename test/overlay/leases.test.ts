@@ -93,7 +93,7 @@ class Joined implements AsyncDisposable {
   }
 }
 
-const isHeld = (state: LeaseState): boolean => leaseStatus(state, 0).phase === "held";
+const isHeld = (state: LeaseState): boolean => leaseStatus(state).phase === "held";
 
 const configure = async (prefix: Prefix, config: object): Promise<void> => {
   await etcd.put(configKey(prefix), JSON.stringify(config));
@@ -139,7 +139,7 @@ test("three hosts that come at once have a subnet each, and wait for the configu
   const freed = await late.held();
   t.is(freed.key, held[0]?.key ?? "");
   t.deepEqual(a.drained, [held[0]?.subnets]);
-  t.is(leaseStatus(a.driver.state, 0).phase, "left");
+  t.is(leaseStatus(a.driver.state).phase, "left");
 });
 
 test("a lease is renewed by another grant, and ends when its host is gone", async (t) => {
@@ -171,7 +171,7 @@ test("a key that is gone comes back as it was; one that another host has does no
   await etcd.put(key, '{"PublicIP":"192.168.78.9","PublicIPv6":null}', { lease });
   const taken = await host.until(({ troubles }) => troubles.some(({ kind }) => kind === "taken"));
   t.is(taken.own?.key, key);
-  t.is(leaseStatus(taken, 0).phase, "lost");
+  t.is(leaseStatus(taken).phase, "lost");
   await etcd.revoke(lease);
   t.is((await host.held()).key, key);
 });
@@ -212,7 +212,7 @@ test("a reservation is its host's, and does not end when the host has come", asy
     t.is(own.grant, 0n);
     t.is((await etcd.range({ key: own.key })).kvs[0]?.lease, 0n);
     host.driver.leave();
-    await host.until((state) => leaseStatus(state, 0).phase === "left");
+    await host.until((state) => leaseStatus(state).phase === "left");
   }
   const registry = new Registry();
   registry.apply(await store.list(prefix, signal));
