@@ -14,11 +14,11 @@ export interface PluginResult {
 /** Reads what a plugin printed at the end of an ADD that succeeded. Throws `INVALID_ARGUMENT` or `UNSUPPORTED`. */
 export function parseAnswer(stdout: string, version: CniVersion): PluginResult {
   const written = asObject(decodeJson(stdout), "result");
-  // libcni puts the version there too, where a plugin has left it out.
+  // As libcni does where a plugin has left it out, or written it in other letters.
   const named = textAt(written, "cniVersion", "result.cniVersion");
   return {
     value: parseResult(written, version),
-    written: named === undefined ? { ...written, cniVersion: version } : written,
+    written: { ...written, cniVersion: named ?? version },
   };
 }
 

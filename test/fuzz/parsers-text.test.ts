@@ -12,6 +12,7 @@ fuzz("text", async () => {
     { rules },
     { overlay },
     { podRecords },
+    { cniRuntime },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -23,6 +24,7 @@ fuzz("text", async () => {
     import("./targets/rules.ts"),
     import("./targets/overlay.ts"),
     import("./targets/pod-records.ts"),
+    import("./targets/cni-runtime.ts"),
   ]);
   return [
     ...addressTexts,
@@ -35,5 +37,6 @@ fuzz("text", async () => {
     ...rules,
     overlay,
     podRecords,
+    ...cniRuntime,
   ];
 });
