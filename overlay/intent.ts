@@ -254,7 +254,7 @@ function acquire(
   leases: Leases,
   { draw }: Moment,
 ): Resolved {
-  const { settings, previous } = state;
+  const { settings, previous, losses } = state;
   const mine = ownLeases(state, config, leases);
   const fitting = mine
     .filter(
@@ -284,7 +284,7 @@ function acquire(
   const unfit = mine.filter((lease) => lease.grant !== 0n && !fitting.includes(lease));
   const keys = new Set(unfit.map(({ key }) => key));
   const subnets =
-    state.candidate ?? chooseSubnets({ config, previous, leases, without: keys, draw });
+    state.candidate ?? chooseSubnets({ config, previous, leases, without: keys, draw, losses });
   if (subnets === undefined) return resolved(rest, { kind: "exhausted" });
   const claim = claimOf(state, subnets, config, leases);
   const usable = claim.kind === "write" && fits(subnets, config);

@@ -90,6 +90,8 @@ export interface LeaseState {
   readonly nextRequest: number;
   readonly spare: Spare | undefined;
   readonly failures: number;
+  /** Races for subnets that others have won, since it last had any. */
+  readonly losses: number;
   /** No request before then. */
   readonly notBefore: number;
   /** When a tick is wanted. */
@@ -164,6 +166,7 @@ export const beginning = (
   nextRequest: 1,
   spare: undefined,
   failures: 0,
+  losses: 0,
   notBefore: 0,
   wakeAt: undefined,
   troubles: [],

@@ -122,7 +122,10 @@ function answered(
   if (request.kind === "cancel") return only({ ...well, candidate: undefined, spare: undefined });
   if (request.kind !== "commit" || event.kind !== "committed") return only(well);
   // Somebody was faster, and now it is known who: another choice, or another try.
-  if (event.committed.kind === "refused") return only({ ...well, candidate: undefined });
+  if (event.committed.kind === "refused") {
+    const losses = well.losses + (well.candidate === undefined ? 0 : 1);
+    return only({ ...well, candidate: undefined, losses });
+  }
   return committed(well, request.transaction, event.committed.revision, moment);
 }
 
@@ -192,6 +195,7 @@ function withOwn(state: LeaseState, own: Own): Step {
       candidate: undefined,
       probation: undefined,
       spare: state.spare?.grant === own.grant ? undefined : state.spare,
+      losses: 0,
     },
     commands: former === 0n || former === own.grant ? [] : [{ kind: "revoke", grant: former }],
   };

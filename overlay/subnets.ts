@@ -18,6 +18,9 @@ import type { Entry } from "./registry.ts";
 
 /** Free subnets among which one is drawn: few races are lost, and a network fills up from its beginning. */
 const drawnFrom = 100;
+/** So many times more after a race that is lost, and again after the second: thousands who come at once find room. */
+const widening = 8;
+const mostWidenings = 2;
 
 /**
  * 240.0.0.0, of an IPv4 range that no host can have. A host of an overlay without IPv4 writes this and the number of its subnet as
@@ -79,6 +82,8 @@ export interface Choice {
   readonly without?: ReadonlySet<string>;
   /** From 0 to below 1. */
   readonly draw: number;
+  /** Races that were lost before; none unless given. */
+  readonly losses?: number;
 }
 
 /** Chooses a host's subnets. Undefined when no free one is left. */
@@ -91,6 +96,7 @@ export function chooseSubnets(choice: Choice): Subnets | undefined {
     if (v4 !== undefined) taken.v4.push(v4);
     if (v6 !== undefined) taken.v6.push(v6);
   }
+  const most = drawnFrom * widening ** Math.min(choice.losses ?? 0, mostWidenings);
   const pick = (family: "v4" | "v6"): Cidr | undefined => {
     const space = config[family];
     if (space === undefined) return undefined;
@@ -101,12 +107,17 @@ export function chooseSubnets(choice: Choice): Subnets | undefined {
       !taken[family].some((one) => overlaps(one, previous))
     )
       return previous;
-    const free = freeSubnets(space, taken[family], drawnFrom).filter(
-      (subnet) => config.v4 !== undefined || standInAddress(subnet, config) !== undefined,
-    );
+    const numbers = new Numbers(space, familyOf(space.network));
+    const free = numbers
+      .free(taken[family], most)
+      .filter(
+        (number) =>
+          config.v4 !== undefined || standInAddress(numbers.subnet(number), config) !== undefined,
+      );
     // (The families are drawn for apart: the second by what is left of the number after the first.)
     const draw = family === "v4" ? choice.draw : (choice.draw * drawnFrom) % 1;
-    return free[Math.floor(draw * free.length)];
+    const drawn = free[Math.floor(draw * free.length)];
+    return drawn === undefined ? undefined : numbers.subnet(drawn);
   };
   const v4 = pick("v4");
   const v6 = pick("v6");
@@ -116,18 +127,8 @@ export function chooseSubnets(choice: Choice): Subnets | undefined {
 
 /** The first free subnets of a space, at most so many. As fast as sorting what is taken. */
 export function freeSubnets(space: SubnetSpace, taken: readonly Cidr[], most: number): Cidr[] {
-  const family = familyOf(space.network);
-  const numbers = new Numbers(space, family);
-  const busy = taken.flatMap((subnet) => numbers.covered(subnet)).sort((a, b) => a.from - b.from);
-  const free: Cidr[] = [];
-  let at = 0;
-  for (const { from, to } of [...busy, { from: Infinity, to: Infinity }]) {
-    for (; at < from && at <= numbers.last && free.length < most; at++)
-      free.push(numbers.subnet(at));
-    if (at > numbers.last || free.length >= most) break;
-    at = Math.max(at, to + 1);
-  }
-  return free;
+  const numbers = new Numbers(space, familyOf(space.network));
+  return numbers.free(taken, most).map((number) => numbers.subnet(number));
 }
 
 /** The subnets of a space by number, from 0 for the first. */
@@ -146,6 +147,19 @@ class Numbers {
     this.#shift = BigInt(familyBits(family) - space.length);
     const highest = (ipToBigInt(space.last) - this.#base) >> this.#shift;
     this.last = Number(smaller(highest, BigInt(Number.MAX_SAFE_INTEGER)));
+  }
+
+  /** The first that nothing lies on, at most so many. */
+  free(taken: readonly Cidr[], most: number): number[] {
+    const busy = taken.flatMap((subnet) => this.covered(subnet)).sort((a, b) => a.from - b.from);
+    const free: number[] = [];
+    let at = 0;
+    for (const { from, to } of [...busy, { from: Infinity, to: Infinity }]) {
+      for (; at < from && at <= this.last && free.length < most; at++) free.push(at);
+      if (at > this.last || free.length >= most) break;
+      at = Math.max(at, to + 1);
+    }
+    return free;
   }
 
   /** Which numbers a subnet of any size lies on. */

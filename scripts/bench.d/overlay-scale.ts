@@ -1,6 +1,6 @@
 /**
  * What thousands of hosts cost each of them and etcd, on paper and in code: what a lease costs in memory and to take in, and
- * hosts that come all at once, as state machines (`overlay/lease.ts`, as podnetd runs it) on a store in virtual time.
+ * hosts that come all at once, or come back to an etcd that has lost all leases, as state machines (`overlay/lease.ts`, as podnetd runs it) on a store in virtual time.
  *   scripts/bench overlay-scale [HOSTS...]
  */
 import type { Ipv4, Mac } from "../../core/address.ts";
@@ -9,6 +9,7 @@ import { Registry } from "../../overlay/registry.ts";
 import type { StoredKey } from "../../overlay/store.ts";
 import { lastLine, row } from "../measure.ts";
 import { joinAtOnce } from "./overlay/join-at-once.ts";
+import { returnAtOnce } from "./overlay/return-at-once.ts";
 
 export const description = "Thousands of hosts in an overlay: memory, news, all coming at once";
 
@@ -81,10 +82,15 @@ export function run(counts: readonly number[]): string {
     figures[`refused${count}`] = refused;
     figures[`joined${count}_s`] = seconds;
   }
+  for (const count of [5000, 50_000]) {
+    const { calls, refused, seconds } = returnAtOnce(count);
+    row(`${count} hosts back after their leases' end`, calls, refused, seconds);
+    figures[`back${count}_s`] = seconds;
+  }
   return lastLine("overlay-scale", figures);
 }
 
 if (import.meta.main) {
   const counts = process.argv.slice(2).map(Number);
-  console.log(run(counts.length === 0 ? [100, 300, 1000] : counts));
+  console.log(run(counts.length === 0 ? [300, 1000, 5000] : counts));
 }
