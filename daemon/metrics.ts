@@ -46,7 +46,7 @@ export class Metrics {
     });
     this.#drifts = new Counter({
       name: "podnet_drifts_total",
-      help: "Changes of others to what podnet made, by what was changed (network, port, overlay) and whether it was healed or failed",
+      help: "Changes of others to what podnet made, by what was changed (network, port, overlay, attachment) and whether it was healed or failed",
       labelNames: ["kind", "outcome"],
       registers,
     });
@@ -99,7 +99,11 @@ export class Metrics {
   }
 
   /** Counts what others changed, and whether they keep doing so. */
-  drift(kind: "network" | "port" | "overlay", outcome: "healed" | "failed", alarm: boolean): void {
+  drift(
+    kind: "network" | "port" | "overlay" | "attachment",
+    outcome: "healed" | "failed",
+    alarm: boolean,
+  ): void {
     this.#drifts.inc({ kind, outcome });
     if (alarm) this.#alarms.inc({ kind });
   }

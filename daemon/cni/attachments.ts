@@ -2,10 +2,13 @@ import { limited, throwIfAborted } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import type { Log } from "../../linux/log.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import type { AttachedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
+import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
+import type { AttachmentId, AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
@@ -33,21 +36,41 @@ export interface AttachmentsParts extends AttachmentWorld {
  * The networks of containers. Many are worked on side by side, those of one container one after the other; the rows are the
  * truth, and nothing is held here but host ports.
  */
-export class Attachments implements AsyncDisposable {
+export class Attachments implements AsyncDisposable, RunningAttachments {
   readonly #parts: AttachmentsParts;
   /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
   readonly #locks = new KeyedLock<string>();
   readonly #departures: Departures;
+  /** Those that are ready: drift looks at them often, and asks no rows. */
+  readonly #ready = new Map<AttachmentId, AttachmentPlan>();
   readonly #over = new AbortController();
   #refusing = false;
 
   constructor(parts: AttachmentsParts) {
     this.#parts = parts;
-    this.#departures = new Departures({ ...parts, locks: this.#locks });
+    this.#departures = new Departures({
+      ...parts,
+      locks: this.#locks,
+      leaves: (id) => this.#ready.delete(id),
+    });
   }
 
   list(): AttachmentRow[] {
     return this.#parts.records.list();
+  }
+
+  running(): RunningAttachment[] {
+    return Array.from(this.#ready.values(), ({ id, containerId, fragment }) => ({
+      id,
+      containerId,
+      tap: fragment.hostLink,
+      hasRules: fragment.published !== undefined,
+    }));
+  }
+
+  fragmentNow(id: AttachmentId): AttachedFragment | undefined {
+    const plan = this.#ready.get(id);
+    return plan === undefined ? undefined : hostPart(plan.fragment);
   }
 
   /** The attachment that a runtime names so. */
@@ -74,6 +97,7 @@ export class Attachments implements AsyncDisposable {
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
         records.ready(plan);
+        this.#ready.set(plan.id, plan);
         return result;
       } catch (thrown) {
         await this.#departures.undo(plan, thrown);
@@ -147,6 +171,7 @@ export class Attachments implements AsyncDisposable {
         const missing = published.missing(row.id);
         if (missing !== undefined)
           log.error({ container: row.containerId, err: missing }, "A published port is not held");
+        this.#ready.set(plan.id, plan);
         await network.ensure(plan.fragment, limited(attachMs, this.#over.signal));
       } else await this.#departures.detach(row, whyGone(row, sameBoot));
     } catch (err) {

@@ -20,6 +20,8 @@ export interface DeparturesParts {
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
   readonly log: Log;
+  /** From now on what is missing of it is no drift. */
+  leaves(id: AttachmentId): void;
 }
 
 /**
@@ -42,6 +44,7 @@ export class Departures {
   async detach(row: AttachmentRow, text: string): Promise<void> {
     const { records, network, published } = this.#parts;
     if (this.#waiting.has(row.id)) return;
+    this.#parts.leaves(row.id);
     if (row.state !== "deleting") records.deleting(row, text);
     try {
       published.release(row.id);

@@ -46,7 +46,7 @@ export class Ailments {
     const now = this.#parts.clock.monotonic();
     const sick = this.#sick.get(part.key) ?? { sinceMs: now };
     this.#sick.set(part.key, sick);
-    const missing = part.kind === "port" && thrown.details["errno"] === "ENODEV";
+    const missing = part.kind !== "network" && thrown.details["errno"] === "ENODEV";
     if (missing && now - sick.sinceMs < missingMs) return;
     const error = toPodnetError(thrown);
     if (part.kind === "port") this.#ailing(part, error);

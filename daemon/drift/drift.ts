@@ -6,12 +6,12 @@ import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { type AilmentsParts, Ailments } from "./ailments.ts";
 import {
-  type LiveNetworks,
+  attachmentParts,
+  type LiveParts,
   type Part,
   networkParts,
   partNow,
   portParts,
-  type RunningPorts,
 } from "./parts.ts";
 import { Patience } from "./patience.ts";
 import { reportDrift } from "./report.ts";
@@ -22,10 +22,8 @@ const settleMs = 100;
 const lookLimitMs = 60_000;
 /** Pods whose rules one look compares, as long as they are as planned: with iptables each costs some 6 ms. */
 const rulesAtOnce = 16;
-export interface DriftParts extends AilmentsParts {
+export interface DriftParts extends AilmentsParts, LiveParts {
   readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
-  readonly networks: LiveNetworks;
-  readonly pods: RunningPorts;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
   /** Who tells of the kernel's changes; the kernel itself unless given. */
@@ -180,7 +178,7 @@ export class DriftWatch implements AsyncDisposable {
   }
 
   async #lookAtPorts(suspects: Suspects, rules: boolean, signal: AbortSignal): Promise<void> {
-    const ports = portParts(this.#parts.pods);
+    const ports = [...portParts(this.#parts.pods), ...attachmentParts(this.#parts.attachments)];
     this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
     for (const { key, hasRules } of rules ? ports : []) if (hasRules === true) this.#ruled.add(key);
     let more = rulesAtOnce;
@@ -219,11 +217,11 @@ export class DriftWatch implements AsyncDisposable {
   }
 
   async #inspect(part: Part, linksOnly: boolean, signal: AbortSignal): Promise<Inspection> {
-    const { clock, network, networks, pods } = this.#parts;
+    const { clock, network } = this.#parts;
     const patience = this.#patience.get(part.key) ?? new Patience();
     const heal = (seen: readonly Deviation[]): boolean => patience.allows(seen, clock.monotonic());
     const options = { heal, linksOnly };
-    const inspection = await network.inspect(() => partNow(part, pods, networks), options, signal);
+    const inspection = await network.inspect(() => partNow(part, this.#parts), options, signal);
     const { found, healed, error } = inspection;
     if (error !== undefined) this.#sick.failed(part, found, error);
     else if (!healed) this.#sick.waits(part);

@@ -1,8 +1,15 @@
+import { assertNever } from "../../core/brand.ts";
 import type { IfName, PodId, PodName } from "../../core/names.ts";
-import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
+import type {
+  AttachedFragment,
+  Fragment,
+  NetworkFragment,
+  PodFragment,
+} from "../../network/desired.ts";
+import type { AttachmentId } from "../store/attachments.ts";
 
-/** A part of the host that is looked at and repaired by itself: a network, or one port of a running pod. */
-export type Part = NetworkPart | PortPart;
+/** A part of the host that is looked at and repaired by itself: a network, one port of a running pod, or a container's. */
+export type Part = NetworkPart | PortPart | AttachmentPart;
 
 /** One that is looked at by who has the kernel follow it (`overlay/kernel-follower.ts`). */
 export interface OverlayPart {
@@ -39,6 +46,26 @@ export interface RunningPorts {
   portNow(port: RunningPort): PodFragment | undefined;
 }
 
+/** A container's port, with the rules of what it has published. */
+export interface RunningAttachment {
+  readonly id: AttachmentId;
+  readonly containerId: string;
+  readonly tap: IfName;
+  readonly hasRules: boolean;
+}
+
+export interface AttachmentPart extends RunningAttachment {
+  readonly kind: "attachment";
+  readonly key: string;
+}
+
+/** The attached containers, as far as drift is concerned. */
+export interface RunningAttachments {
+  running(): readonly RunningAttachment[];
+  /** What the host is to have of one now, beside its link; undefined when it is on its way out. */
+  fragmentNow(id: AttachmentId): AttachedFragment | undefined;
+}
+
 /** The networks, as far as drift is concerned: they come and go. */
 export interface LiveNetworks {
   /** What the host is to have of them now. */
@@ -49,6 +76,13 @@ export interface LiveNetworks {
   answerNames(): Promise<void>;
 }
 
+/** Everything that parts are of. */
+export interface LiveParts {
+  readonly pods: RunningPorts;
+  readonly networks: LiveNetworks;
+  readonly attachments: RunningAttachments;
+}
+
 export const networkParts = (networks: LiveNetworks): NetworkPart[] =>
   networks
     .fragments()
@@ -57,6 +91,11 @@ export const networkParts = (networks: LiveNetworks): NetworkPart[] =>
 export const portParts = (pods: RunningPorts): PortPart[] =>
   pods.runningPorts().map((port) => ({ ...port, kind: "port", key: `port ${port.tap}` }));
 
+export const attachmentParts = (attachments: RunningAttachments): AttachmentPart[] =>
+  attachments
+    .running()
+    .map((each) => ({ ...each, kind: "attachment", key: `container port ${each.tap}` }));
+
 /**
  * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
  * then has no ports any more, and a network that is being taken away, or made another one, is none, whatever it had when the look
@@ -64,7 +103,16 @@ export const portParts = (pods: RunningPorts): PortPart[] =>
  */
 export const partNow = (
   part: Part,
-  pods: RunningPorts,
-  networks: LiveNetworks,
-): NetworkFragment | PodFragment | undefined =>
-  part.kind === "network" ? networks.settledFragment(part.fragment.key) : pods.portNow(part);
+  { pods, networks, attachments }: LiveParts,
+): Fragment | undefined => {
+  switch (part.kind) {
+    case "network":
+      return networks.settledFragment(part.fragment.key);
+    case "port":
+      return pods.portNow(part);
+    case "attachment":
+      return attachments.fragmentNow(part.id);
+    default:
+      return assertNever(part);
+  }
+};

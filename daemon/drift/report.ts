@@ -54,6 +54,8 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
       return { overlay: part.name };
     case "port":
       return { pod_id: part.podId };
+    case "attachment":
+      return { container: part.containerId };
     default:
       return assertNever(part);
   }

@@ -5,19 +5,21 @@ import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Fragment } from "../../network/desired.ts";
 import { onlyLook } from "../../network/inspect.ts";
-import { networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
+import { attachmentParts, networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
 import { overlayDeviation } from "../overlay/kernel-follower.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** How the host differs from what is planned for it, part by part. Changes nothing. */
 export async function diffHost(
-  { networks, pods, network, overlays }: ServiceParts,
+  { networks, pods, attachments, network, overlays }: ServiceParts,
   signal: AbortSignal,
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
-  for (const part of [...networkParts(networks), ...portParts(pods)]) {
+  const live = { networks, pods, attachments };
+  const all = [...networkParts(networks), ...portParts(pods), ...attachmentParts(attachments)];
+  for (const part of all) {
     let planned: Fragment | undefined;
-    const now = (): Fragment | undefined => (planned = partNow(part, pods, networks));
+    const now = (): Fragment | undefined => (planned = partNow(part, live));
     const { found, error } = await network.inspect(
       now,
       { heal: onlyLook, linksOnly: false },
@@ -59,4 +61,4 @@ async function overlayDiff(
   return diff;
 }
 
-const podName = (part: Part): string => (part.kind === "network" ? "" : part.podName);
+const podName = (part: Part): string => (part.kind === "port" ? part.podName : "");

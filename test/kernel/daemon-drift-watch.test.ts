@@ -31,6 +31,7 @@ function watched(everyMs = oftenMs): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
+    attachments: { running: () => [], fragmentNow: () => undefined },
     networks: {
       fragments: () => [networkFragment()],
       settledFragment: () => networkFragment(),

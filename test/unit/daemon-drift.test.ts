@@ -50,6 +50,7 @@ test("what a look that breaks off has not come to is looked at next time", async
   const fragment = { key: "default", bridge: "hyper0" } as unknown as NetworkFragment;
   const port = { podId: "a", podName: "a", tap: "tap0" } as unknown as RunningPort;
   await using _watch = DriftWatch.open({
+    attachments: { running: () => [], fragmentNow: () => undefined },
     networks: {
       fragments: () => [fragment],
       settledFragment: () => fragment,
