@@ -92,5 +92,5 @@ export function run(counts: readonly number[]): string {
 
 if (import.meta.main) {
   const counts = process.argv.slice(2).map(Number);
-  console.log(run(counts.length === 0 ? [300, 1000, 5000] : counts));
+  console.log(run(counts.length === 0 ? [300, 1000, 2000] : counts));
 }
