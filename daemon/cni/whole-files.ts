@@ -13,27 +13,32 @@ import { PodnetError } from "../../core/errors.ts";
 
 /** Puts a file there under its name when it is whole: whoever looks finds the old one or the new. Throws `SYSCALL_FAILED`. */
 export function writeWhole(path: string, text: string): void {
-  place(path, (draft) => writeFileSync(draft, text, { mode: 0o644 }));
+  place(path, (draft) =>
+    cross("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
+  );
 }
 
 /** The same of a program. */
 export function copyWhole(from: string, path: string): void {
-  place(path, (draft) => {
-    copyFileSync(from, draft);
-    chmodSync(draft, 0o755);
-  });
+  place(path, (draft) =>
+    cross("file", `copy ${basename(path)}`, () => {
+      copyFileSync(from, draft);
+      chmodSync(draft, 0o755);
+    }),
+  );
 }
 
+/** Makes it beside its place, and puts it there. */
 function place(path: string, make: (draft: string) => void): void {
   // (A dot keeps runtimes from taking it for one of their files.)
   const draft = join(dirname(path), `.${basename(path)}.new`);
-  explained(path, () =>
-    cross("file", `write ${basename(path)}`, () => {
-      mkdirSync(dirname(path), { recursive: true });
-      make(draft);
-      renameSync(draft, path);
-    }),
-  );
+  explained(path, () => {
+    cross("file", `make directory of ${basename(path)}`, () =>
+      mkdirSync(dirname(path), { recursive: true }),
+    );
+    make(draft);
+    cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+  });
 }
 
 /** Removes a file, and answers whether it was there. Throws `SYSCALL_FAILED`. */

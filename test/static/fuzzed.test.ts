@@ -13,6 +13,7 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
+  "daemon/cni/read-body.ts: readBody": "reads a request's body whole; looks at none of it",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",
   "guest-init/agent/files.ts: readText": "reads a file whole; looks at none of it",
   "guest-init/agent/guest-files.ts: readGuestFile": "`parseReadFile` reads the request",

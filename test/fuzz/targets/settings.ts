@@ -5,6 +5,7 @@ import {
   parsePairs,
   parseParts,
 } from "../../../cli/parse.ts";
+import { parseStoredAttachment } from "../../../daemon/cni/attachment-plan.ts";
 import { resolveConfig } from "../../../daemon/config/config.ts";
 import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
 import { errorFromRecord, parseErrorRecord } from "../../../daemon/pod/error-record.ts";
@@ -231,8 +232,9 @@ const stored: Target = {
     "daemon/pod/pod-plan.ts",
     "daemon/pod/error-record.ts",
     "daemon/store/network-memory.ts",
+    "daemon/cni/attachment-plan.ts",
   ],
-  except: ["recordError", "errorFromRecord", "withNic", "staying"],
+  except: ["recordError", "errorFromRecord", "withNic", "staying", "containerText"],
   seeds: [
     ...[
       plan([{ gateways: [{ gateway: "10.0.0.1" }] }, { gateway: "10.0.0.1" }, {}]),
@@ -261,6 +263,9 @@ const stored: Target = {
       { ...memory, besideForward: [5] },
       null,
     ].map((value) => chosen(3, json(value))),
+    ...[{ version: 1, containerId: "c" }, { version: 2 }, { version: "1" }, {}, null, 5].map(
+      (value) => chosen(4, json(value)),
+    ),
   ],
   words: ["version", "1", "a", "details", "null", "[]"],
   run: choosing([
@@ -279,6 +284,7 @@ const stored: Target = {
     },
     (bytes) => void valueOf(damage, () => errorFromRecord(parseErrorRecord(textOf(bytes)))),
     (bytes) => rememberedKept(textOf(bytes)),
+    (bytes) => void valueOf(damage, () => parseStoredAttachment(textOf(bytes))),
   ]),
 };
 
