@@ -163,7 +163,16 @@ test("each role does what it is for, and no more", (t) => {
       "unpublishPorts",
       "detach",
     ],
-    admin: ["down", "attach", "leave", "join", "addReservation", "removeReservation"],
+    admin: [
+      "down",
+      "attach",
+      "leave",
+      "join",
+      "addReservation",
+      "removeReservation",
+      "install",
+      "uninstall",
+    ],
   };
   // Networks are the host's: whoever changes one changes it for all.
   const ofNetworks: readonly string[] = ["create", "update", "delete"];

@@ -27,6 +27,7 @@ import {
   parseOwner,
   podMark,
   podRuleMark,
+  publishedMark,
 } from "../../../network/ownership.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -263,9 +264,10 @@ function checkShown(text: string, limit: number): void {
 const marks: Target = {
   name: "marks",
   files: ["network/ownership.ts"],
-  except: ["chainMark", "overlayMark"],
+  except: ["chainMark", "overlayMark", "isPlugged"],
   seeds: [
     "podnet:network:default",
+    "podnet:attachment:17",
     "podnet:pod:abcdefghijkl:0",
     "podnet:pod:abcdefghijkl",
     "podnet:chain:HYPER",
@@ -273,15 +275,28 @@ const marks: Target = {
     "podnet:",
     "other",
   ].map(utf8),
-  words: ["podnet:", "pod:", "network:", "chain:", "overlay:", ":", "0", "99999", "\n"],
+  words: [
+    "podnet:",
+    "pod:",
+    "network:",
+    "chain:",
+    "overlay:",
+    "attachment:",
+    ":",
+    "0",
+    "99999",
+    "\n",
+  ],
   run: (bytes) => {
     deepStrictEqual(parseOwner(undefined), undefined);
     const owner = parseOwner(textOf(bytes));
     if (owner === undefined) return;
     deepStrictEqual(ownedBy(textOf(bytes), owner.kind, owner.key), true);
     if (owner.kind === "network") deepStrictEqual(parseOwner(networkMark(owner.key)), owner);
-    if (owner.kind !== "pod") return;
-    const { key, index } = owner;
+    const { kind, key, index } = owner;
+    if (kind === "pod" || kind === "attachment")
+      deepStrictEqual(parseOwner(publishedMark({ kind, key })), { kind, key });
+    if (kind !== "pod") return;
     const again = index === undefined ? podRuleMark(key) : podMark(key, index);
     deepStrictEqual(parseOwner(again), owner);
   },

@@ -127,8 +127,8 @@ export const callersFaults: readonly Fault[] = [
     kind: "access",
     name: "the API's socket is for everybody",
     file: "daemon/server/unix-listener.ts",
-    find: "chmodSync(path, 0o660)",
-    put: "chmodSync(path, 0o666)",
+    find: "mode = 0o660",
+    put: "mode = 0o666",
     noticedBy: {
       file: "test/unit/daemon-api-server.test.ts",
       title:

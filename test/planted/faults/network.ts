@@ -108,7 +108,7 @@ export const networkFaults: readonly Fault[] = [
     kind: "mark",
     name: "links that somebody put into the graveyard group are deleted with ours",
     file: "network/apply.ts",
-    find: "if (buried.every((index) => doomed.includes(index))) {",
+    find: "if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {",
     put: "{",
     noticedBy: {
       file: host,
