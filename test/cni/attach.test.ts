@@ -1,6 +1,6 @@
 import test from "ava";
 import { addressOf } from "../vm/daemon-rig.ts";
-import { create } from "../vm/standin-rig.ts";
+import { create, eventually } from "../vm/standin-rig.ts";
 import { bodyOf, type CniRig, openCniRig, post } from "./cni-rig.ts";
 
 let cni: CniRig;
@@ -271,6 +271,19 @@ test.serial(
     t.false(await container.reaches("192.168.123.1"));
   },
 );
+
+test.serial("what others change of a container's port is put back, and told of", async (t) => {
+  const { lab, client, daemon } = cni.rig;
+  const container = await cni.container();
+  const added = await cni.done({ container });
+  const link = added.interfaces[1].name;
+  await lab.host.run("ip", "link", "set", link, "nomaster");
+  const told = await eventually(client, ({ text }) => text.includes(`container port ${link}`));
+  t.regex(told.text, /healed$/);
+  await container.ping("192.168.123.1");
+  t.is((await daemon.tryPodnet("diff")).exitCode, 0);
+  await cni.done({ command: "DEL", container });
+});
 
 test.serial("a network that containers are on is not deleted", async (t) => {
   const { networks } = cni.rig.client;

@@ -1,0 +1,39 @@
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import test from "ava";
+import { openCniRig } from "./cni-rig.ts";
+
+test("the plugin and its configuration are put where runtimes look, are there while podnetd serves, and go", async (t) => {
+  await using cni = await openCniRig();
+  const { rig } = cni;
+  const dir = join(rig.directory, "net.d");
+  const binDir = join(rig.directory, "bin");
+  const list = join(dir, "10-podnet.conflist");
+  const container = await cni.container();
+  await cni.done({ container });
+  const shown = await rig.daemon.podnet("cni");
+  t.regex(shown, new RegExp(`${container.name} +eth0 +ready .* default +192\\.168\\.123\\.`));
+  const written = await rig.daemon.podnet("cni", "install", "--dir", dir, "--bin-dir", binDir);
+  t.deepEqual(written.trim().split("\n"), [`Wrote ${join(binDir, "podnet-cni")}`, `Wrote ${list}`]);
+  const { cniVersion, plugins } = JSON.parse(readFileSync(list, "utf8"));
+  t.deepEqual(
+    [cniVersion, plugins[0].type, plugins[0].socket],
+    ["1.0.0", "podnet-cni", cni.socket],
+  );
+  t.is(statSync(join(binDir, "podnet-cni")).mode & 0o777, 0o755);
+  // A runtime that has just read it is served by it.
+  const { capabilities: _declared, ...derived } = plugins[0];
+  await cni.done({ command: "DEL", container, config: { ...derived, cniVersion, name: "podnet" } });
+  await rig.daemon.stop();
+  t.false(existsSync(list));
+  await rig.restart("kill");
+  t.true(existsSync(list));
+  // One that is killed cannot take it back; the next one writes it anew.
+  await rig.daemon.kill();
+  t.true(existsSync(list));
+  await rig.restart("kill");
+  const removed = await rig.daemon.podnet("cni", "uninstall");
+  t.is(removed.trim().split("\n").length, 2);
+  t.false(existsSync(list) || existsSync(join(binDir, "podnet-cni")));
+  t.is(await rig.daemon.podnet("cni", "uninstall"), "Nothing was installed\n");
+});
