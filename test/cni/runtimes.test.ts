@@ -1,0 +1,128 @@
+/** Debian's runtimes with podnet's plugin, installed as its users do: what they send, in the order in which they do. */
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test from "ava";
+import {
+  type ContainerHost,
+  containerHostAddresses,
+  openContainerHost,
+} from "../lab/container-host.ts";
+import { startContainerd } from "../lab/containerd.ts";
+import { Protocol } from "../lab/cri/gen/cri_pb.ts";
+import type { Machine } from "../lab/lab.ts";
+import { buildPauseImage, pauseImage, pausePort } from "../lab/pause-image.ts";
+import { openPodman } from "../lab/podman.ts";
+import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
+import { standInConfig } from "../lab/standin.ts";
+import { until } from "../lab/until.ts";
+
+const { host: hostAddress, lan: lanAddress } = containerHostAddresses;
+const gateway = "192.168.123.1";
+
+/** What answers there says whom it sees. */
+const ask = (from: Machine, address: string, port: number): Promise<string> =>
+  from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
+
+/** A host whose podnetd serves the plugin that it has installed where runtimes look. */
+async function openHost(
+  stack: AsyncDisposableStack,
+): Promise<{ host: ContainerHost; daemon: Podnetd; directory: string; image: string }> {
+  const directory = mkdtempSync(path.join(tmpdir(), "runtimes-"));
+  const host = stack.use(await openContainerHost(path.join(directory, "host")));
+  const config = `quarantine_s = 0\n${await standInConfig(path.join(directory, "standin"))}`;
+  const daemon = await startPodnetd({ machine: host, directory, config });
+  stack.defer(async () => {
+    await daemon.tryPodnet("down", "--yes");
+    await daemon.stop();
+  });
+  await daemon.podnet("cni", "install");
+  return { host, daemon, directory, image: buildPauseImage(directory) };
+}
+
+/** Waits until no container's link is left on the host. */
+async function linksEnded(host: Machine): Promise<void> {
+  await until("the links of containers to end", async () => {
+    const links = JSON.parse(await host.run("ip", "-json", "link")) as { ifalias?: string }[];
+    return !links.some(({ ifalias }) => ifalias?.startsWith("podnet:attachment:"));
+  });
+}
+
+test.serial("containerd: by ctr, and by its CRI with a port and with limits, until removed", async (t) => {
+  t.timeout(90_000);
+  await using stack = new AsyncDisposableStack();
+  const { host, daemon, directory, image } = await openHost(stack);
+  const containerd = stack.use(await startContainerd(host, image));
+
+  await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
+  t.is(await ask(host, "192.168.123.2", pausePort), `::ffff:${gateway}`);
+  t.regex(await daemon.podnet("cni"), /^default-one +eth0 +ready/m);
+
+  const { podSandboxId } = await containerd.cri.runPodSandbox({
+    config: {
+      metadata: { name: "web", uid: "1", namespace: "default", attempt: 0 },
+      hostname: "web",
+      logDirectory: directory,
+      annotations: {
+        "kubernetes.io/ingress-bandwidth": "40M",
+        "kubernetes.io/egress-bandwidth": "20M",
+      },
+      portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
+      linux: {},
+    },
+  });
+  const { status } = await containerd.cri.podSandboxStatus({ podSandboxId });
+  t.is(status?.network?.ip, "192.168.123.3");
+  t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+  t.is(await ask(host, "127.0.0.1", 8080), `::ffff:${gateway}`);
+  const queues = await host.run("tc", "qdisc", "show");
+  t.regex(queues, /tbf .*rate 40Mbit/);
+  t.regex(queues, /tbf .*rate 20Mbit/);
+  // Nobody else gets the same port, and who has it is said as far as kubelet.
+  const second = containerd.cri.runPodSandbox({
+    config: {
+      metadata: { name: "other", uid: "2", namespace: "default", attempt: 0 },
+      hostname: "other",
+      logDirectory: directory,
+      portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
+      linux: {},
+    },
+  });
+  t.regex(String(await t.throwsAsync(second)), /port 8080.*is published by container/);
+  await containerd.cri.stopPodSandbox({ podSandboxId });
+  await t.throwsAsync(ask(host.lan, hostAddress, 8080));
+  // (Removing sends DEL again, without a namespace.)
+  await containerd.cri.removePodSandbox({ podSandboxId });
+  await containerd.ctr("task", "kill", "one");
+  // ctr never sends DEL for what it has run detached.
+  t.regex(await daemon.podnet("cni"), /^default-one/m);
+  await daemon.podnet("down", "--yes");
+  await linksEnded(host);
+});
+
+test.serial("podman, with Debian's plugins after podnet's", async (t) => {
+  t.timeout(90_000);
+  await using stack = new AsyncDisposableStack();
+  const { host, daemon, image } = await openHost(stack);
+  const installed = JSON.parse(await host.run("cat", "/etc/cni/net.d/10-podnet.conflist"));
+  host.writeList("20-chained.conflist", {
+    ...installed,
+    name: "chained",
+    plugins: [
+      installed.plugins[0],
+      { type: "tuning", sysctl: { "net.ipv4.conf.all.accept_redirects": "0" } },
+      { type: "firewall" },
+    ],
+  });
+  const podman = await openPodman(host, image);
+  for (const network of ["podnet", "chained"]) {
+    await podman("run", "--detach", "--name=two", `--network=${network}`, pauseImage);
+    const [, row] = (await daemon.podnet("cni")).trim().split("\n");
+    const address = /192\.168\.123\.\d+/.exec(row ?? "")?.[0] ?? "none";
+    t.is(await ask(host, address, pausePort), `::ffff:${gateway}`, network);
+    await podman("rm", "--force", "--time=0", "two");
+    await t.throwsAsync(ask(host, address, pausePort));
+    await linksEnded(host);
+    t.is((await daemon.podnet("cni")).trim().split("\n").length, 1);
+  }
+});
