@@ -6,6 +6,7 @@ import type { AttachmentName, CniConfig } from "./config.ts";
 import {
   asObject,
   countAt,
+  flagAt,
   type JsonObject,
   listAt,
   member,
@@ -77,7 +78,7 @@ export function parseConfig(object: JsonObject, lenient: boolean): CniConfig {
   try {
     return { ...always, ...wishes(object, version) };
   } catch {
-    return { ...always, capabilities: noCapabilities, args: { ips: [] }, serviceCidrs: [] };
+    return { ...always, ...noWishes };
   }
 }
 
@@ -101,8 +102,16 @@ function wishes(
     ...(sameAsNone(dns) ? {} : { dns }),
     ...(mtu === 0 ? {} : { mtu }),
     serviceCidrs: serviceCidrs(object),
+    portsHeldByRuntime: flagAt(object, "portsHeldByRuntime", "portsHeldByRuntime"),
   };
 }
+
+const noWishes = {
+  capabilities: noCapabilities,
+  args: { ips: [] },
+  serviceCidrs: [],
+  portsHeldByRuntime: false,
+} as const;
 
 const sameAsNone = (dns: CniDns): boolean =>
   dns.domain === undefined && dns.nameservers.length + dns.search.length + dns.options.length === 0;

@@ -29,4 +29,6 @@ export interface CniConfig {
   readonly mtu?: number;
   /** Routed by our gateway where a `macvlan0` leads elsewhere. */
   readonly serviceCidrs: readonly Cidr[];
+  /** The runtime listens at published host ports itself, to keep them from others, as podman does: podnetd leaves that to it. */
+  readonly portsHeldByRuntime: boolean;
 }

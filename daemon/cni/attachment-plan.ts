@@ -30,6 +30,8 @@ export interface AttachmentPlan {
   /** Its part of the host. */
   readonly fragment: AttachmentFragment;
   readonly published?: readonly PublishedPlan[];
+  /** The runtime holds the host ports of what is published; absent: podnetd does, with sockets of its own. */
+  readonly portsHeldByRuntime?: true;
   readonly dns: AttachmentDns;
   /** The pod it belongs to, where its runtime says so: `namespace/name`. */
   readonly pod?: string;
@@ -43,6 +45,13 @@ export const containerText = ({
   pod,
 }: Pick<AttachmentPlan, "containerId" | "ifName" | "network" | "pod">): string =>
   `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network}`;
+
+/** The published ports whose host ports are podnetd's to hold. */
+export const portsToHold = ({
+  published,
+  portsHeldByRuntime,
+}: Pick<AttachmentPlan, "published" | "portsHeldByRuntime">): AttachmentPlan["published"] =>
+  portsHeldByRuntime === true ? undefined : published;
 
 /** What the container is to ask for names, as its runtime is told. */
 export interface AttachmentDns {

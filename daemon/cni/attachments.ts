@@ -11,7 +11,7 @@ import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId, AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import type { AttachmentPlan } from "./attachment-plan.ts";
+import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
 import { compareResult } from "./compare-result.ts";
 import { Departures } from "./departures.ts";
 import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
@@ -92,7 +92,7 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
       const plan = await this.#plan(request, attaching);
       records.claim(plan);
       try {
-        await published.hold(plan.id, plan.published);
+        await published.hold(plan.id, portsToHold(plan));
         const observed = await network.ensure(plan.fragment, limit);
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
@@ -167,7 +167,7 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
     const { plan } = row;
     try {
       if (row.state === "ready" && sameBoot && isNamespace(row.netns)) {
-        await published.adopt(row.id, plan.published);
+        await published.adopt(row.id, portsToHold(plan));
         const missing = published.missing(row.id);
         if (missing !== undefined)
           log.error({ container: row.containerId, err: missing }, "A published port is not held");

@@ -96,6 +96,7 @@ export function planAttachment(
     gateways,
     fragment,
     ...(published.length === 0 ? {} : { published }),
+    ...(config.portsHeldByRuntime ? { portsHeldByRuntime: true } : {}),
     dns: planDns(config, snapshot),
     ...(wishes.pod === undefined ? {} : { pod: wishes.pod }),
   };

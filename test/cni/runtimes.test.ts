@@ -48,57 +48,60 @@ async function linksEnded(host: Machine): Promise<void> {
   });
 }
 
-test.serial("containerd: by ctr, and by its CRI with a port and with limits, until removed", async (t) => {
-  t.timeout(90_000);
-  await using stack = new AsyncDisposableStack();
-  const { host, daemon, directory, image } = await openHost(stack);
-  const containerd = stack.use(await startContainerd(host, image));
+test.serial(
+  "containerd: by ctr, and by its CRI with a port and with limits, until removed",
+  async (t) => {
+    t.timeout(90_000);
+    await using stack = new AsyncDisposableStack();
+    const { host, daemon, directory, image } = await openHost(stack);
+    const containerd = stack.use(await startContainerd(host, image));
 
-  await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
-  t.is(await ask(host, "192.168.123.2", pausePort), `::ffff:${gateway}`);
-  t.regex(await daemon.podnet("cni"), /^default-one +eth0 +ready/m);
+    await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
+    t.is(await ask(host, "192.168.123.2", pausePort), `::ffff:${gateway}`);
+    t.regex(await daemon.podnet("cni"), /^default-one +eth0 +ready/m);
 
-  const { podSandboxId } = await containerd.cri.runPodSandbox({
-    config: {
-      metadata: { name: "web", uid: "1", namespace: "default", attempt: 0 },
-      hostname: "web",
-      logDirectory: directory,
-      annotations: {
-        "kubernetes.io/ingress-bandwidth": "40M",
-        "kubernetes.io/egress-bandwidth": "20M",
+    const { podSandboxId } = await containerd.cri.runPodSandbox({
+      config: {
+        metadata: { name: "web", uid: "1", namespace: "default", attempt: 0 },
+        hostname: "web",
+        logDirectory: directory,
+        annotations: {
+          "kubernetes.io/ingress-bandwidth": "40M",
+          "kubernetes.io/egress-bandwidth": "20M",
+        },
+        portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
+        linux: {},
       },
-      portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
-      linux: {},
-    },
-  });
-  const { status } = await containerd.cri.podSandboxStatus({ podSandboxId });
-  t.is(status?.network?.ip, "192.168.123.3");
-  t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
-  t.is(await ask(host, "127.0.0.1", 8080), `::ffff:${gateway}`);
-  const queues = await host.run("tc", "qdisc", "show");
-  t.regex(queues, /tbf .*rate 40Mbit/);
-  t.regex(queues, /tbf .*rate 20Mbit/);
-  // Nobody else gets the same port, and who has it is said as far as kubelet.
-  const second = containerd.cri.runPodSandbox({
-    config: {
-      metadata: { name: "other", uid: "2", namespace: "default", attempt: 0 },
-      hostname: "other",
-      logDirectory: directory,
-      portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
-      linux: {},
-    },
-  });
-  t.regex(String(await t.throwsAsync(second)), /port 8080.*is published by container/);
-  await containerd.cri.stopPodSandbox({ podSandboxId });
-  await t.throwsAsync(ask(host.lan, hostAddress, 8080));
-  // (Removing sends DEL again, without a namespace.)
-  await containerd.cri.removePodSandbox({ podSandboxId });
-  await containerd.ctr("task", "kill", "one");
-  // ctr never sends DEL for what it has run detached.
-  t.regex(await daemon.podnet("cni"), /^default-one/m);
-  await daemon.podnet("down", "--yes");
-  await linksEnded(host);
-});
+    });
+    const { status } = await containerd.cri.podSandboxStatus({ podSandboxId });
+    t.is(status?.network?.ip, "192.168.123.3");
+    t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+    t.is(await ask(host, "127.0.0.1", 8080), `::ffff:${gateway}`);
+    const queues = await host.run("tc", "qdisc", "show");
+    t.regex(queues, /tbf .*rate 40Mbit/);
+    t.regex(queues, /tbf .*rate 20Mbit/);
+    // Nobody else gets the same port, and who has it is said as far as kubelet.
+    const second = containerd.cri.runPodSandbox({
+      config: {
+        metadata: { name: "other", uid: "2", namespace: "default", attempt: 0 },
+        hostname: "other",
+        logDirectory: directory,
+        portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
+        linux: {},
+      },
+    });
+    t.regex(String(await t.throwsAsync(second)), /port 8080.*is published by container/);
+    await containerd.cri.stopPodSandbox({ podSandboxId });
+    await t.throwsAsync(ask(host.lan, hostAddress, 8080));
+    // (Removing sends DEL again, without a namespace.)
+    await containerd.cri.removePodSandbox({ podSandboxId });
+    await containerd.ctr("task", "kill", "one");
+    // ctr never sends DEL for what it has run detached.
+    t.regex(await daemon.podnet("cni"), /^default-one/m);
+    await daemon.podnet("down", "--yes");
+    await linksEnded(host);
+  },
+);
 
 test.serial("podman, with Debian's plugins after podnet's", async (t) => {
   t.timeout(90_000);
@@ -109,14 +112,18 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
     ...installed,
     name: "chained",
     plugins: [
-      installed.plugins[0],
+      // (podman listens at published ports itself, after ADD.)
+      { ...installed.plugins[0], portsHeldByRuntime: true },
       { type: "tuning", sysctl: { "net.ipv4.conf.all.accept_redirects": "0" } },
       { type: "firewall" },
     ],
   });
   const podman = await openPodman(host, image);
   for (const network of ["podnet", "chained"]) {
-    await podman("run", "--detach", "--name=two", `--network=${network}`, pauseImage);
+    const publish = network === "chained" ? [`--publish=8081:${pausePort}`] : [];
+    const words = ["--detach", "--name=two", `--network=${network}`, ...publish];
+    await podman("run", ...words, pauseImage);
+    if (publish.length > 0) t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
     const [, row] = (await daemon.podnet("cni")).trim().split("\n");
     const address = /192\.168\.123\.\d+/.exec(row ?? "")?.[0] ?? "none";
     t.is(await ask(host, address, pausePort), `::ffff:${gateway}`, network);

@@ -44,8 +44,10 @@ test("an ADD is read whole", (t) => {
       network: "lan",
       mtu: 1400,
       serviceCidrs: ["172.30.0.0/16"],
+      portsHeldByRuntime: false,
     },
   });
+  t.like(asked({ portsHeldByRuntime: true }), { config: { portsHeldByRuntime: true } });
   t.like(asked({ serviceCidr: ["172.30.0.0/16", "fd30::/112"] }), {
     config: { serviceCidrs: ["172.30.0.0/16", "fd30::/112"] },
   });

@@ -169,6 +169,7 @@ const requests: Target = {
     ),
     call({}, { ...config, serviceCidr: "172.30.0.0/16" }),
     call({}, { ...config, serviceCidr: "" }),
+    call({}, { ...config, portsHeldByRuntime: "true" }),
     call({}, { ...config, serviceCidr: [7] }),
     call({}, { ...config, serviceCidr: ["x"] }),
     call({}, { ...config, dns: { domain: "d" } }),
