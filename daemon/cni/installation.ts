@@ -32,9 +32,12 @@ const key = "cni_installed";
  */
 export class Installation {
   readonly #parts: InstallationParts;
+  /** As its row says: podnetd may be ending because it can read no rows any more. */
+  #installed: Installed | undefined;
 
   constructor(parts: InstallationParts) {
     this.#parts = parts;
+    this.#installed = installedIn(parts.db);
   }
 
   /** Puts both there, the configuration last, and answers their paths. Throws `IMAGE_MISSING`, `SYSCALL_FAILED`. */
@@ -48,28 +51,30 @@ export class Installation {
     const plugin = join(installed.binDir, pluginFile);
     copyWhole(program, plugin);
     setMeta(db, key, JSON.stringify(installed));
+    this.#installed = installed;
     return [plugin, this.#write(installed)];
   }
 
   /** Takes both away, and answers the paths of what was there. Absent is success. Throws `SYSCALL_FAILED`. */
   uninstall(): string[] {
-    const installed = this.#installed();
+    const installed = this.#installed;
     if (installed === undefined) return [];
     const paths = [listOf(installed), join(installed.binDir, pluginFile)];
     const removed = paths.filter(removeFile);
     setMeta(this.#parts.db, key, "null");
+    this.#installed = undefined;
     return removed;
   }
 
   /** podnetd serves: runtimes may know. What cannot be written is told of. */
   present(): void {
-    const installed = this.#installed();
+    const installed = this.#installed;
     if (installed !== undefined) this.#try("written", () => void this.#write(installed));
   }
 
   /** podnetd serves no more. */
   withdraw(): void {
-    const installed = this.#installed();
+    const installed = this.#installed;
     if (installed !== undefined) this.#try("taken back", () => void removeFile(listOf(installed)));
   }
 
@@ -79,12 +84,6 @@ export class Installation {
     return path;
   }
 
-  #installed(): Installed | undefined {
-    const stored = getMeta(this.#parts.db, key);
-    if (stored === undefined) return undefined;
-    return (parseJson(stored, "where the CNI plugin is") as Installed | null) ?? undefined;
-  }
-
   #try(what: string, body: () => void): void {
     try {
       body();
@@ -92,6 +91,12 @@ export class Installation {
       this.#parts.log.error({ err }, `The configuration for container runtimes cannot be ${what}`);
     }
   }
+}
+
+function installedIn(db: Database): Installed | undefined {
+  const stored = getMeta(db, key);
+  if (stored === undefined) return undefined;
+  return (parseJson(stored, "where the CNI plugin is") as Installed | null) ?? undefined;
 }
 
 const listOf = ({ dir }: Installed): string => join(dir, networkListFile);
