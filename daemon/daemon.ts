@@ -189,6 +189,10 @@ export async function openDaemon(
           }),
         refused: (reason) => refusals.count(reason),
         done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
+      }).catch(async (thrown: unknown) => {
+        // Nobody is answered out of a database that is closed.
+        await api.close(0);
+        throw thrown;
       })
     : undefined;
   if (cni !== undefined) installation.present();
