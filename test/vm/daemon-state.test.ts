@@ -103,7 +103,10 @@ test.serial(
     const directory = smallState(1024);
     const daemon = await start(directory);
     const { stateDir, configFile } = daemon;
+    // (As long as it has the file open, the mount is busy.)
+    const ended = once(daemon.process, "exit");
     await daemon.podnet("down", "--yes");
+    await ended;
     const before = readFileSync(join(stateDir, "state.db"));
     execFileSync("mount", ["-n", "-o", "remount,ro", stateDir]);
     const { code, said } = await refused(podnetd, "--config", configFile);
