@@ -89,8 +89,7 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
       throwIfAborted(limit, "The ADD");
       await this.#refuseAttached(request);
       const { network, published, records } = this.#parts;
-      const plan = await this.#plan(request, attaching);
-      records.claim(plan);
+      const plan = await this.#claim(request, attaching);
       try {
         await published.hold(plan.id, portsToHold(plan));
         const observed = await network.ensure(plan.fragment, limit);
@@ -226,17 +225,22 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
     if (failed?.status === "rejected") throw failed.reason;
   }
 
-  /** What is on its way out is in nobody's way: where it may be, it goes first. */
-  async #plan(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
+  /** Plans and takes what is planned in one go. What is on its way out is in nobody's way: where it may be, it goes first. */
+  async #claim(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
     const wishes = wishesOf(request);
-    const plan = (): AttachmentPlan =>
-      planAttachment(request, wishes, gatherAttachment(request, wishes, this.#parts), attaching);
+    // Nothing comes in between: no two plans have the same address.
+    const claim = (): AttachmentPlan => {
+      const snapshot = gatherAttachment(request, wishes, this.#parts);
+      const plan = planAttachment(request, wishes, snapshot, attaching);
+      this.#parts.records.claim(plan);
+      return plan;
+    };
     try {
-      return plan();
+      return claim();
     } catch (thrown) {
       if (!this.#departures.waits) throw thrown;
       await this.#departures.bury();
-      return plan();
+      return claim();
     }
   }
 

@@ -142,6 +142,25 @@ test.serial(
 );
 
 test.serial(
+  "containers that wait at once for the last addresses to be free again get one each",
+  async (t) => {
+    const subnet = "192.168.123.0/24";
+    const range = { subnet, rangeStart: "192.168.123.200", rangeEnd: "192.168.123.201" };
+    const config = { runtimeConfig: { ipRanges: [[range]] } };
+    const containers = await Promise.all([1, 2, 3, 4].map(() => cni.container()));
+    const [first, second] = [containers.slice(0, 2), containers.slice(2)];
+    const all = (command: string, of: typeof containers) =>
+      Promise.all(of.map((container) => cni.done({ command, container, config })));
+    await all("ADD", first);
+    await all("DEL", first);
+    const added = await all("ADD", second);
+    const addresses: string[] = added.map(({ ips }) => ips[0].address);
+    t.deepEqual(addresses.sort(), ["192.168.123.200/24", "192.168.123.201/24"]);
+    await all("DEL", second);
+  },
+);
+
+test.serial(
   "a published port leads into the container, from outside and from the host, until DEL; nobody has it beside",
   async (t) => {
     const [one, other] = [await cni.container(), await cni.container()];
