@@ -164,17 +164,6 @@ export async function openDaemon(
     node.metrics.refused(reason),
   );
   opened.defer(() => refusals.close());
-  const api = await serveApi({
-    unix: { path: config.socket, group: config.socketGroup },
-    tcp: config.tcp,
-    access: config.access,
-    limits: config.limits,
-    refused: (reason) => refusals.count(reason),
-    routes: (router) => addRoutes(router, parts, version),
-    metrics: () => node.metrics.render(),
-    health: (page) => healthPage(parts, page),
-  });
-  node.metrics.followConnections(() => api.connections);
   const cni = config.cni.enabled
     ? await serveCni({
         path: config.cni.socket,
@@ -189,12 +178,24 @@ export async function openDaemon(
           }),
         refused: (reason) => refusals.count(reason),
         done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
-      }).catch(async (thrown: unknown) => {
-        // Nobody is answered out of a database that is closed.
-        await api.close(0);
-        throw thrown;
       })
     : undefined;
+  // Last of all: whoever is answered here finds podnetd whole, containers included.
+  const api = await serveApi({
+    unix: { path: config.socket, group: config.socketGroup },
+    tcp: config.tcp,
+    access: config.access,
+    limits: config.limits,
+    refused: (reason) => refusals.count(reason),
+    routes: (router) => addRoutes(router, parts, version),
+    metrics: () => node.metrics.render(),
+    health: (page) => healthPage(parts, page),
+  }).catch(async (thrown: unknown) => {
+    // Nobody is answered out of a database that is closed.
+    await cni?.close(0);
+    throw thrown;
+  });
+  node.metrics.followConnections(() => api.connections);
   if (cni !== undefined) installation.present();
   const held = opened.move();
   return {

@@ -27,7 +27,7 @@ const attachMs = 60_000;
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
   readonly host: Pick<HostNetwork, "endFlows">;
-  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "retry" | "missing">;
+  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing">;
   readonly records: AttachmentRecords;
   readonly log: Log;
 }
