@@ -76,7 +76,22 @@ export type InterfaceSpec = InterfaceChoices &
     | { readonly kind: "tap"; readonly tap: IfName }
     /** Addresses on the guest's own `lo`. */
     | { readonly kind: "loopback" }
+    /** In the place of a link that CNI plugins made. */
+    | { readonly kind: "cni"; readonly cni: CniSpec }
   );
+
+/** Where a link of CNI plugins comes from. */
+export interface CniSpec {
+  /** The link in the namespace. */
+  readonly link: IfName;
+  /** A namespace that somebody else has set up; absent: podnet makes one, and runs plugins. */
+  readonly netns?: string;
+  /** Name of the network; undefined is that of the first list that is good. */
+  readonly list?: string;
+  readonly args: Readonly<Record<string, string>>;
+  /** By the names of capabilities. */
+  readonly capabilities: Readonly<Record<string, unknown>>;
+}
 
 /** What of an interface can be chosen. */
 export interface InterfaceChoices {

@@ -18,6 +18,7 @@ import { type IfName, type NetworkName, parseIfName, parseNetworkName } from "..
 import type * as wire from "./gen/podnet/v1/pod_spec_pb.ts";
 import {
   bareIp,
+  type CniSpec,
   hasLength,
   type InterfaceChoices,
   type InterfaceSpec,
@@ -26,6 +27,7 @@ import {
 import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
 import { refuseTwice } from "./unique-interfaces.ts";
+import { cniInterface, validateCni } from "./validate-cni.ts";
 
 /** Most interfaces one pod may have. */
 export const maxInterfaces = 24;
@@ -57,6 +59,7 @@ export function validateInterface(
   const whither = validateKind(one, field, network);
   const choices = validateChoices(one, field);
   if (whither.kind === "loopback") return validateLoopback(one, choices, field);
+  if (whither.kind === "cni") return cniInterface(whither.cni, choices, one.port, field);
   if (whither.kind !== undefined) checkOwnAddresses(choices.addresses, whither.kind, field);
   const port = validatePort(one.port, `${field}.port`);
   if (port !== undefined && whither.kind === "tap")
@@ -68,7 +71,8 @@ type Whither =
   | { readonly network: NetworkName; readonly kind?: undefined }
   | { readonly kind: "bridge"; readonly bridge: IfName }
   | { readonly kind: "tap"; readonly tap: IfName }
-  | { readonly kind: "loopback" };
+  | { readonly kind: "loopback" }
+  | { readonly kind: "cni"; readonly cni: CniSpec };
 
 /** Where an interface leads, which is said once. */
 function validateKind(one: wire.Interface, field: string, network: NetworkName): Whither {
@@ -77,6 +81,7 @@ function validateKind(one: wire.Interface, field: string, network: NetworkName):
     one.bridge === "" ? undefined : "bridge",
     one.tapKept ? "tap_kept" : undefined,
     one.loopback ? "loopback" : undefined,
+    one.cni === undefined ? undefined : "cni",
   ].filter((each) => each !== undefined);
   const [first, second] = said;
   if (second !== undefined)
@@ -84,6 +89,7 @@ function validateKind(one: wire.Interface, field: string, network: NetworkName):
   if (one.bridge !== "")
     return { kind: "bridge", bridge: parseIfName(one.bridge, `${field}.bridge`) };
   if (one.loopback) return { kind: "loopback" };
+  if (one.cni !== undefined) return { kind: "cni", cni: validateCni(one.cni, `${field}.cni`) };
   if (!one.tapKept)
     return {
       network: one.network === "" ? network : parseNetworkName(one.network, `${field}.network`),

@@ -1,6 +1,7 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import {
   BridgePortSchema,
+  CniInterfaceSchema,
   type Interface,
   InterfaceSchema,
   type RouteSchema,
@@ -22,6 +23,9 @@ const keys = [
   "vlan",
   "isolated",
   "learning",
+  "cni",
+  "netns",
+  "link",
 ] as const;
 /** And those that say enough by themselves. */
 const words = ["kept", "loopback"] as const;
@@ -32,7 +36,7 @@ export type InterfaceParts = Readonly<
 
 /** How an interface is written on the command line. */
 export const interfaceHelp =
-  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off";
+  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off; cni[=LIST]|netns=PATH, link=…, name=…";
 
 /** Puts parts in the place of what an interface has. */
 export function overlay(into: Interface, parts: InterfaceParts): Interface {
@@ -47,6 +51,7 @@ export function overlay(into: Interface, parts: InterfaceParts): Interface {
   if (parts.tap !== undefined) into.tap = parts.tap;
   if (parts.kept !== undefined) into.tapKept = true;
   if (parts.loopback !== undefined) into.loopback = true;
+  overlayCni(into, parts);
   const { vlan, isolated, learning } = parts;
   if (vlan === undefined && isolated === undefined && learning === undefined) return into;
   into.port ??= create(BridgePortSchema);
@@ -54,6 +59,15 @@ export function overlay(into: Interface, parts: InterfaceParts): Interface {
   if (isolated !== undefined) into.port.isolated = parseSwitch("isolated", isolated);
   if (learning !== undefined) into.port.learning = parseSwitch("learning", learning);
   return into;
+}
+
+/** A link of CNI plugins: `cni` takes the first list that is good. */
+function overlayCni(into: Interface, { cni, netns, link }: InterfaceParts): void {
+  if (cni === undefined && netns === undefined && link === undefined) return;
+  into.cni ??= create(CniInterfaceSchema);
+  if (cni !== undefined) into.cni.list = cni;
+  if (netns !== undefined) into.cni.netns = netns;
+  if (link !== undefined) into.cni.link = link;
 }
 
 function setAddresses(into: Interface, text: string): void {
@@ -70,9 +84,12 @@ function parseSwitch(part: string, text: string): boolean {
 /** An interface as one word of the command line: `lan` is short for `network=lan`. */
 export function interfaceFrom(flag: string, text: string): Interface {
   const { first, rest } = parseParts(flag, text, keys, words);
-  const lead = (words as readonly string[]).includes(first)
-    ? { [first]: "true" }
-    : { network: first };
+  const lead: InterfaceParts =
+    first === "cni"
+      ? { cni: "" }
+      : (words as readonly string[]).includes(first)
+        ? { [first]: "true" }
+        : { network: first };
   return overlay(create(InterfaceSchema), first === "" ? rest : { ...lead, ...rest });
 }
 

@@ -70,8 +70,9 @@ function facts(out: Output, pairs: readonly (readonly [string, string])[]): stri
 }
 
 /** Where the host's end of an interface is. */
-function hostEnd({ tap, bridge, network }: PodInterface): string {
+function hostEnd({ tap, bridge, network, netns }: PodInterface): string {
   if (tap === "") return "";
+  if (netns !== "") return `${tap} in ${netns}`;
   if (bridge === "") return `${tap} (not podnet's)`;
   return `${tap} on ${bridge} (${network === "" ? "not podnet's" : network})`;
 }

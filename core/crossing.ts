@@ -54,10 +54,10 @@ export function watchCrossings(watcher: CrossingWatch | undefined): void {
   watch = watcher;
 }
 
-/** Makes a synchronous call that leaves the process. */
-export function cross<T>(border: Border, what: string, call: () => T): T {
+/** Makes a synchronous call that leaves the process. A name that takes work to find is looked for only when somebody watches. */
+export function cross<T>(border: Border, what: string | (() => string), call: () => T): T {
   if (watch === undefined) return call();
-  const crossing = { border, what };
+  const crossing = { border, what: typeof what === "string" ? what : what() };
   watch.at(crossing, "before");
   let result: T;
   try {

@@ -177,7 +177,11 @@ export async function openDaemon(
             log: logOf("cni"),
           }),
         refused: (reason) => refusals.count(reason),
-        done: (command, code, ms) => node.metrics.attachmentAsked(command, code, ms),
+        done(command, code, ms, error) {
+          node.metrics.attachmentAsked(command, code, ms);
+          if (error !== undefined)
+            logOf("cni").warn({ command, err: error }, "A runtime's request failed");
+        },
       })
     : undefined;
   // Last of all: whoever is answered here finds podnetd whole, containers included.

@@ -1,6 +1,6 @@
 import type { Clock } from "../core/clock.ts";
 import { PodnetError } from "../core/errors.ts";
-import type { Database } from "./store/database.ts";
+import type { Database, Lasting } from "./store/database.ts";
 import { eventBounds, eventsAfter, type EventRow, insertEvent } from "./store/events.ts";
 
 /** Events a reader may lag behind before it is cut off. */
@@ -23,7 +23,7 @@ export class Journal {
    * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. Should
    * anything throw although the transaction is there, it counts: whoever called would act on what no row says.
    */
-  transact(what: string, body: (emit: (event: NewEvent) => void) => void): void {
+  transact(what: string, body: (emit: (event: NewEvent) => void) => void, lasting?: Lasting): void {
     const emitted: EventRow[] = [];
     try {
       this.#db.transaction(
@@ -32,6 +32,7 @@ export class Journal {
             emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
           }),
         what,
+        lasting,
       );
     } catch (thrown) {
       if (!this.#committed(emitted.at(-1))) throw thrown;

@@ -3,6 +3,7 @@ import type { Driver } from "../hypervisor/driver.ts";
 import type { Log } from "../linux/log.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import { Attachments as KernelAttachments } from "../network/attachment/attachments.ts";
+import { hostPart } from "../network/attachment/host-part.ts";
 import type { HostKernel } from "../network/kernel.ts";
 import type { AttachmentNetwork } from "./cni/attachment-network.ts";
 import { Attachments, type AttachmentsParts } from "./cni/attachments.ts";
@@ -19,12 +20,14 @@ import { settleNetworks } from "./networks/settle.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
+import { openSandboxes } from "./pod/sandboxes.ts";
 import { HeldPorts, type Hold } from "./ports/held-ports.ts";
 import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
+import { skipLostCursors } from "./store/events.ts";
 import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
-import { attachmentIds } from "./store/attachments.ts";
+import { attachmentIds, listAttachments } from "./store/attachments.ts";
 import { listNetworks } from "./store/networks.ts";
 import { listPods, type PodRow } from "./store/pods.ts";
 import { Tally } from "./tally.ts";
@@ -98,8 +101,14 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       configured: config.network.name,
       onHost: !bringsOwnNetwork,
       resolvers,
-      refit: (name) => pods.refit(name),
-      refitPlan: (definition) => pods.refitPlan(definition),
+      refit: async (name) => {
+        await pods.refit(name);
+        await attachments.refit(name);
+      },
+      refitPlan: (definition) => [
+        ...pods.refitPlan(definition),
+        ...attachments.refitPlan(definition),
+      ],
       refitText: (name, known) => pods.refitText(name, known),
     },
     settled,
@@ -135,8 +144,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   });
   // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
   opened.defer(() => pods.close(0));
+  const bootBefore = getMeta(db, "boot_id");
+  if (bootBefore !== undefined && bootBefore !== bootId) skipLostCursors(db);
   await pods.recover(bootId);
-  const attachments = opened.use(
+  const attachments: Attachments = opened.use(
     openAttachments(parts, {
       host: network,
       network: parts.attachmentNetwork ?? opened.use(new KernelAttachments(network)),
@@ -147,7 +158,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     }),
   );
   metrics.followAttachments(() => attachments.list());
-  await attachments.recover(getMeta(db, "boot_id") === bootId);
+  await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
@@ -218,6 +229,7 @@ function openHost(
     confinement: parts.confinement,
     network,
     published,
+    sandboxes: openSandboxes(parts.config.cni.runtime),
     clock: parts.clock,
     openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),
@@ -234,15 +246,20 @@ function openHost(
         );
       }
     },
+    learn: (live, text, next) => records.learn(live, text, next),
     recordRun: (plan, record) => records.started(plan.podId, record),
     timeouts: parts.config.timeouts,
   };
 }
 
-/** With another firewall than before, what is published by pods that run is let in before networks judge it. */
+/** With another firewall than before, what is published by pods and containers that run is let in before networks judge it. */
 async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
-  const running = listPods(db).filter(hasMachine);
-  const fragments = running.map(({ plan }) => plan.ports);
+  const pods = listPods(db).filter(hasMachine);
+  const containers = listAttachments(db).filter(({ state }) => state === "ready");
+  const fragments = [
+    ...pods.map(({ plan }) => plan.ports),
+    ...containers.map(({ plan }) => hostPart(plan.fragment)),
+  ];
   await network.publishFirst(fragments, AbortSignal.timeout(60_000));
 }
 

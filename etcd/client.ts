@@ -4,6 +4,7 @@ import type { EtcdTls } from "./connection.ts";
 import { type Credentials, Endpoint, type Sent, type Services } from "./endpoint.ts";
 import { etcdError, togetherError } from "./errors.ts";
 import type * as api from "./etcd.ts";
+import type { PutResponse } from "./gen/etcdserverpb/rpc_pb.ts";
 import {
   answerOf,
   bytesOf,
@@ -13,6 +14,7 @@ import {
   wireCompare,
   wireOperation,
 } from "./messages.ts";
+import { type Needs, needsOf, reads, withNeeds, writes } from "./rights.ts";
 import { type WatchTiming, watchOn } from "./watch.ts";
 
 export interface EtcdOptions {
@@ -57,11 +59,13 @@ type Send<T> = (services: Services, sent: Sent & { timeoutMs: number }) => Promi
 class EtcdClient implements api.Etcd, Disposable {
   readonly #endpoints: readonly Endpoint[];
   readonly #timing: EtcdTiming;
+  readonly #user: string | undefined;
   /** Which of them answered last. */
   #current: number;
 
   constructor({ endpoints, tls = {}, credentials, timing, random = Math.random }: EtcdOptions) {
     this.#timing = { ...defaultTiming, ...timing };
+    this.#user = credentials?.user;
     const { answerMs, callMs } = this.#timing;
     if (endpoints.length === 0) throw new PodnetError("CONFIG_INVALID", "etcd has no endpoint");
     this.#endpoints = endpoints.map(
@@ -78,15 +82,15 @@ class EtcdClient implements api.Etcd, Disposable {
       "reads",
       ({ kv }, sent) => kv.range(request, sent),
       signal,
+      reads(where),
     );
     return { ...answerOf(header), kvs: kvs.map(keyValueOf), more };
   }
 
   async put(key: string, value: api.Value, options: api.PutOptions = {}): Promise<api.Answer> {
     const request = { key: bytesOf(key), value: bytesOf(value), lease: options.lease ?? 0n };
-    return answered(
-      await this.#call("put", "writes", ({ kv }, sent) => kv.put(request, sent), options.signal),
-    );
+    const send: Send<PutResponse> = ({ kv }, sent) => kv.put(request, sent);
+    return answered(await this.#call("put", "writes", send, options.signal, writes({ key })));
   }
 
   async delete(where: api.Where, { signal }: api.CallOptions = {}): Promise<api.DeleteAnswer> {
@@ -95,6 +99,7 @@ class EtcdClient implements api.Etcd, Disposable {
       "writes",
       ({ kv }, sent) => kv.deleteRange(rangeOf(where), sent),
       signal,
+      writes(where),
     );
     return { ...answerOf(header), deleted: Number(deleted) };
   }
@@ -110,6 +115,7 @@ class EtcdClient implements api.Etcd, Disposable {
       "writes",
       ({ kv }, sent) => kv.txn(request, sent),
       signal,
+      needsOf(txn),
     );
     return { ...answerOf(header), succeeded, results: responses.map(resultOf) };
   }
@@ -174,21 +180,24 @@ class EtcdClient implements api.Etcd, Disposable {
   }
 
   async *watch(where: api.Where, { from, signal }: api.WatchOptions): AsyncGenerator<api.Watched> {
-    const [watched, endpoint] = await this.#anyEndpoint(async (one) => {
+    const asked = this.#anyEndpoint(async (one) => {
       // A watch with a token of before a restart is told "permission denied", and not why.
       const begin = (sent: Sent): Promise<AsyncGenerator<api.Watched>> =>
         begun(watchOn(one, where, from, sent, this.#timing));
       return [
         await one.withToken(begin, signal, (error) => isPodnetError(error, "ETCD_DENIED")),
         one,
-      ];
+      ] as const;
     }, signal);
+    const [watched, endpoint] = await asked.catch((thrown: unknown) => {
+      throw withNeeds(thrown, reads(where), this.#user);
+    });
     try {
       yield* watched;
     } catch (thrown) {
       throwIfAborted(signal, "The watch");
       if (isPodnetError(thrown, "ETCD_UNREACHABLE")) this.#leave(endpoint);
-      throw thrown;
+      throw withNeeds(thrown, reads(where), this.#user);
     }
   }
 
@@ -198,16 +207,21 @@ class EtcdClient implements api.Etcd, Disposable {
   }
 
   /** One call. What may have been done by an endpoint is not asked of another. */
-  #call<T>(
+  async #call<T>(
     what: string,
     kind: "reads" | "writes",
     send: Send<T>,
     signal: AbortSignal | undefined,
+    needs?: Needs,
   ): Promise<T> {
-    return this.#anyEndpoint(
-      (endpoint) => endpoint.unary(what, kind === "writes", send, signal),
-      signal,
-    );
+    try {
+      return await this.#anyEndpoint(
+        (endpoint) => endpoint.unary(what, kind === "writes", send, signal),
+        signal,
+      );
+    } catch (thrown) {
+      throw needs === undefined ? thrown : withNeeds(thrown, needs, this.#user);
+    }
   }
 
   /** Tries each endpoint once, beginning with the one that answered last. */

@@ -19,8 +19,8 @@ export function etcdError(
   message: string,
   details: PodnetError["details"] = {},
   cause?: unknown,
+  hint = hints[code] ?? "",
 ): PodnetError {
-  const hint = hints[code] ?? "";
   return new PodnetError(code, message, {
     hint,
     details,

@@ -31,6 +31,8 @@ const MSG_TRUNC = 0x20;
 const defaultReceiveBuffer = 8 << 20;
 // A dump comes in parts of at most 32 KiB (Linux 4.6 on), a single reply in one message.
 const partSize = 128 << 10;
+/** What is received is copied out of it before anything else is: one does for all sockets of a thread. */
+const part = new Uint8Array(partSize);
 
 export interface NetlinkOptions {
   /** Whom it speaks with; `route` unless given. */
@@ -44,7 +46,6 @@ export interface NetlinkOptions {
 /** A netlink socket, bound and never blocking, in the network namespace the calling thread is in at birth. */
 export class NetlinkSocket {
   readonly fd: number;
-  readonly #part = new Uint8Array(partSize);
   #closed = false;
 
   constructor(options: NetlinkOptions = {}) {
@@ -99,9 +100,9 @@ export class NetlinkSocket {
   /** What one datagram holds; `empty` when nothing is queued, `lost` when the kernel had to drop some. */
   receive(): Uint8Array | "empty" | "lost" {
     for (;;) {
-      const size = recv(this.fd, this.#part, partSize, MSG_TRUNC);
+      const size = recv(this.fd, part, partSize, MSG_TRUNC);
       if (size > partSize) return "lost";
-      if (size >= 0) return this.#part.slice(0, size);
+      if (size >= 0) return part.slice(0, size);
       const errno = lastErrno();
       switch (errnoName(errno)) {
         case "EAGAIN":

@@ -57,7 +57,8 @@ export class RtnetlinkExchange implements Disposable {
   /** Sends requests in one datagram and gives their answers in the same order. */
   exchange(requests: readonly Request[]): readonly Answer[] {
     this.#checkOpen();
-    return cross("netlink", crossingName(requests), () => {
+    const name = (): string => crossingName(requests);
+    return cross("netlink", name, () => {
       const { bytes, pending } = this.#encode(requests);
       this.#socket.send(bytes);
       return this.#collect(pending);

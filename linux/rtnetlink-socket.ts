@@ -39,21 +39,28 @@ const dumpPatienceMs = 5000;
  */
 export class Rtnetlink implements Disposable {
   readonly #fast: RtnetlinkExchange;
-  readonly #slow: RtnetlinkExchange;
-  readonly #beside: RtnetlinkExchange;
+  /** For what takes the kernel long, and for what is asked meanwhile. */
+  readonly #others:
+    | { readonly slow: RtnetlinkExchange; readonly beside: RtnetlinkExchange }
+    | undefined;
   readonly #sockets: DisposableStack;
 
-  constructor() {
+  constructor(alone = false) {
     using opened = new DisposableStack();
-    this.#fast = opened.use(new RtnetlinkExchange());
-    this.#slow = opened.use(new RtnetlinkExchange());
-    this.#beside = opened.use(new RtnetlinkExchange());
+    const exchange = (): RtnetlinkExchange => opened.use(new RtnetlinkExchange());
+    this.#fast = exchange();
+    this.#others = alone ? undefined : { slow: exchange(), beside: exchange() };
     // From here on close() ends them; had one failed to open, the others would be closed by now.
     this.#sockets = opened.move();
   }
 
   static open(): Rtnetlink {
     return new Rtnetlink();
+  }
+
+  /** The same with a third of the sockets, where nothing is asked that takes the kernel long: it would hold up this thread. */
+  static openSmall(): Rtnetlink {
+    return new Rtnetlink(true);
   }
 
   /** Closes the sockets; slow requests under way are finished first. A second call does nothing. */
@@ -67,9 +74,8 @@ export class Rtnetlink implements Disposable {
 
   /** Whether an event that names this port id is of what was asked here. */
   hasAsked(portId: number): boolean {
-    return (
-      portId !== 0 && [this.#fast, this.#slow, this.#beside].some(({ port }) => port === portId)
-    );
+    const { slow, beside } = this.#others ?? {};
+    return portId !== 0 && [this.#fast, slow, beside].some((each) => each?.port === portId);
   }
 
   // Links
@@ -88,8 +94,14 @@ export class Rtnetlink implements Disposable {
 
   /** One link, by index, name or alternative name; undefined when there is none. */
   async link(which: link.LinkRef): Promise<Link | undefined> {
-    const found = await this.#get(link.getLink(which));
-    return found === undefined ? undefined : parseLink(found.payload);
+    return (await this.linksNamed([which]))[0];
+  }
+
+  /** The same of several with one exchange, in the order asked. */
+  async linksNamed(which: readonly link.LinkRef[]): Promise<readonly (Link | undefined)[]> {
+    const requests = which.map(link.getLink);
+    const answers = await this.#exchange(requests);
+    return requests.map((request, i) => linkOf(request, answers[i]));
   }
 
   /** Makes a bridge and gives it back as it is. Group and MTU are there from birth, the alias follows. */
@@ -315,28 +327,29 @@ export class Rtnetlink implements Disposable {
   }
 
   async #exchange(requests: readonly Request[]): Promise<readonly Answer[]> {
-    if (requests.some(({ slow }) => slow === true)) return this.#slow.exchangeSlowly(requests);
+    // (A datagram with nothing in it is refused: ENODATA.)
+    if (requests.length === 0) return [];
+    if (this.#others === undefined) return this.#fast.exchange(requests);
+    const { slow, beside } = this.#others;
+    if (requests.some((request) => request.slow === true)) return slow.exchangeSlowly(requests);
     // Deleting a group of a thousand links holds the kernel's one lock (rtnl) for 180 ms: this thread must not wait.
-    if (this.#slow.busy || this.#beside.busy) return this.#beside.exchangeSlowly(requests);
+    if (slow.busy || beside.busy) return beside.exchangeSlowly(requests);
     return this.#fast.exchange(requests);
   }
 
   async #addLink(request: Request, options: AddLink): Promise<Link> {
     await this.run(request);
     // Not in the same batch: had the first failed, the second would mark somebody else's link.
-    if (options.alias !== undefined) await this.changeLink(options.name, { alias: options.alias });
-    const made = await this.link(options.name);
+    const { name, alias } = options;
+    const mark = alias === undefined ? [] : [link.changeLink(name, { alias })];
+    const look = link.getLink(name);
+    const answers = await this.#exchange([...mark, look]);
+    mark.forEach((request, i) => throwIfRefused(request, answers[i]));
+    const made = linkOf(look, answers[mark.length]);
     if (made !== undefined) return made;
     throw new PodnetError("NETLINK_FAILED", `Link "${options.name}" was made and is gone again`, {
       details: { errno: "ENODEV" },
     });
-  }
-
-  async #get(request: Request): Promise<{ readonly payload: Uint8Array } | undefined> {
-    const [answer] = await this.#exchange([request]);
-    if (answer !== undefined && errnoName(answer.ack.errno) === "ENODEV") return undefined;
-    throwIfRefused(request, answer);
-    return answer?.messages[0];
   }
 
   async #remove(request: Request): Promise<boolean> {
@@ -370,6 +383,14 @@ export class Rtnetlink implements Disposable {
       { details: { errno: "EINTR" } },
     );
   }
+}
+
+/** The link that was asked for; undefined when the kernel knows none. */
+function linkOf(request: Request, answer: Answer | undefined): Link | undefined {
+  if (answer !== undefined && errnoName(answer.ack.errno) === "ENODEV") return undefined;
+  throwIfRefused(request, answer);
+  const [message] = answer?.messages ?? [];
+  return message === undefined ? undefined : parseLink(message.payload);
 }
 
 /** How the kernel says that what should be deleted is not there: link, address, route, neighbour or FDB entry. */

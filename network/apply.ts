@@ -120,23 +120,22 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   },
 
   async "attach-port"({ link, bridge, isolated, learning, vlan }, { netlink, sysctl }) {
-    const { index } = await requireLink(netlink, link);
     const master = await requireLink(netlink, bridge);
+    const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
+    const isPlain = Object.keys(settings).length === 0;
+    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
+    // that is nobody's. What the bridge forwards is not concerned.
+    writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     try {
-      await netlink.changeLink(index, { master: master.index });
+      await netlink.changeLink(link, { master: master.index, ...(isPlain ? { up: true } : {}) });
     } catch (error) {
       // br_add_if has no port number left.
       if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
       throw bridgeFull(bridge, await observePorts(netlink, master.index), 1, error);
     }
-    await setPort(
-      index,
-      { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) },
-      netlink,
-    );
-    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
-    // that is nobody's. What the bridge forwards is not concerned.
-    writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
+    if (isPlain) return;
+    const { index } = await requireLink(netlink, link);
+    await setPort(index, settings, netlink);
     await netlink.changeLink(index, { up: true });
   },
 

@@ -26,7 +26,12 @@ export interface Sight {
   readonly addresses: readonly ObservedAddress[];
 }
 
-const absent = "absent";
+/** What there is where nothing is. */
+export const absent = "absent";
+
+/** In one line. Pure. */
+export const deviationText = ({ subject, found, wanted }: Deviation): string =>
+  `${subject} is ${found}, should be ${wanted}`;
 
 /** What a change would put right: what there is, and what should be. Pure. */
 export function deviations(change: Change, sight: Sight): Deviation[] {

@@ -28,7 +28,7 @@ import type {
   PortDesired,
 } from "./desired.ts";
 import { endFlows, endWithdrawn } from "./flows.ts";
-import { type Inspection, inspect, type InspectOptions } from "./inspect.ts";
+import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
@@ -256,7 +256,7 @@ class OpenHostNetwork implements HostNetwork {
   ): Promise<Inspection> {
     return this.#queue.run(async () => {
       const fragment = now();
-      if (fragment === undefined) return { found: [], healed: true, error: undefined };
+      if (fragment === undefined) return nothingFound;
       return inspect(this.#view, fragment, options, signal);
     }, signal);
   }

@@ -23,6 +23,9 @@ export interface Inspection {
   readonly error: PodnetError | undefined;
 }
 
+/** All is as planned. */
+export const nothingFound: Inspection = { found: [], healed: true, error: undefined };
+
 /** Looks and changes nothing. */
 export const onlyLook = (): boolean => false;
 
@@ -38,7 +41,7 @@ export async function inspect(
   for (let attempt = 1; ; attempt++) {
     try {
       const changes = await compare(signal);
-      if (changes.length === 0) return { found, healed: true, error: undefined };
+      if (changes.length === 0) return { ...nothingFound, found };
       found = await describe(changes, view);
       refuseUnmarked(fragment, changes);
       if (!heal(found)) return { found, healed: false, error: undefined };

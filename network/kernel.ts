@@ -13,6 +13,7 @@ export type HostNetlink = Pick<
   Rtnetlink,
   | "links"
   | "link"
+  | "linksNamed"
   | "addBridge"
   | "changeLink"
   | "changeBridge"

@@ -120,11 +120,12 @@ export async function observePod(
   fragment: PluggedFragment,
 ): Promise<ObservedPod> {
   const links = new Map<IfName, ObservedLink>();
-  const names = new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]));
-  for (const name of names) {
-    const link = await observeLink(netlink, name);
-    if (link !== undefined) links.set(name, link);
-  }
+  const names = [...new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]))];
+  const found = await netlink.linksNamed(names);
+  names.forEach((name, i) => {
+    const link = found[i];
+    if (link !== undefined) links.set(name, observedLink(link));
+  });
   for (const { tap, vlan } of fragment.ports) {
     const link = links.get(tap);
     if (vlan === undefined || link === undefined || link.master === 0) continue;
@@ -159,8 +160,23 @@ export function writeOptional(sysctl: HostSysctl, key: string, value: string): v
 export async function requireLink(netlink: Pick<HostNetlink, "link">, name: IfName): Promise<Link> {
   const link = await netlink.link(name);
   if (link !== undefined) return link;
-  throw new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {
+  throw hasGone(name);
+}
+
+/** The same of two with one exchange. */
+export async function requireLinks(
+  netlink: Pick<HostNetlink, "linksNamed">,
+  first: IfName,
+  second: IfName,
+): Promise<readonly [Link, Link]> {
+  const [one, other] = await netlink.linksNamed([first, second]);
+  if (one === undefined) throw hasGone(first);
+  if (other === undefined) throw hasGone(second);
+  return [one, other];
+}
+
+const hasGone = (name: IfName): PodnetError =>
+  new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {
     hint: "Somebody removed it meanwhile; try again",
     details: { link: name, errno: "ENODEV" },
   });
-}

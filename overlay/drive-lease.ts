@@ -28,6 +28,8 @@ export interface LeaseDriverParts {
   readonly onState: (state: LeaseState) => void;
   /** Told what is different of the leases, of this host and of others. */
   readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
+  /** Told when `unread` may be another. */
+  readonly onUnread: (reasons: readonly unknown[]) => void;
   /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
   readonly drain: (subnets: Subnets, signal: AbortSignal) => Promise<void>;
 }
@@ -44,6 +46,8 @@ export class LeaseDriver {
   readonly #events = new Queue<LeaseEvent>();
   readonly #stop = new AbortController();
   readonly #tasks = new Set<Promise<void>>();
+  /** Why what is below a prefix is not followed now. */
+  readonly #unread = new Map<string, unknown>();
   #state: LeaseState;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #draining: AbortController | undefined;
@@ -55,6 +59,11 @@ export class LeaseDriver {
 
   get state(): LeaseState {
     return this.#state;
+  }
+
+  /** What keeps configuration and leases from being followed, of each the reason; none while they are. */
+  get unread(): readonly unknown[] {
+    return [...this.#unread.values()];
   }
 
   /** Begins: follows the store and acquires. */
@@ -116,6 +125,7 @@ export class LeaseDriver {
 
   async #followLeases(prefix: string): Promise<void> {
     for await (const update of this.#parts.store.follow(prefix, this.#stop.signal)) {
+      this.#note(prefix, update);
       if (update.kind === "snapshot" || update.kind === "changes") {
         this.#tell(this.registry.apply(update));
         this.#events.push({ kind: "leases" });
@@ -125,9 +135,16 @@ export class LeaseDriver {
 
   async #followConfig(key: string): Promise<void> {
     for await (const update of this.#parts.store.follow(key, this.#stop.signal)) {
+      this.#note(key, update);
       const event = configEvent(update, key);
       if (event !== undefined) this.#events.push(event);
     }
+  }
+
+  #note(prefix: string, update: StoreUpdate): void {
+    if (update.kind === "stale") this.#unread.set(prefix, update.error);
+    else this.#unread.delete(prefix);
+    this.#parts.onUnread(this.unread);
   }
 
   #tell(changes: readonly EntryChange[]): void {

@@ -10,6 +10,7 @@ import type {
   StoredKey,
   StoreEvent,
   StoreUpdate,
+  TimeLeft,
 } from "./store.ts";
 
 /** Leases as they are kept in an etcd. */
@@ -44,8 +45,9 @@ export class EtcdStore implements LeaseStore {
     }
   }
 
-  async timeToLive(id: GrantId, signal: AbortSignal): Promise<number | undefined> {
-    return (await this.#etcd.timeToLive(id, { signal }))?.ttlSeconds;
+  async timeLeft(id: GrantId, signal: AbortSignal): Promise<TimeLeft | undefined> {
+    const left = await this.#etcd.timeToLive(id, { signal });
+    return left && { seconds: left.ttlSeconds, grantedSeconds: left.grantedSeconds };
   }
 
   async commit(transaction: LeaseTransaction, signal: AbortSignal): Promise<Committed> {

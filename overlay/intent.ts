@@ -1,51 +1,26 @@
-import { assertNever } from "../core/brand.ts";
-import { type Claim, leasesOf, leaseWrite, sameWrite } from "./claim.ts";
+import { acquire } from "./acquire.ts";
 import type { OverlayConfig } from "./flannel/config.ts";
-import { leaseKey, sameSubnets, type Subnets } from "./flannel/key.ts";
+import { leaseKey } from "./flannel/key.ts";
+import {
+  again,
+  create,
+  type Intent,
+  type Resolved,
+  resolved,
+  rest,
+  without,
+} from "./intent-kinds.ts";
 import { type LeaseState, type Moment, type Own, renewalAt, type Trouble } from "./lease-state.ts";
+import { claimOf, ownLeases, refusalOf } from "./own-leases.ts";
 import { ownerOf } from "./owner.ts";
 import type { Lease, Leases } from "./registry.ts";
-import type { GrantId, LeaseTransaction, LeaseWrite } from "./store.ts";
-import { chooseSubnets, fits, meet } from "./subnets.ts";
+import type { GrantId, LeaseTransaction } from "./store.ts";
+import { fits, meet } from "./subnets.ts";
 
-/** What a host does next about its lease. */
-export type Intent =
-  /** Nothing, until then or until something happens. */
-  | { readonly kind: "rest"; readonly until?: number }
-  /** A transaction; with a fresh etcd lease where `transaction` takes one. */
-  | {
-      readonly kind: "commit";
-      readonly transaction: (grant: GrantId) => LeaseTransaction;
-      readonly fresh: boolean;
-      /** Subnets that this host does not have yet. */
-      readonly candidate?: Subnets;
-    }
-  /** The host's own key is to go, which nothing lives on. */
-  | { readonly kind: "part"; readonly lease: Lease }
-  /** The candidate is not wanted any more. */
-  | { readonly kind: "cancel" }
-  | { readonly kind: "drain"; readonly subnets: Subnets }
-  | { readonly kind: "undrain" }
-  /** The subnets are nobody's by now, or this host's no longer by its own will. */
-  | { readonly kind: "let-go" }
-  /** Subnets on probation are this host's. */
-  | { readonly kind: "confirmed" }
-  /** Subnets on probation are another's, and their key is gone. */
-  | { readonly kind: "dropped" }
-  /** The key asked for shows as this host's. */
-  | { readonly kind: "settled"; readonly lease: Lease };
-
-export interface Resolved {
-  readonly intent: Intent;
-  readonly troubles: readonly Trouble[];
-}
-
-const rest: Intent = { kind: "rest" };
 const alsoIn = (trouble: Trouble, { intent, troubles }: Resolved): Resolved => ({
   intent,
   troubles: [trouble, ...troubles],
 });
-const resolved = (intent: Intent, ...troubles: Trouble[]): Resolved => ({ intent, troubles });
 
 /** Looks at what there is, and at it alone: what was meant before is of no matter. */
 export function intentOf(
@@ -213,118 +188,4 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
       ...troubles,
     );
   return resolved(permanent ? rest : { kind: "rest", until: due }, ...troubles);
-}
-
-/** The end of keys of the host's. */
-export const without = (leases: readonly Lease[]): LeaseTransaction => ({
-  compares: leases.map(({ key, modRevision }) => ({ key, modRevision })),
-  puts: [],
-  deletes: leases.map(({ key }) => key),
-});
-
-/** As it stands, for longer. */
-const again = (entry: Lease): Intent => ({
-  kind: "commit",
-  fresh: true,
-  transaction: (grant) => ({
-    compares: [{ key: entry.key, modRevision: entry.modRevision }],
-    puts: [{ write: sameWrite(entry), grant }],
-    deletes: [],
-  }),
-});
-
-const create = (write: LeaseWrite, candidate?: Subnets, unfit: readonly Lease[] = []): Intent => ({
-  kind: "commit",
-  fresh: true,
-  transaction: (grant) => ({
-    compares: [
-      { key: write.key, modRevision: 0n },
-      ...unfit.map(({ key, modRevision }) => ({ key, modRevision })),
-    ],
-    puts: [{ write, grant }],
-    deletes: unfit.map(({ key }) => key),
-  }),
-  ...(candidate === undefined ? {} : { candidate }),
-});
-
-/** Subnets for a host that has none, or none that fit: its own ones by what stands there, its former ones, or free ones. */
-function acquire(
-  state: LeaseState,
-  config: OverlayConfig,
-  leases: Leases,
-  { draw }: Moment,
-): Resolved {
-  const { settings, previous, losses } = state;
-  const mine = ownLeases(state, config, leases);
-  const fitting = mine
-    .filter(
-      ({ key, subnets }) =>
-        fits(subnets, config) &&
-        key === leaseKey(settings.prefix, subnets) &&
-        key !== state.own?.key,
-    )
-    .toSorted((a, b) => rank(b, previous) - rank(a, previous));
-  const [kept] = fitting;
-  if (state.candidate === undefined && kept !== undefined) {
-    const claim = claimOf(state, kept.subnets, config, leases);
-    if (claim.kind !== "write") return resolved(rest, refusalOf(claim, kept.subnets));
-    const permanent = kept.grant === 0n;
-    return resolved({
-      kind: "commit",
-      fresh: !permanent,
-      candidate: kept.subnets,
-      transaction: (grant) => ({
-        compares: [{ key: kept.key, modRevision: kept.modRevision }],
-        puts: [{ write: claim.write, grant: permanent ? 0n : grant }],
-        deletes: [],
-      }),
-    });
-  }
-  // Reservations are somebody's decision, and stay.
-  const unfit = mine.filter((lease) => lease.grant !== 0n && !fitting.includes(lease));
-  const keys = new Set(unfit.map(({ key }) => key));
-  const subnets =
-    state.candidate ?? chooseSubnets({ config, previous, leases, without: keys, draw, losses });
-  if (subnets === undefined) return resolved(rest, { kind: "exhausted" });
-  const claim = claimOf(state, subnets, config, leases);
-  const usable = claim.kind === "write" && fits(subnets, config);
-  if (state.candidate !== undefined && !usable) return resolved({ kind: "cancel" });
-  if (claim.kind !== "write") return resolved(rest, refusalOf(claim, subnets));
-  return resolved(create(claim.write, subnets, unfit));
-}
-
-/** Which of its own leases a host takes: the one it had, a reservation, the newest. */
-const rank = (lease: Lease, previous: Subnets | undefined): number =>
-  previous !== undefined && sameSubnets(lease.subnets, previous)
-    ? Infinity
-    : lease.grant === 0n
-      ? Number.MAX_SAFE_INTEGER
-      : Number(lease.modRevision);
-
-const ownLeases = (state: LeaseState, config: OverlayConfig, leases: Leases): Lease[] =>
-  leasesOf(state.host, state.own?.subnets ?? state.previous, config, leases);
-
-function claimOf(
-  state: LeaseState,
-  subnets: Subnets,
-  config: OverlayConfig,
-  leases: Leases,
-): Claim {
-  const { host } = state;
-  const { prefix } = state.settings;
-  const without = new Set(ownLeases(state, config, leases).map(({ key }) => key));
-  return leaseWrite({ prefix, config, host, subnets, leases, without });
-}
-
-function refusalOf(claim: Exclude<Claim, { kind: "write" }>, subnets: Subnets): Trouble {
-  switch (claim.kind) {
-    case "shared":
-      return { kind: "shared", ip: claim.ip, holder: claim.holder.key };
-    case "address":
-      return { kind: "no-address", family: claim.family };
-    case "families":
-      return { kind: "misfit", subnets };
-    default:
-      return assertNever(claim);
-  }
 }

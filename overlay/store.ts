@@ -52,6 +52,12 @@ export type StoreUpdate =
   | { readonly kind: "stale"; readonly error: unknown }
   | { readonly kind: "current" };
 
+/** What a lease of time has left, and what it is given with each renewal. */
+export interface TimeLeft {
+  readonly seconds: number;
+  readonly grantedSeconds: number;
+}
+
 /** What the overlay needs of etcd. Every call ends with `signal`, and may fail without telling whether it was done. */
 export interface LeaseStore {
   /** One key; undefined when it is not there. */
@@ -65,8 +71,8 @@ export interface LeaseStore {
   grant(id: GrantId | undefined, seconds: number, signal: AbortSignal): Promise<GrantId>;
   /** Ends a lease of time and deletes what has it. Absent is success. */
   revoke(id: GrantId, signal: AbortSignal): Promise<void>;
-  /** Seconds that a lease of time has left; undefined when it has ended. */
-  timeToLive(id: GrantId, signal: AbortSignal): Promise<number | undefined>;
+  /** Of a lease of time; undefined when it has ended. */
+  timeLeft(id: GrantId, signal: AbortSignal): Promise<TimeLeft | undefined>;
   commit(transaction: LeaseTransaction, signal: AbortSignal): Promise<Committed>;
   /** Follows every key that starts with the prefix, through anything, until `signal`. */
   follow(prefix: string, signal: AbortSignal): AsyncIterable<StoreUpdate>;

@@ -33,8 +33,12 @@ function addList(group: Command, context: Context): void {
         await printDocument(io, options.output, document("AttachmentList", { items }));
         return;
       }
-      const heading = "CONTAINER IFNAME STATE AGE NETWORK ADDRESS POD".split(" ");
+      const heading = "CONTAINER IFNAME STATE AGE NETWORK ADDRESS PORTS POD TROUBLE".split(" ");
       const now = Date.now();
+      if (attachments.length === 0) {
+        io.stderr.write("No containers. Runtimes attach them: podnet cni install\n");
+        return;
+      }
       io.stdout.write(
         table(
           heading,
@@ -53,8 +57,16 @@ const rowOf = (each: Attachment, now: number): string[] => [
   each.createdAt === undefined ? "-" : age(now - timestampMs(each.createdAt)),
   each.network,
   each.addresses.map((address) => address.slice(0, address.indexOf("/"))).join(","),
+  each.ports.map(portText).join(",") || "-",
   harmless(each.pod) || "-",
+  harmless(each.trouble) || "-",
 ];
+
+/** `tcp 0.0.0.0:8080 to 192.168.123.2:80` as ports are written: `0.0.0.0:8080:80/tcp`. */
+function portText(port: string): string {
+  const [protocol = "", host = "", , pod = ""] = harmless(port).split(" ");
+  return `${host}:${pod.slice(pod.lastIndexOf(":") + 1)}/${protocol}`;
+}
 
 interface InstallOptions extends OutputOptions {
   readonly dir?: string;

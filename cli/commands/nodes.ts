@@ -7,30 +7,36 @@ import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
 import { age, duration, harmless, table } from "../text.ts";
 import { tellStale } from "../overlay-text.ts";
 
+const about = `
+LEASE is how long ago a host's lease was made or renewed, and how long it lasts unless it is renewed again: "reserved" has no end.
+Of other hosts etcd is asked for it: "unknown" where that does not answer, or not in a second.`;
+
 export function addNodes(program: Command, context: Context): void {
   const command = program.command("nodes").description("list the hosts of an overlay");
-  addOverlayOption(addOutput(command)).action(async (options: OutputOptions & OverlayOptions) => {
-    const { io } = context;
-    const { overlay = "", output } = options;
-    const { nodes, staleMs } = await withPodnet(context, options, (podnet, signal) =>
-      podnet.overlays.listNodes({ overlay }, { signal }),
-    );
-    if (output !== "table") {
-      const items = nodes.map((node) => toPlain(OverlayNodeSchema, node));
-      const stale = staleMs === undefined ? {} : { staleMs: staleMs.toString() };
-      await printDocument(io, output, document("NodeList", { ...stale, items }));
-      return;
-    }
-    const heading = "HOST SUBNET PUBLIC-IP BACKEND LEASE REACHABLE RTT".split(" ");
-    const now = Date.now();
-    io.stdout.write(
-      table(
-        heading,
-        nodes.map((node) => rowOf(node, now)),
-      ),
-    );
-    tellStale(io, staleMs);
-  });
+  addOverlayOption(addOutput(command))
+    .addHelpText("after", about)
+    .action(async (options: OutputOptions & OverlayOptions) => {
+      const { io } = context;
+      const { overlay = "", output } = options;
+      const { nodes, staleMs } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.overlays.listNodes({ overlay }, { signal }),
+      );
+      if (output !== "table") {
+        const items = nodes.map((node) => toPlain(OverlayNodeSchema, node));
+        const stale = staleMs === undefined ? {} : { staleMs: staleMs.toString() };
+        await printDocument(io, output, document("NodeList", { ...stale, items }));
+        return;
+      }
+      const heading = "HOST SUBNET PUBLIC-IP BACKEND LEASE REACHABLE RTT".split(" ");
+      const now = Date.now();
+      io.stdout.write(
+        table(
+          heading,
+          nodes.map((node) => rowOf(node, now)),
+        ),
+      );
+      tellStale(io, staleMs);
+    });
 }
 
 const rowOf = (node: OverlayNode, now: number): string[] => [
@@ -43,7 +49,9 @@ const rowOf = (node: OverlayNode, now: number): string[] => [
   node.rttMs === undefined ? "-" : duration(node.rttMs),
 ];
 
-const leaseText = ({ reserved, expiresAt }: OverlayNode, now: number): string => {
+const leaseText = ({ reserved, expiresAt, renewedAt }: OverlayNode, now: number): string => {
   if (reserved) return "reserved";
-  return expiresAt === undefined ? "-" : `${age(timestampMs(expiresAt) - now)} left`;
+  if (expiresAt === undefined) return "unknown";
+  const old = renewedAt === undefined ? "" : `${age(now - timestampMs(renewedAt))} old, `;
+  return `${old}${age(timestampMs(expiresAt) - now)} left`;
 };

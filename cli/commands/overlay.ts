@@ -38,14 +38,19 @@ function addList(group: Command, context: Context): void {
   addOutput(list.description("list overlays and what this host has of each")).action(
     async (options: OutputOptions) => {
       const { io } = context;
-      const { overlays } = await withPodnet(context, options, (podnet, signal) =>
+      const { overlays, troubles } = await withPodnet(context, options, (podnet, signal) =>
         podnet.overlays.list({}, { signal }),
       );
       if (options.output !== "table") {
         const items = overlays.map((overlay) => toPlain(OverlaySchema, overlay));
-        await printDocument(io, options.output, document("OverlayList", { items }));
-      } else if (overlays.length > 0) io.stdout.write(overlayTable(overlays, Date.now()));
-      else io.stderr.write("This host is in no overlay: see overlay.etcd.endpoints\n");
+        const more = troubles.length === 0 ? {} : { troubles: [...troubles] };
+        await printDocument(io, options.output, document("OverlayList", { ...more, items }));
+        return;
+      }
+      if (overlays.length > 0) io.stdout.write(overlayTable(overlays, Date.now()));
+      for (const trouble of troubles) io.stdout.write(`${harmless(trouble)}\n`);
+      if (overlays.length + troubles.length === 0)
+        io.stderr.write("This host is in no overlay: see overlay.etcd.endpoints\n");
     },
   );
 }
@@ -71,7 +76,14 @@ function overlayTable(overlays: readonly Overlay[], now: number): string {
   ]);
   const notes = overlays.flatMap(({ name, troubles, skippedKeys, tunnel }) => [
     ...troubles.map((trouble) => [`${name}:`, harmless(trouble)]),
-    ...(skippedKeys === 0 ? [] : [[`${name}:`, `${skippedKeys} keys in etcd are passed over`]]),
+    ...(skippedKeys === 0
+      ? []
+      : [
+          [
+            `${name}:`,
+            `${skippedKeys} ${skippedKeys === 1 ? "key in etcd is" : "keys in etcd are"} passed over`,
+          ],
+        ]),
     ...(tunnel === undefined ? [] : [[`${name}:`, harmless(tunnelText(tunnel))]]),
   ]);
   return `${table(heading.split(" "), rows)}${columns(notes)

@@ -1,5 +1,5 @@
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { pendingName } from "../protocol/pending.ts";
+import { draftName, pendingName } from "../protocol/pending.ts";
 import { errno, openFlag, SysError, sys } from "./sys.ts";
 
 /**
@@ -13,7 +13,7 @@ export function writePending(
 ): string {
   const name = pendingName(attachment.containerId, attachment.ifName);
   const path = `${directory}/${name}`;
-  const draft = `${directory}/.${sys.pid()}`;
+  const draft = `${directory}/${draftName(sys.pid())}`;
   makeDirectory(directory);
   const fd = sys.open(draft, openFlag.make, 0o600);
   sys.writeAll(fd, encodeUtf8(text));

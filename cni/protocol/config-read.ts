@@ -16,6 +16,7 @@ import {
   textAt,
   textsAt,
 } from "./json.ts";
+import { isNestedTooDeep } from "./nesting.ts";
 import { cniError, refusal } from "./refusal.ts";
 import type { CniDns } from "./result.ts";
 import { parseDns, parseResult } from "./result-read.ts";
@@ -31,19 +32,23 @@ export const isCniName = (text: string): boolean =>
 
 /** Decodes standard input. Throws with CNI's error 6. */
 export function decodeConfig(stdin: Uint8Array): JsonObject {
+  if (isNestedTooDeep(stdin)) throw undecodable("it is nested too deep");
   let value: unknown;
   try {
     value = JSON.parse(decodeUtf8(stdin));
   } catch (cause) {
-    throw refusal("The network configuration cannot be decoded", {
-      cni: cniError.decode,
-      field: "stdin",
-      hint: "Hand the plugin its configuration as JSON on standard input",
-      cause,
-    });
+    throw undecodable("it is no JSON", cause);
   }
   return asObject(value, "stdin");
 }
+
+const undecodable = (why: string, cause?: unknown) =>
+  refusal(`The network configuration cannot be decoded: ${why}`, {
+    cni: cniError.decode,
+    field: "stdin",
+    hint: "Hand the plugin its configuration as JSON on standard input",
+    cause,
+  });
 
 export const versionOf = (object: JsonObject): CniVersion =>
   parseVersion(textAt(object, "cniVersion", "cniVersion"));

@@ -15,6 +15,11 @@ export const defaultPendingDirectory = "/var/lib/podnet/cni-pending";
 export const pendingName = (containerId: string, ifName: string): string =>
   `${containerId}@${ifName}.json`;
 
+/** Of a record that is being written, until it has its name: its plugin's process. */
+export const draftName = (pid: number): string => `.${pid}`;
+
+export const isDraftName = (name: string): boolean => /^\.\d+$/.test(name);
+
 /** Whether a file is a record that is whole; what is being written begins with a dot. */
 export const isPendingName = (name: string): boolean =>
   !name.startsWith(".") && name.endsWith(".json");

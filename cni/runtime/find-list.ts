@@ -22,21 +22,26 @@ export interface FoundList {
 
 /**
  * The network that a runtime takes: the first file, by name, that is a list of plugins (`.conflist`) or one plugin (`.conf`,
- * `.json`), as kubelet chooses it. Throws `CONFIG_INVALID` when there is none; what is wrong with each is in its message.
+ * `.json`), as kubelet chooses it; with `network` the first of that name. Throws `CONFIG_INVALID` when there is none; what is
+ * wrong with each is in its message.
  */
-export function findList(directory: string): FoundList {
+export function findList(directory: string, network?: string): FoundList {
   const warnings: string[] = [];
   for (const name of namesIn(directory, /\.(?:conflist|conf|json)$/)) {
     const file = path.join(directory, name);
     try {
-      return { list: readList(directory, file), file, warnings };
+      const list = readList(directory, file);
+      if (network === undefined || list.name === network) return { list, file, warnings };
     } catch (thrown) {
       warnings.push(`${printable(name)}: ${toPodnetError(thrown).message}`);
     }
   }
   throw new PodnetError(
     "CONFIG_INVALID",
-    ["There is no list of CNI plugins", ...warnings].join("; "),
+    [
+      `There is no list of CNI plugins${network === undefined ? "" : ` for a network "${printable(network)}"`}`,
+      ...warnings,
+    ].join("; "),
     {
       hint: `Put a .conflist with at least one plugin into ${directory}`,
       field: directory,

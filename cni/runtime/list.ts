@@ -43,6 +43,15 @@ export function parseConflist(bytes: Uint8Array): PluginList {
   };
 }
 
+/** A list as a `.conflist` of its own says it, with all of its plugins: `parseConflist` makes the same of it. */
+export const conflistOf = ({ version, name, plugins, disableCheck }: PluginList): JsonObject => ({
+  cniVersion: version,
+  name,
+  plugins: plugins.map(({ config }) => config),
+  disableCheck,
+  loadOnlyInlinedPlugins: true,
+});
+
 /** Reads a `.conf` or `.json`, which has one plugin, and makes a list of it. Throws as `parseConflist` does. */
 export function parseSinglePlugin(bytes: Uint8Array): PluginList {
   const object = decodeConfig(bytes);

@@ -12,8 +12,8 @@ import type { Attachments } from "./attachments.ts";
 
 export interface Exchanging {
   readonly attachments: Pick<Attachments, "add" | "delete" | "check" | "collect" | "status">;
-  /** Told of each request when it is over: its command, and how it ended: 0, or CNI's number of the error. */
-  done(command: string, code: number, ms: number): void;
+  /** Told of each request when it is over: its command, how it ended: 0, or CNI's number of the error, and the error. */
+  done(command: string, code: number, ms: number, error?: PodnetError): void;
 }
 
 /** What came of a request: what the plugin prints, or why not. */
@@ -29,7 +29,8 @@ export async function answerExchange(
 ): Promise<Answer> {
   const began = performance.now();
   let command = "none";
-  const over = (code: number): void => done(command, code, performance.now() - began);
+  const over = (code: number, error?: PodnetError): void =>
+    done(command, code, performance.now() - began, error);
   try {
     const exchange = parseExchange(body);
     const request = parseRequest(exchange.env, exchange.stdin);
@@ -39,7 +40,7 @@ export async function answerExchange(
     return { ok: true, stdout };
   } catch (thrown) {
     const error = toPodnetError(thrown);
-    over(cniNumber(error));
+    over(cniNumber(error), error);
     return { ok: false, error, stdout: renderError(error) };
   }
 }

@@ -1,9 +1,18 @@
+import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type { AttachmentFragment, AttachmentObserved } from "../../network/attachment/desired.ts";
+import type { Inspection } from "../../network/inspect.ts";
 
 /** The one way to change the host's network, as far as attachments of containers need it; see `network/attachment`. */
 export interface AttachmentNetwork {
   /** Makes the host and the namespace what the fragment says. */
   ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved>;
+  /** Looks at what `now` answers when it is its turn, and heals it if asked to; see `network/attachment`. */
+  inspect(
+    key: string,
+    now: () => AttachmentFragment | undefined,
+    options: LookOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection>;
   /** What is not as the fragment says, a line each; none where all is. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
   /** Ends all that passes, and leaves links to `sweep`: their ports are down and off the bridge, their rules are gone. Absent is success. */

@@ -24,6 +24,8 @@ export interface AttachmentPlan {
   readonly netns: string;
   readonly mac: Mac;
   readonly mtu: number;
+  /** The runtime asked for no MTU: it is that of the network, whatever that becomes. Absent: it stays. */
+  readonly mtuOfNetwork?: true;
   readonly addresses: readonly IpPrefix[];
   /** One of each family that it has addresses of, at most. */
   readonly gateways: readonly Ip[];

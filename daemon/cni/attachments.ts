@@ -1,14 +1,14 @@
 import { limited, throwIfAborted } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
+import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import type { Log } from "../../linux/log.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
 import type { AttachedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
-import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
+import type { NetworkDefinition } from "../networks/definition.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import type { AttachmentId, AttachmentName, AttachmentRow } from "../store/attachments.ts";
+import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
@@ -18,6 +18,10 @@ import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
 import { isNamespace } from "./namespace.ts";
 import { type Attaching, planAttachment } from "./plan.ts";
 import type { AttachmentRecords } from "./records.ts";
+import { ReadyAttachments } from "./ready.ts";
+import { recoverAttachments } from "./recover.ts";
+import { refitAttachmentPlan, refitAttachments, type RefitParts, refitted } from "./refit.ts";
+import { attached, ending, unknown } from "./refusals.ts";
 import { refuseUnready } from "./status.ts";
 import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./wishes.ts";
 
@@ -27,7 +31,7 @@ const attachMs = 60_000;
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
   readonly host: Pick<HostNetwork, "endFlows">;
-  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing">;
+  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing" | "retry">;
   readonly records: AttachmentRecords;
   readonly log: Log;
 }
@@ -36,41 +40,28 @@ export interface AttachmentsParts extends AttachmentWorld {
  * The networks of containers. Many are worked on side by side, those of one container one after the other; the rows are the
  * truth, and nothing is held here but host ports.
  */
-export class Attachments implements AsyncDisposable, RunningAttachments {
+export class Attachments implements AsyncDisposable {
   readonly #parts: AttachmentsParts;
   /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
   readonly #locks = new KeyedLock<string>();
   readonly #departures: Departures;
-  /** Those that are ready: drift looks at them often, and asks no rows. */
-  readonly #ready = new Map<AttachmentId, AttachmentPlan>();
+  /** Those that are attached. */
+  readonly ready: ReadyAttachments;
   readonly #over = new AbortController();
   #refusing = false;
 
   constructor(parts: AttachmentsParts) {
     this.#parts = parts;
+    this.ready = new ReadyAttachments({ ...parts, locks: this.#locks });
     this.#departures = new Departures({
       ...parts,
       locks: this.#locks,
-      leaves: (id) => this.#ready.delete(id),
+      leaves: (id) => this.ready.leave(id),
     });
   }
 
   list(): AttachmentRow[] {
     return this.#parts.records.list();
-  }
-
-  running(): RunningAttachment[] {
-    return Array.from(this.#ready.values(), ({ id, containerId, fragment }) => ({
-      id,
-      containerId,
-      tap: fragment.hostLink,
-      hasRules: fragment.published !== undefined,
-    }));
-  }
-
-  fragmentNow(id: AttachmentId): AttachedFragment | undefined {
-    const plan = this.#ready.get(id);
-    return plan === undefined ? undefined : hostPart(plan.fragment);
   }
 
   /** The attachment that a runtime names so. */
@@ -96,7 +87,7 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
         records.ready(plan);
-        this.#ready.set(plan.id, plan);
+        this.ready.enter(plan);
         return result;
       } catch (thrown) {
         await this.#departures.undo(plan, thrown);
@@ -130,7 +121,7 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
         "VERIFY_MISMATCH",
         `The container's network is changed: ${first}${more}`,
         {
-          hint: "podnetd puts its own part right within seconds; what is changed inside stays until the container is made anew",
+          hint: "podnetd puts it right by itself, if drift_s is not 0; what it cannot put right is told: podnet cni list",
           details: { count: found.length },
         },
       );
@@ -152,33 +143,26 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
   }
 
   /** After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should be. */
-  async recover(sameBoot: boolean): Promise<void> {
-    const waiting = this.list().values();
-    const worker = async (): Promise<void> => {
-      for (const row of waiting) await this.#recoverOne(row, sameBoot);
+  recover(sameBoot: boolean): Promise<void> {
+    const { networks, config, records } = this.#parts;
+    const refit = (plan: AttachmentPlan): AttachmentPlan => {
+      const network = networks.list().find(({ name }) => name === plan.network);
+      const next = network && refitted(plan, network, config.cni);
+      if (next !== undefined) records.replan(next, "its network was changed");
+      return next ?? plan;
     };
-    await Promise.all(Array.from({ length: together }, worker));
-    await this.#departures.bury();
+    const parts = { ...this.#parts, ready: this.ready, departures: this.#departures, refit };
+    return recoverAttachments(parts, sameBoot, this.#over.signal);
   }
 
-  async #recoverOne(row: AttachmentRow, sameBoot: boolean): Promise<void> {
-    const { network, published, log } = this.#parts;
-    const { plan } = row;
-    try {
-      if (row.state === "ready" && sameBoot && isNamespace(row.netns)) {
-        await published.adopt(row.id, portsToHold(plan));
-        const missing = published.missing(row.id);
-        if (missing !== undefined)
-          log.error({ container: row.containerId, err: missing }, "A published port is not held");
-        this.#ready.set(plan.id, plan);
-        await network.ensure(plan.fragment, limited(attachMs, this.#over.signal));
-      } else await this.#departures.detach(row, whyGone(row, sameBoot));
-    } catch (err) {
-      log.error(
-        { container: row.containerId, err },
-        "The container's network cannot be put right yet",
-      );
-    }
+  /** Brings the containers of a network up to what it is now. */
+  refit(name: NetworkName): Promise<void> {
+    return refitAttachments(this.#parts.networks.find(name), this.#refitting());
+  }
+
+  /** What that would make of ports, with the network as it is to be. */
+  refitPlan(network: NetworkDefinition): readonly AttachedFragment[] {
+    return refitAttachmentPlan(network, this.#refitting());
   }
 
   /** Takes all of them away. Throws the first failure. */
@@ -255,32 +239,12 @@ export class Attachments implements AsyncDisposable, RunningAttachments {
     if (records.named(request) !== undefined) throw attached(row);
   }
 
+  #refitting(): RefitParts {
+    const { ready } = this;
+    return { ...this.#parts, ready, locks: this.#locks, settings: this.#parts.config.cni };
+  }
+
   #refuseEnding(): void {
     if (this.#refusing) throw ending();
   }
 }
-
-/** Attachments put right at a time. */
-const together = 16;
-
-function whyGone({ state }: AttachmentRow, sameBoot: boolean): string {
-  if (!sameBoot) return "the host was restarted";
-  return state === "ready" ? "its namespace is gone" : "podnetd ended meanwhile";
-}
-
-const ending = (): PodnetError =>
-  new PodnetError("CANCELLED", "podnetd is ending", { hint: "Try again when it runs again" });
-
-const attached = ({ containerId, ifName }: AttachmentName): PodnetError =>
-  new PodnetError("NAME_IN_USE", `Container "${containerId}" has "${ifName}" already`, {
-    field: "CNI_IFNAME",
-    hint: "Send DEL first, or use another interface name",
-    details: { holder: containerId },
-  });
-
-const unknown = ({ containerId, ifName }: AttachmentName): PodnetError =>
-  new PodnetError(
-    "INTERFACE_NOT_FOUND",
-    `Container "${containerId}" has no "${ifName}" of podnet's`,
-    { field: "CNI_CONTAINERID", hint: "See which there are: podnet cni list", details: { cni: 3 } },
-  );

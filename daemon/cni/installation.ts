@@ -4,7 +4,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { CniSettings } from "../config/cni.ts";
 import type { Database } from "../store/database.ts";
-import { getMeta, setMeta } from "../store/meta.ts";
+import { deleteMeta, getMeta, setMeta } from "../store/meta.ts";
 import { parseJson } from "../store/rows.ts";
 import { networkList, networkListFile, pluginFile } from "./network-list.ts";
 import { copyWhole, removeFile, writeWhole } from "./whole-files.ts";
@@ -14,6 +14,8 @@ export interface Installed {
   readonly dir: string;
   readonly binDir: string;
   readonly network?: string;
+  /** On its way there or away. Whoever finds it so takes it away: what was asked for was not answered. */
+  readonly half?: true;
 }
 
 export interface InstallationParts {
@@ -40,42 +42,60 @@ export class Installation {
     this.#installed = installedIn(parts.db);
   }
 
-  /** Puts both there, the configuration last, and answers their paths. Throws `IMAGE_MISSING`, `SYSCALL_FAILED`. */
+  /**
+   * Puts both there, the configuration last, and answers their paths; neither when one cannot be. Throws `IMAGE_MISSING`,
+   * `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
+   */
   install(installed: Installed): string[] {
-    const { db, program } = this.#parts;
+    const { program } = this.#parts;
     if (!existsSync(program))
       throw new PodnetError("IMAGE_MISSING", `There is no plugin at "${program}"`, {
         hint: "Build it: scripts/build-cni",
       });
     this.uninstall();
     const plugin = join(installed.binDir, pluginFile);
-    copyWhole(program, plugin);
-    setMeta(db, key, JSON.stringify(installed));
-    this.#installed = installed;
-    return [plugin, this.#write(installed)];
+    this.#note({ ...installed, half: true });
+    try {
+      copyWhole(program, plugin);
+      const paths = [plugin, this.#write(installed)];
+      this.#note(installed);
+      return paths;
+    } catch (thrown) {
+      this.#try("taken back", () => void this.uninstall());
+      throw thrown;
+    }
   }
 
-  /** Takes both away, and answers the paths of what was there. Absent is success. Throws `SYSCALL_FAILED`. */
+  /** Takes both away, and answers the paths of what was there. Absent is success. Throws `SYSCALL_FAILED`, `STATE_UNWRITABLE`. */
   uninstall(): string[] {
     const installed = this.#installed;
     if (installed === undefined) return [];
+    if (installed.half === undefined) this.#note({ ...installed, half: true });
     const paths = [listOf(installed), join(installed.binDir, pluginFile)];
     const removed = paths.filter(removeFile);
-    setMeta(this.#parts.db, key, "null");
-    this.#installed = undefined;
+    this.#note(undefined);
     return removed;
   }
 
-  /** podnetd serves: runtimes may know. What cannot be written is told of. */
+  /** podnetd serves: runtimes may know. What a podnetd before left half done goes. What cannot be done is told of. */
   present(): void {
     const installed = this.#installed;
-    if (installed !== undefined) this.#try("written", () => void this.#write(installed));
+    if (installed?.half === true) this.#try("taken back", () => void this.uninstall());
+    else if (installed !== undefined) this.#try("written", () => void this.#write(installed));
   }
 
   /** podnetd serves no more. */
   withdraw(): void {
     const installed = this.#installed;
     if (installed !== undefined) this.#try("taken back", () => void removeFile(listOf(installed)));
+  }
+
+  /** The row comes before the files, and goes after them: no end of podnetd leaves one that nobody knows of. */
+  #note(installed: Installed | undefined): void {
+    const { db } = this.#parts;
+    if (installed === undefined) deleteMeta(db, key);
+    else setMeta(db, key, JSON.stringify(installed));
+    this.#installed = installed;
   }
 
   #write(installed: Installed): string {

@@ -1,13 +1,28 @@
-import { statfsSync } from "node:fs";
+import { statfsSync, statSync } from "node:fs";
 
 /** NSFS_MAGIC of linux/magic.h: what a namespace's path lies on, while it is bound there. */
 const nsfs = 0x6e736673;
 
-/** Whether a path still leads to a namespace: its file stays, empty, when it was unmounted alone. */
+/**
+ * Whether a path still leads to a namespace, as far as podnetd may see: its file stays, empty, when it was unmounted alone.
+ * One that podnetd may not look at (`/proc/PID/ns/net` of a process that it may not trace) is not taken to be gone.
+ */
 export function isNamespace(path: string): boolean {
   try {
     return statfsSync(path).type === nsfs;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code === "EACCES" || code === "EPERM";
+  }
+}
+
+/** Tells namespaces apart that have the same path one after the other, as far as can be; undefined when there is none. */
+export function namespaceIdentity(path: string): string | undefined {
+  if (!isNamespace(path)) return undefined;
+  try {
+    const { dev, ino } = statSync(path, { bigint: true });
+    return `${dev}:${ino}`;
   } catch {
-    return false;
+    return undefined;
   }
 }

@@ -25,7 +25,9 @@ import type { InterfacePlan } from "../pod/pod-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { type AttachmentPlan, attachmentPlanVersion } from "./attachment-plan.ts";
 import { chooseAddresses } from "./choose-addresses.ts";
+import { refuseTaken } from "./earlier-plugins.ts";
 import { planDns } from "./plan-dns.ts";
+import { usualMtu } from "./refit.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "./wishes.ts";
 
@@ -41,7 +43,7 @@ const ifbName = (id: AttachmentId): IfName => parseIfName(`pi${id}`);
 
 /**
  * Decides everything about an attachment: every name, address, route and rule. Pure. Throws `ADDRESS_*`,
- * `POOL_EXHAUSTED`, `MAC_IN_USE`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `PORT_IN_USE`, `UNSUPPORTED`.
+ * `POOL_EXHAUSTED`, `MAC_IN_USE`, `NAME_IN_USE`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `PORT_IN_USE`, `UNSUPPORTED`.
  */
 export function planAttachment(
   request: AddRequest,
@@ -51,6 +53,7 @@ export function planAttachment(
 ): AttachmentPlan {
   const { id, network } = snapshot;
   const { containerId, ifName, netns, config } = request;
+  refuseTaken(request);
   checkPortRoom({ bridge: network.bridge, used: snapshot.ports, wanted: 1 });
   const addresses = chooseAddresses(wishes.ips, snapshot);
   const gateways = snapshot.subnets.map(({ gateway }) => ipOf(gateway));
@@ -92,6 +95,7 @@ export function planAttachment(
     netns,
     mac,
     mtu,
+    ...(config.mtu === undefined ? { mtuOfNetwork: true } : {}),
     addresses,
     gateways,
     fragment,
@@ -127,7 +131,7 @@ function planMac(
 }
 
 function planMtu(asked: number | undefined, { network, settings }: AttachmentSnapshot): number {
-  const mtu = asked ?? Math.min(settings.mtu ?? network.mtu, network.mtu);
+  const mtu = asked ?? usualMtu(network, settings);
   if (mtu <= network.mtu) return mtu;
   throw new PodnetError(
     "MTU_OUT_OF_RANGE",

@@ -1,13 +1,15 @@
 import type { IncomingMessage } from "node:http";
 
-/** A request's body; undefined when it has more bytes than it may, and when it ends before its end. */
+/** A request's body; undefined when it has more bytes than it may, ends before its end, or takes longer than `ms`, which cuts it. */
 export async function readBody(
   request: IncomingMessage,
   most: number,
+  ms: number,
 ): Promise<Uint8Array | undefined> {
   if (Number(request.headers["content-length"] ?? 0) > most) return undefined;
   const chunks: Uint8Array[] = [];
   let bytes = 0;
+  const late = setTimeout(() => request.destroy(), ms);
   try {
     for await (const chunk of request as AsyncIterable<Uint8Array>) {
       bytes += chunk.length;
@@ -16,6 +18,8 @@ export async function readBody(
     }
   } catch {
     return undefined;
+  } finally {
+    clearTimeout(late);
   }
   return Buffer.concat(chunks);
 }

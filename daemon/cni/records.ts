@@ -10,6 +10,7 @@ import {
   getAttachment,
   insertAttachment,
   listAttachments,
+  setAttachmentPlan,
   setAttachmentState,
 } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
@@ -23,7 +24,10 @@ export interface AttachmentRecordsParts {
   readonly clock: Clock;
 }
 
-/** What is known of attachments, durably. Each change is one transaction. */
+/**
+ * What is known of attachments. Each change is one transaction, which need not survive a loss of power: neither does any
+ * container, and the start after it takes away what rows are left.
+ */
 export class AttachmentRecords {
   readonly #parts: AttachmentRecordsParts;
 
@@ -46,20 +50,42 @@ export class AttachmentRecords {
   /** Takes name, addresses and host ports: from here on the attachment exists, and nothing on the host has changed yet. */
   claim(plan: AttachmentPlan): void {
     const { db, addresses, clock } = this.#parts;
-    db.transaction(() => {
-      insertAttachment(db, plan, clock.now());
-      addresses.insert(plan);
-      insertPorts(db, { kind: "attachment", id: plan.id }, plan.published);
-    }, "claim attachment");
+    try {
+      db.transaction(
+        () => {
+          insertAttachment(db, plan, clock.now());
+          addresses.insert(plan);
+          insertPorts(db, { kind: "attachment", id: plan.id }, plan.published);
+        },
+        "claim attachment",
+        lasting,
+      );
+    } catch (thrown) {
+      // A commit that throws and is there counts, as those with events do (journal.ts).
+      if (this.get(plan.id) === undefined) throw thrown;
+    }
     addresses.taken(plan);
   }
 
   /** The container has its network: what follows is told. */
   ready(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
-    journal.transact("attached", (emit) => {
-      setAttachmentState(db, plan.id, "ready", clock.now());
-      emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
+    journal.transact(
+      "attached",
+      (emit) => {
+        setAttachmentState(db, plan.id, "ready", clock.now());
+        emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
+      },
+      lasting,
+    );
+  }
+
+  /** The container's network is to be another one: what follows is told. */
+  replan(plan: AttachmentPlan, text: string): void {
+    const { db, journal, clock } = this.#parts;
+    journal.transact("replan attachment", (emit) => {
+      setAttachmentPlan(db, plan, clock.now());
+      emit({ kind: "attachment", data: { text: textOf(plan, text) } });
     });
   }
 
@@ -69,19 +95,27 @@ export class AttachmentRecords {
    */
   deleting({ plan }: AttachmentRow, text: string): void {
     const { db, journal, addresses, clock } = this.#parts;
-    journal.transact("detaching", (emit) => {
-      setAttachmentState(db, plan.id, "deleting", clock.now());
-      addresses.free([plan]);
-      emit({ kind: "attachment", data: { text: textOf(plan, text) } });
-    });
+    journal.transact(
+      "detaching",
+      (emit) => {
+        setAttachmentState(db, plan.id, "deleting", clock.now());
+        addresses.free([plan]);
+        emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+      },
+      lasting,
+    );
   }
 
   /** Nothing of these is left: their rows and host ports go. Follows `deleting`. */
   forget(plans: readonly AttachmentPlan[]): void {
     const { db, addresses } = this.#parts;
-    db.transaction(() => {
-      for (const { id } of plans) deleteAttachment(db, id);
-    }, "forget attachments");
+    db.transaction(
+      () => {
+        for (const { id } of plans) deleteAttachment(db, id);
+      },
+      "forget attachments",
+      lasting,
+    );
     addresses.freed(plans);
   }
 
@@ -90,6 +124,8 @@ export class AttachmentRecords {
     this.#parts.journal.emit({ kind: "attachment", data: { text: textOf(plan, text) } });
   }
 }
+
+const lasting = "boot";
 
 const textOf = (plan: AttachmentPlan, what: string): string =>
   `${containerText(plan)} (${plan.addresses.join(", ")}): ${what}`;

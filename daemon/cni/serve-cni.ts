@@ -41,16 +41,18 @@ const headerBytes = 8192;
 export async function serveCni(options: CniServerOptions): Promise<CniServer> {
   const { limits, access, refused, path } = options;
   const sockets = new Set<Socket>();
+  // (Node's own limits of time are looked at by servers that listen themselves alone.)
+  const heads = new WeakMap<Socket, NodeJS.Timeout>();
   const settled = Promise.withResolvers<void>();
   const http = createServer(
     {
       maxHeaderSize: headerBytes,
-      headersTimeout: Math.min(limits.requestMs, 60_000),
-      requestTimeout: limits.requestMs,
-      connectionsCheckingInterval: Math.min(limits.requestMs, 5000),
       keepAlive: false,
     },
-    (request, response) => void settled.promise.then(() => answer(request, response, options)),
+    (request, response) => {
+      clearTimeout(heads.get(request.socket));
+      void settled.promise.then(() => answer(request, response, options));
+    },
   );
   http.on("clientError", (_error, socket) => {
     refused("cni_bad_request");
@@ -70,10 +72,18 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
       return;
     }
     sockets.add(socket);
-    socket.once("close", () => sockets.delete(socket));
+    const late = setTimeout(() => {
+      refused("cni_slow");
+      socket.destroy();
+    }, limits.requestMs);
+    heads.set(socket, late);
+    socket.once("close", () => {
+      clearTimeout(late);
+      sockets.delete(socket);
+    });
     http.emit("connection", socket);
   };
-  const unix = await listenUnix({ path, group: undefined, mode: 0o600 }, accept);
+  const unix = await listenUnix({ path, group: undefined, mode: 0o600, of: "CNI" }, accept);
   await options.settle();
   settled.resolve();
   return {
@@ -112,7 +122,7 @@ async function answer(
     send(response, limits.stallMs, 404, "text/plain", "There is no such method\n");
     return;
   }
-  const body = await readBody(request, bodyLimit);
+  const body = await readBody(request, bodyLimit, limits.requestMs);
   if (body === undefined) {
     refused("cni_bad_request");
     const error = tooLarge();

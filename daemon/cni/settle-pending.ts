@@ -1,7 +1,7 @@
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { cross } from "../../core/crossing.ts";
-import { isPendingName, parsePending } from "../../cni/protocol/pending.ts";
+import { isDraftName, isPendingName, parsePending } from "../../cni/protocol/pending.ts";
 import { parseRequest } from "../../cni/protocol/request-read.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Attachments } from "./attachments.ts";
@@ -17,7 +17,8 @@ export interface SettlePending {
  * A record that cannot be done stays for the next start, and is told of.
  */
 export async function settlePending({ directory, attachments, log }: SettlePending): Promise<void> {
-  for (const name of pendingIn(directory)) {
+  removeDrafts(directory, log);
+  for (const name of namesIn(directory).filter(isPendingName)) {
     const path = join(directory, name);
     try {
       const { env, stdin, atMs } = parsePending(readFileSync(path));
@@ -33,10 +34,26 @@ export async function settlePending({ directory, attachments, log }: SettlePendi
   }
 }
 
+/** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
+const draftMs = 60_000;
+
+/** What plugins that were killed have left of records. */
+function removeDrafts(directory: string, log: Log): void {
+  for (const name of namesIn(directory).filter(isDraftName)) {
+    const path = join(directory, name);
+    try {
+      if (statSync(path).mtimeMs < Date.now() - draftMs)
+        cross("file", "remove draft of DEL", () => rmSync(path, { force: true }));
+    } catch (err) {
+      log.warn({ path, err }, "What a plugin left cannot be removed");
+    }
+  }
+}
+
 /** None where no plugin has ever written one. */
-function pendingIn(directory: string): string[] {
+function namesIn(directory: string): string[] {
   try {
-    return readdirSync(directory).filter(isPendingName).toSorted();
+    return readdirSync(directory).toSorted();
   } catch {
     return [];
   }

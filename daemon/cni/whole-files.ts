@@ -30,22 +30,32 @@ export function copyWhole(from: string, path: string): void {
 
 /** Makes it beside its place, and puts it there. */
 function place(path: string, make: (draft: string) => void): void {
-  // (A dot keeps runtimes from taking it for one of their files.)
-  const draft = join(dirname(path), `.${basename(path)}.new`);
+  const draft = draftOf(path);
   explained(path, () => {
     cross("file", `make directory of ${basename(path)}`, () =>
       mkdirSync(dirname(path), { recursive: true }),
     );
-    make(draft);
-    cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+    try {
+      make(draft);
+      cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+    } catch (cause) {
+      // What fails here may be the lack of room that it takes itself.
+      cross("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
+      throw cause;
+    }
   });
 }
 
-/** Removes a file, and answers whether it was there. Throws `SYSCALL_FAILED`. */
+/** (A dot keeps runtimes from taking it for one of their files.) */
+const draftOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
+
+/** Removes a file, and what a podnetd that was killed left of it; answers whether it was there. Throws `SYSCALL_FAILED`. */
 export function removeFile(path: string): boolean {
   const there = existsSync(path);
   explained(path, () =>
-    cross("file", `remove ${basename(path)}`, () => rmSync(path, { force: true })),
+    cross("file", `remove ${basename(path)}`, () => {
+      for (const each of [draftOf(path), path]) rmSync(each, { force: true });
+    }),
   );
   return there;
 }

@@ -13,6 +13,19 @@ export interface CniSettings {
   readonly serviceCidr: Cidr | undefined;
   /** Of containers whose configuration names none; undefined: their network's. */
   readonly mtu: number | undefined;
+  /** Plugins of others, for pods that take their network from them. */
+  readonly runtime: RuntimeSettings;
+}
+
+export interface RuntimeSettings {
+  /** Lists of plugins. */
+  readonly listDir: string;
+  /** The plugins' programs. */
+  readonly directories: readonly string[];
+  /** Each vendor's own come first: `DIR/PLUGIN/bin`. */
+  readonly vendors: string;
+  /** Longest that one may take, milliseconds. */
+  readonly timeoutMs: number;
 }
 
 type Table = z.infer<typeof configSchema>["cni"];
@@ -30,4 +43,10 @@ export const cniSettings = (values: CniValues, read: Reader): CniSettings => ({
       ? undefined
       : read("cni.service_cidr", values.service_cidr, (text) => parseCidr(text)),
   mtu: values.mtu,
+  runtime: {
+    listDir: values.conf_dir,
+    directories: values.bin_dirs,
+    vendors: values.vendor_dir,
+    timeoutMs: values.plugin_timeout_s * 1000,
+  },
 });

@@ -50,6 +50,8 @@ export interface Config {
   readonly runDir: string;
   /** Directories of the machines, one by pod id. */
   readonly podsDir: string;
+  /** Network namespaces that CNI plugins set up for pods. */
+  readonly netnsDir: string;
   /** What pods write to disks whose images stay as they are, in directories by pod id. */
   readonly disksDir: string;
   readonly socket: string;
@@ -143,6 +145,10 @@ function defaultLayer(sources: ConfigSources): Layer {
     "dns.upstreams": [],
     ...overlayDefaults,
     "cni.enabled": true,
+    "cni.conf_dir": "/etc/cni/net.d",
+    "cni.bin_dirs": ["/opt/cni/bin", "/usr/lib/cni"],
+    "cni.vendor_dir": "/opt",
+    "cni.plugin_timeout_s": 30,
     "metrics.pods": true,
     firewall: "iptables",
     iptables_chain: "HYPER",
@@ -270,6 +276,7 @@ function build(merged: Layer): Config {
     stateDir: values.state_dir,
     runDir: values.run_dir,
     podsDir: join(values.run_dir, "pods"),
+    netnsDir: join(values.run_dir, "netns"),
     disksDir: join(values.state_dir, "disks"),
     socket: values.socket,
     socketGroup: values.socket_group,

@@ -102,6 +102,10 @@ export const configSchema = z.strictObject({
       .min(576)
       .max(65521)
       .describe("MTU of containers whose configuration names none; their network's unless given"),
+    conf_dir: path.describe("Lists of CNI plugins, for pods that take their network from one"),
+    bin_dirs: z.array(path).min(1).describe("Where those plugins lie; the first that has one wins"),
+    vendor_dir: path.describe("Looked into before: DIR/PLUGIN/bin"),
+    plugin_timeout_s: z.int().min(1).max(600).describe("How long one such plugin may take"),
   }),
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows what each pod uses, by its name"),

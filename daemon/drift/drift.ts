@@ -1,20 +1,22 @@
 import { limited } from "../../core/aborting.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { type AilmentsParts, Ailments } from "./ailments.ts";
 import {
   attachmentParts,
+  inspectPart,
   type LiveParts,
   type Part,
   networkParts,
-  partNow,
   portParts,
 } from "./parts.ts";
 import { Patience } from "./patience.ts";
 import { reportDrift } from "./report.ts";
+import { nobody, type Suspects } from "./suspects.ts";
 
 /** From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of its ports. */
 const settleMs = 100;
@@ -22,6 +24,9 @@ const settleMs = 100;
 const lookLimitMs = 60_000;
 /** Pods whose rules one look compares, as long as they are as planned: with iptables each costs some 6 ms. */
 const rulesAtOnce = 16;
+/** Containers looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
+const insideAtOnce = 64;
+
 export interface DriftParts extends AilmentsParts, LiveParts {
   readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
@@ -29,19 +34,6 @@ export interface DriftParts extends AilmentsParts, LiveParts {
   /** Who tells of the kernel's changes; the kernel itself unless given. */
   readonly watch?: typeof watchRtnetlink;
 }
-
-/** What is to be looked at next. */
-interface Suspects {
-  /** Links named by events. */
-  readonly links: Set<string>;
-  /** Everything that events could have named: some were lost, or an address changed, which names no link. */
-  networks: boolean;
-  ports: boolean;
-  /** Rules and settings too, for which there are no events. */
-  rules: boolean;
-}
-
-const nobody = (): Suspects => ({ links: new Set(), networks: false, ports: false, rules: false });
 
 /**
  * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what others changed of
@@ -55,6 +47,8 @@ export class DriftWatch implements AsyncDisposable {
   readonly #known = new Set<string>();
   /** Ports whose pods' rules are to be looked at, now that some rule has changed. */
   readonly #ruled = new Set<string>();
+  /** Containers whose turn it is to be looked into. */
+  #unvisited: string[] = [];
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
   #suspects = nobody();
@@ -129,6 +123,7 @@ export class DriftWatch implements AsyncDisposable {
     const suspects = this.#suspects;
     this.#suspects = nobody();
     const signal = limited(lookLimitMs, this.#over.signal);
+    if (suspects.rules) this.#parts.attachments.ready.holdPorts();
     try {
       let rules = suspects.rules && (await this.#rulesChanged(signal));
       const clean = this.#clean;
@@ -163,7 +158,8 @@ export class DriftWatch implements AsyncDisposable {
       const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
       const sick = suspects.rules && this.#sick.has(part);
       if (!rules && !sick && !suspects.networks && !named) continue;
-      const { found, error } = await this.#inspect(part, !rules && !sick, signal);
+      const linksOnly = !rules && !sick;
+      const { found, error } = await this.#inspect(part, { linksOnly, inside: false }, signal);
       well &&= error === undefined;
       if (found.length === 0) continue;
       deviated = true;
@@ -181,19 +177,29 @@ export class DriftWatch implements AsyncDisposable {
     const ports = [...portParts(this.#parts.pods), ...attachmentParts(this.#parts.attachments)];
     this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
     for (const { key, hasRules } of rules ? ports : []) if (hasRules === true) this.#ruled.add(key);
+    const visited = new Set(suspects.rules ? this.#nextInside(ports) : []);
     let more = rulesAtOnce;
     for (const part of ports) {
       const sick = suspects.rules && this.#sick.has(part);
       const known = this.#known.has(part.key);
       const ruled = part.hasRules === true && (sick || (more > 0 && this.#ruled.has(part.key)));
-      if (!suspects.ports && !sick && !ruled && known && !suspects.links.has(part.tap)) continue;
-      const { found } = await this.#inspect(part, !ruled, signal);
+      const inside = sick || visited.has(part.key);
+      const named = suspects.ports || suspects.links.has(part.tap);
+      if (!named && !inside && !ruled && known) continue;
+      const { found } = await this.#inspect(part, { linksOnly: !ruled, inside }, signal);
       this.#known.add(part.key);
       if (!ruled) continue;
       this.#ruled.delete(part.key);
       // Where one pod's rules are not as planned nobody's may be.
       more = found.length > 0 ? Infinity : more - 1;
     }
+  }
+
+  /** The containers to be looked into now: all of them in so many looks. */
+  #nextInside(ports: readonly Part[]): string[] {
+    if (this.#unvisited.length === 0)
+      this.#unvisited = ports.filter(({ kind }) => kind === "attachment").map(({ key }) => key);
+    return this.#unvisited.splice(0, insideAtOnce);
   }
 
   #forgetAllBut(parts: readonly Part[]): void {
@@ -216,12 +222,15 @@ export class DriftWatch implements AsyncDisposable {
     return network.fingerprint(networks.fragments(), signal);
   }
 
-  async #inspect(part: Part, linksOnly: boolean, signal: AbortSignal): Promise<Inspection> {
-    const { clock, network } = this.#parts;
+  async #inspect(
+    part: Part,
+    depth: Omit<LookOptions, "heal">,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    const { clock } = this.#parts;
     const patience = this.#patience.get(part.key) ?? new Patience();
     const heal = (seen: readonly Deviation[]): boolean => patience.allows(seen, clock.monotonic());
-    const options = { heal, linksOnly };
-    const inspection = await network.inspect(() => partNow(part, this.#parts), options, signal);
+    const inspection = await inspectPart(part, this.#parts, { heal, ...depth }, signal);
     const { found, healed, error } = inspection;
     if (error !== undefined) this.#sick.failed(part, found, error);
     else if (!healed) this.#sick.waits(part);

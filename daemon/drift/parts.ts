@@ -1,11 +1,14 @@
 import { assertNever } from "../../core/brand.ts";
 import type { IfName, PodId, PodName } from "../../core/names.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type {
   AttachedFragment,
   Fragment,
   NetworkFragment,
   PodFragment,
 } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Inspection } from "../../network/inspect.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 
 /** A part of the host that is looked at and repaired by itself: a network, one port of a running pod, or a container's. */
@@ -64,6 +67,10 @@ export interface RunningAttachments {
   running(): readonly RunningAttachment[];
   /** What the host is to have of one now, beside its link; undefined when it is on its way out. */
   fragmentNow(id: AttachmentId): AttachedFragment | undefined;
+  /** Looks at one, links included, and heals it if asked to; nothing is found of one that is on its way out. */
+  inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection>;
+  /** Tries again to hold host ports that somebody else had; nobody waits for it. */
+  holdPorts(): void;
 }
 
 /** The networks, as far as drift is concerned: they come and go. */
@@ -80,7 +87,12 @@ export interface LiveNetworks {
 export interface LiveParts {
   readonly pods: RunningPorts;
   readonly networks: LiveNetworks;
-  readonly attachments: RunningAttachments;
+  readonly attachments: { readonly ready: RunningAttachments };
+}
+
+/** The same, and where they are looked at. */
+export interface VisibleParts extends LiveParts {
+  readonly network: Pick<HostNetwork, "inspect">;
 }
 
 export const networkParts = (networks: LiveNetworks): NetworkPart[] =>
@@ -91,10 +103,21 @@ export const networkParts = (networks: LiveNetworks): NetworkPart[] =>
 export const portParts = (pods: RunningPorts): PortPart[] =>
   pods.runningPorts().map((port) => ({ ...port, kind: "port", key: `port ${port.tap}` }));
 
-export const attachmentParts = (attachments: RunningAttachments): AttachmentPart[] =>
-  attachments
+export const attachmentParts = (attachments: LiveParts["attachments"]): AttachmentPart[] =>
+  attachments.ready
     .running()
     .map((each) => ({ ...each, kind: "attachment", key: `container port ${each.tap}` }));
+
+/** Looks at a part, and heals it if asked to; `inside` is about containers alone. */
+export const inspectPart = (
+  part: Part,
+  live: VisibleParts,
+  options: LookOptions,
+  signal: AbortSignal,
+): Promise<Inspection> =>
+  part.kind === "attachment"
+    ? live.attachments.ready.inspect(part.id, options, signal)
+    : live.network.inspect(() => partNow(part, live), options, signal);
 
 /**
  * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
@@ -111,7 +134,7 @@ export const partNow = (
     case "port":
       return pods.portNow(part);
     case "attachment":
-      return attachments.fragmentNow(part.id);
+      return attachments.ready.fragmentNow(part.id);
     default:
       return assertNever(part);
   }

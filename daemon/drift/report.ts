@@ -1,7 +1,7 @@
 import { assertNever } from "../../core/brand.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
-import type { Deviation } from "../../network/deviation.ts";
+import { type Deviation, deviationText } from "../../network/deviation.ts";
 import type { Journal } from "../journal.ts";
 import type { Metrics } from "../metrics.ts";
 import { recordError } from "../pod/error-record.ts";
@@ -65,10 +65,7 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
 export function driftText({ part, found, error, pauseMs }: DriftReport): string {
   const [first] = found;
   const more = found.length > 1 ? `, and ${found.length - 1} more` : "";
-  const what =
-    first === undefined
-      ? part.key
-      : `${part.key}: ${first.subject} is ${first.found}, should be ${first.wanted}${more}`;
+  const what = first === undefined ? part.key : `${part.key}: ${deviationText(first)}${more}`;
   if (error !== undefined) return `${what}; not healed: ${error.message}`;
   if (pauseMs === 0) return `${what}; healed`;
   return `${what}; healed, but something keeps undoing it: next time in ${pauseMs / 1000} s`;

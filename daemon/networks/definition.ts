@@ -8,7 +8,10 @@ export interface NetworkDefinition {
   readonly bridge: IfName;
   /** One or two, of different families: IPv4 first. */
   readonly subnets: readonly SubnetDefinition[];
+  /** What pods are told that come to it. */
   readonly mtu: number;
+  /** What its bridge carries, where that is more: for pods that were told more, when it followed an overlay that carried more. */
+  readonly bridgeMtu?: number;
   /** What guests ask that name no servers; none: the host's. */
   readonly dns: readonly Ip[];
   readonly dnsSearch: readonly string[];
@@ -28,6 +31,10 @@ export const unusedFamilies = (networks: readonly NetworkDefinition[]): Family[]
   ([4, 6] as const).filter((family) =>
     networks.every(({ subnets }) => subnets.every(({ cidr }) => familyOf(cidr) !== family)),
   );
+
+/** The longest packets on a network's bridge. */
+export const carried = ({ mtu, bridgeMtu = mtu }: Pick<NetworkDefinition, "mtu" | "bridgeMtu">) =>
+  Math.max(mtu, bridgeMtu);
 
 /** Whether two networks have the same subnets, with the same gateways. */
 export const sameSubnets = (a: NetworkDefinition, b: NetworkDefinition): boolean =>

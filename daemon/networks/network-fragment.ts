@@ -1,6 +1,6 @@
 import type { NetworkFragment } from "../../network/desired.ts";
 import type { Config } from "../config/config.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import { carried, type NetworkDefinition } from "./definition.ts";
 import { goneSubnets } from "./refuse-update.ts";
 
 /** How this node makes rules. */
@@ -16,7 +16,7 @@ export function networkFragment(
     key: name,
     bridge,
     gateways: subnets.map(({ gateway }) => gateway),
-    mtu: network.mtu,
+    mtu: carried(network),
     masquerade: network.masquerade ? subnets.map(({ cidr }) => cidr) : [],
     firewall: !disableIptables,
     chain: iptablesChain,

@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
-import type { PodFragment } from "../../network/desired.ts";
+import type { PluggedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import type { KnownNetworks } from "../pod/gather-networks.ts";
@@ -20,10 +20,10 @@ export interface NetworksParts extends GatewayNamesParts {
   readonly log: Log;
   /** The configured one. */
   readonly configured: NetworkName;
-  /** Brings the ports and name servers of pods up to what their network is now. */
+  /** Brings the ports of pods and containers, and the name servers of pods, up to what their network is now. */
   refit(name: NetworkName): Promise<void>;
   /** What that would make of ports. */
-  refitPlan(definition: NetworkDefinition): readonly PodFragment[];
+  refitPlan(definition: NetworkDefinition): readonly PluggedFragment[];
   /** Whom that would tell of which name servers, with these networks. */
   refitText(name: NetworkName, networks: KnownNetworks): readonly string[];
 }

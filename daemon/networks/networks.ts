@@ -6,13 +6,14 @@ import type { NetworkFragment } from "../../network/desired.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { KnownNetworks } from "../pod/gather-networks.ts";
 import * as rows from "../store/networks.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import { carried, type NetworkDefinition } from "./definition.ts";
 import { GatewayNames } from "./gateway-names.ts";
 import { NetworkChanges } from "./network-changes.ts";
 import { NetworkEntries } from "./network-entries.ts";
 import { NetworkPlans } from "./network-plans.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
 import { refuseUpdate } from "./refuse-update.ts";
+import { carriedFor } from "./told-mtus.ts";
 
 /**
  * The networks of this node. They are changed one at a time: the row first, then the host, and back when the host
@@ -143,7 +144,8 @@ export class Networks implements KnownNetworks {
 
   /**
    * Gives a network the subnets that were leased for it, or none. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE` while
-   * pods hold addresses of those that go, `MTU_OUT_OF_RANGE`, and what the host says: then it is as it was.
+   * pods hold addresses of those that go, and what the host says: then it is as it was. Who was told a larger MTU keeps it, and the
+   * bridge carries that.
    */
   follow(
     name: string,
@@ -151,11 +153,16 @@ export class Networks implements KnownNetworks {
   ): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
       const entry = this.#entries.find(name);
-      const definition = { ...entry.definition, ...leased };
       const { db, addresses } = this.#parts;
-      refuseUpdate(db, entry.definition, definition);
-      addresses.prepare(definition);
-      return this.#changes.run(entry, definition);
+      for (;;) {
+        const { bridgeMtu: _former, ...rest } = entry.definition;
+        const definition = { ...rest, ...leased, ...carriedFor(db, { ...rest, ...leased }) };
+        refuseUpdate(db, entry.definition, definition);
+        addresses.prepare(definition);
+        const made = await this.#changes.run(entry, definition);
+        // A pod that came meanwhile was told what the network had before.
+        if ((carriedFor(db, made).bridgeMtu ?? 0) <= carried(made)) return made;
+      }
     });
   }
 

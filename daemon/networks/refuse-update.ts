@@ -6,11 +6,11 @@ import type { Database } from "../store/database.ts";
 import { listLeases } from "../store/leases.ts";
 import { podsOnNetwork } from "../store/networks.ts";
 import { listPods } from "../store/pods.ts";
-import type { NetworkDefinition, SubnetDefinition } from "./definition.ts";
+import { carried, type NetworkDefinition, type SubnetDefinition } from "./definition.ts";
 
 /**
  * Refuses what pods and containers stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
- * large as that of any interface. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ * large as that of any interface, the bridge's at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,
@@ -21,7 +21,8 @@ export function refuseUpdate(
     (subnet) => heldIn(db, before, subnet) !== undefined,
   );
   if (gone !== undefined) throw inUse(db, before, gone);
-  if (after.mtu < before.mtu) refuseSmaller(db, after);
+  const most = carried(after);
+  if (most < carried(before)) refuseSmaller(db, { ...after, mtu: most });
 }
 
 /** Subnets that one definition has and another has not, or with another gateway. */
@@ -65,7 +66,7 @@ function refuseSmaller(db: Database, { name, mtu }: NetworkDefinition): void {
           },
         );
   for (const { network, containerId, plan } of listAttachments(db))
-    if (network === name && plan.mtu > mtu)
+    if (network === name && plan.mtu > mtu && plan.mtuOfNetwork !== true)
       throw new PodnetError(
         "MTU_OUT_OF_RANGE",
         `Container "${containerId}" has an MTU of ${plan.mtu} on network "${name}"`,

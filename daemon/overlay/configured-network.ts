@@ -1,4 +1,5 @@
 import type { Config } from "../config/config.ts";
+import { carriedFor } from "../networks/told-mtus.ts";
 import type { Database } from "../store/database.ts";
 import { overlayRecord } from "../store/overlays.ts";
 import { leasedSubnets } from "./leased-network.ts";
@@ -12,12 +13,14 @@ export function withLeasedNetwork(config: Config, db: Database): Config {
   const { overlay, network } = config;
   if (overlay === undefined || overlay.names.length > 0 || overlay.discover) return config;
   const leased = overlayRecord(db, singleName).network;
+  const mtu = leased?.mtu ?? network.mtu;
   return {
     ...config,
     network: {
       ...network,
       subnets: leasedSubnets(leased?.subnets ?? []),
-      mtu: leased?.mtu ?? network.mtu,
+      mtu,
+      ...carriedFor(db, { name: network.name, mtu }),
       masquerade: false,
     },
   };

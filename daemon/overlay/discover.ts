@@ -3,15 +3,17 @@ import { type NetworkName, parseNetworkName } from "../../core/names.ts";
 import { configKey, networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseStore, StoreUpdate } from "../../overlay/store.ts";
 
-/** Tells, until the signal, which overlays have a configuration below a prefix: first all, then whenever that is another set. */
+/** Tells, until the signal, which overlays have a configuration below a prefix: first all, then whenever that is another set; and what keeps it from knowing. */
 export async function followOverlayNames(
   store: Pick<LeaseStore, "follow">,
   prefix: Prefix,
   signal: AbortSignal,
   onNames: (names: ReadonlySet<NetworkName>) => void,
+  onUnread: (reasons: readonly unknown[]) => void,
 ): Promise<void> {
   let names: ReadonlySet<NetworkName> | undefined;
   for await (const update of store.follow(`${prefix}/`, signal)) {
+    onUnread(update.kind === "stale" ? [update.error] : []);
     const now = namesAfter(names ?? new Set(), update, prefix);
     if (now === undefined || (names !== undefined && sameNames(names, now))) continue;
     names = now;

@@ -31,6 +31,8 @@ export interface HostPlaceParts {
 
 /** Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a command put right. */
 const againMs = 10_000;
+/** Until the host is watched again, when that could not be begun, milliseconds. */
+const uplinkAgainMs = 2000;
 
 /** Where this host is for the others of an overlay, and by what backend: what its configuration makes of this very host. */
 export class HostPlace implements AsyncDisposable {
@@ -49,6 +51,7 @@ export class HostPlace implements AsyncDisposable {
   #noBackend: PodnetError | undefined;
   #arranging: Promise<void> = Promise.resolve();
   #again: NodeJS.Timeout | undefined;
+  #uplinkAgain: NodeJS.Timeout | undefined;
 
   constructor(parts: HostPlaceParts) {
     this.#parts = parts;
@@ -100,18 +103,9 @@ export class HostPlace implements AsyncDisposable {
     return overlayMtu(backend, familiesOf(this.#config), this.#uplink.mtu);
   }
 
-  /** Drawn once, and kept for all time: others know this host by them. */
+  /** Others know this host by them: those that were drawn when the backend was found usable. */
   get macs(): Macs {
-    const { memory, randomBytes } = this.#parts;
-    const known = memory.record.macs ?? {};
-    const families = this.#config === undefined ? [] : familiesOf(this.#config);
-    const drawn = families.map((family) => [
-      family,
-      known[family] ?? macFromRandom(randomBytes(6)),
-    ]);
-    const macs: Macs = { ...known, ...Object.fromEntries(drawn) };
-    memory.remember({ macs });
-    return macs;
+    return this.#parts.memory.record.macs ?? {};
   }
 
   /** The overlay's configuration is this from now on. */
@@ -125,6 +119,7 @@ export class HostPlace implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
     clearTimeout(this.#again);
+    clearTimeout(this.#uplinkAgain);
     await this.#arranging;
     await this.#uplinks?.[Symbol.asyncDispose]();
   }
@@ -150,6 +145,7 @@ export class HostPlace implements AsyncDisposable {
           : undefined;
       const output = await extension?.before(this.#over.signal);
       await this.#adoptMacs(config);
+      this.#drawMacs(config);
       if (config !== this.#config) return;
       this.#usable = { extension, output };
       this.#noBackend = undefined;
@@ -175,26 +171,48 @@ export class HostPlace implements AsyncDisposable {
     }
   }
 
+  /** Drawn once, and kept for all time: nobody is told of one that could not be written down. */
+  #drawMacs(config: OverlayConfig): void {
+    const { memory, randomBytes } = this.#parts;
+    const known = this.macs;
+    const drawn = familiesOf(config).map((family) => [
+      family,
+      known[family] ?? macFromRandom(randomBytes(6)),
+    ]);
+    memory.remember({ macs: { ...known, ...Object.fromEntries(drawn) } });
+  }
+
   #followUplink(config: OverlayConfig): void {
     const families = familiesOf(config);
     if (this.#families === families.join()) return;
-    this.#families = families.join();
     const former = this.#uplinks;
     this.#arranging = this.#arranging.then(() => former?.[Symbol.asyncDispose]());
-    this.#uplinks = new UplinkFollower({
-      choice: this.#parts.settings.choice,
-      families,
-      onUplink: (uplink) => {
-        this.#uplink = uplink;
-        this.#noUplink = undefined;
-        this.#present();
-      },
-      onTrouble: (error) => {
-        this.#noUplink = error;
-        this.#parts.log.error({ err: error }, "No interface leads to the other hosts");
-      },
-    });
-    void this.#uplinks.look();
+    this.#uplinks = undefined;
+    const onTrouble = (error: PodnetError): void => {
+      this.#noUplink = error;
+      this.#parts.log.error({ err: error }, "No interface leads to the other hosts");
+    };
+    try {
+      this.#uplinks = new UplinkFollower({
+        choice: this.#parts.settings.choice,
+        families,
+        onUplink: (uplink) => {
+          this.#uplink = uplink;
+          this.#noUplink = undefined;
+          this.#present();
+        },
+        onTrouble,
+      });
+      this.#families = families.join();
+      void this.#uplinks.look();
+    } catch (thrown) {
+      this.#families = "";
+      onTrouble(toPodnetError(thrown));
+      clearTimeout(this.#uplinkAgain);
+      this.#uplinkAgain = setTimeout(() => {
+        if (this.#config !== undefined) this.#followUplink(this.#config);
+      }, uplinkAgainMs).unref();
+    }
   }
 
   #present(): void {

@@ -15,6 +15,7 @@ import {
 } from "../../overlay/pods/record.ts";
 import { RemotePods } from "../../overlay/pods/remote-pods.ts";
 import { OwnRecords } from "./own-records.ts";
+import { unreadTexts } from "./trouble-text.ts";
 
 /** What publishing takes of etcd. */
 export type RecordsEtcd = Pick<Etcd, "range" | "watch" | "txn" | "grant" | "keepAlive" | "revoke">;
@@ -65,6 +66,9 @@ export class HostRecords implements AsyncDisposable {
   /** Ends a pause, also one that nothing to do ends. */
   #release: () => void = () => {};
   #failing = false;
+  /** Why nothing is read, and why nothing is written. */
+  #unread: unknown;
+  #unwritten: unknown;
 
   constructor(parts: HostRecordsParts) {
     const { prefix, host, ttlSeconds = 300 } = parts;
@@ -78,6 +82,11 @@ export class HostRecords implements AsyncDisposable {
   get staleMs(): number | undefined {
     const since = this.#staleSince;
     return since === undefined ? undefined : Math.max(0, this.#parts.clock.now() - since);
+  }
+
+  /** What keeps other hosts from being told of this one's pods, and this one of theirs, one line each; that etcd is away is none. */
+  get troubles(): readonly string[] {
+    return unreadTexts([this.#unread, this.#unwritten].filter((each) => each !== undefined));
   }
 
   /** Begins to follow and to publish; `changes` tells what changes here until its signal aborts. */
@@ -143,6 +152,7 @@ export class HostRecords implements AsyncDisposable {
 
   #take(followed: Followed): void {
     this.#staleSince = followed.kind === "stale" ? followed.since : undefined;
+    this.#unread = followed.kind === "stale" ? followed.reason : undefined;
     if (followed.kind === "snapshot") {
       this.#own.listed(followed.kvs);
       this.remote.replace(followed.kvs.map(({ key, value }) => ({ key, text: decodeUtf8(value) })));
@@ -212,6 +222,7 @@ export class HostRecords implements AsyncDisposable {
   /** Once for as long as it is the same. */
   #tell(thrown: unknown): void {
     const { log } = this.#parts;
+    this.#unwritten = thrown;
     if (thrown !== undefined && !this.#failing)
       log.warn({ err: thrown }, "Other hosts cannot be told of this one's pods");
     if (thrown === undefined && this.#failing)

@@ -5,7 +5,9 @@ import { type LeasePhase, leaseStatus } from "../../overlay/lease-status.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import type { Peers } from "../../overlay/peers.ts";
 import type { Lease, Leases } from "../../overlay/registry.ts";
+import type { GrantId } from "../../overlay/store.ts";
 import type { Uplink } from "./choose-uplink.ts";
+import type { LeaseEnd } from "./lease-ends.ts";
 import { cidrsOf, familiesOf } from "./make-desired.ts";
 import type { Probe } from "./prober.ts";
 import { troubleText } from "./trouble-text.ts";
@@ -32,11 +34,11 @@ export interface HostKnowledge {
   readonly clock: Clock;
 }
 
-/** When the lease ends unless it is renewed, wall clock, milliseconds; undefined when it does not. */
-function expiresAt({ own, settings }: LeaseState, clock: Clock): number | undefined {
+/** When this host's lease ends unless it is renewed; undefined when it does not. */
+function ownEnd({ own, settings }: LeaseState, clock: Clock): LeaseEnd | undefined {
   if (own === undefined || own.grant === 0n) return undefined;
-  const ageMs = clock.monotonic() - own.grantedAt;
-  return Math.round(clock.now() - ageMs + settings.ttlSeconds * 1000);
+  const renewedAt = Math.round(clock.now() - (clock.monotonic() - own.grantedAt));
+  return { renewedAt, endsAt: renewedAt + settings.ttlSeconds * 1000 };
 }
 
 /** How the lease is. What etcd has of an earlier start has to be known, and given up, before an overlay has been left. */
@@ -52,7 +54,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
   const { config } = state;
   const status = leaseStatus(state);
   const subnets = status.subnets ?? known.stored;
-  const ends = expiresAt(state, clock);
+  const ends = ownEnd(state, clock)?.endsAt;
   const { unreadable, ...others } = peers.passedOver;
   return {
     name,
@@ -87,24 +89,27 @@ export function nodeViews(
     state,
     clock,
     probe,
+    ends,
   }: Pick<HostKnowledge, "state" | "clock"> & {
+    /** Of leases of other hosts, as far as that is known. */
+    readonly ends: ReadonlyMap<GrantId, LeaseEnd>;
     /** What its last probe has come to, by its key. */
     readonly probe: (key: string) => Probe | undefined;
   },
 ): OverlayPeerView[] {
-  const ends = expiresAt(state, clock);
   return [...leases]
     .filter((entry): entry is Lease => entry.kind === "lease")
     .toSorted((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }))
     .map(({ key, subnets, value, grant }): OverlayPeerView => {
       const self = key === state.own?.key;
       const probed = self ? undefined : probe(key);
+      const end = self ? ownEnd(state, clock) : ends.get(grant);
       return {
         key,
         subnets: cidrsOf(subnets),
         publicIps: [value.publicIp, value.publicIp6].filter((ip) => ip !== undefined),
         backend: value.backendType,
-        ...(self && ends !== undefined ? { expiresAt: ends } : {}),
+        ...(end === undefined ? {} : { expiresAt: end.endsAt, renewedAt: end.renewedAt }),
         reserved: grant === 0n,
         self,
         ...(probed === undefined ? {} : { reachable: probed.reachable }),

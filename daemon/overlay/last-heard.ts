@@ -9,12 +9,12 @@ type Heard = Pick<LeaseState, "listed" | "staleSince">;
 
 /** When etcd was last heard, also by an earlier podnetd. */
 export class LastHeard implements Disposable {
-  readonly #memory: Pick<OverlayMemory, "record" | "remember">;
+  readonly #memory: Pick<OverlayMemory, "record" | "note">;
   readonly #clock: Clock;
   #state: Heard = { listed: false, staleSince: undefined };
   readonly #every: NodeJS.Timeout;
 
-  constructor(memory: Pick<OverlayMemory, "record" | "remember">, clock: Clock) {
+  constructor(memory: Pick<OverlayMemory, "record" | "note">, clock: Clock) {
     this.#memory = memory;
     this.#clock = clock;
     this.#every = setInterval(() => this.#note(), noteMs).unref();
@@ -47,6 +47,6 @@ export class LastHeard implements Disposable {
     if (!listed) return;
     const { monotonic, now } = { monotonic: this.#clock.monotonic(), now: this.#clock.now() };
     const heardMs = staleSince === undefined ? now : now - (monotonic - staleSince);
-    this.#memory.remember({ heardMs });
+    this.#memory.note({ heardMs });
   }
 }

@@ -1,17 +1,22 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Cidr, contains } from "../../core/address.ts";
-import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { Clock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import { parseSubnet } from "../config/cidr.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import type { Networks } from "../networks/networks.ts";
+import { type ToldMtu, toldMtus } from "../networks/told-mtus.ts";
 import type { Database } from "../store/database.ts";
 import { listLeases } from "../store/leases.ts";
 
 /** Between looks whether pods have gone, and between tries of what has failed, milliseconds. */
 const againMs = 500;
+
+/** For so long it is not looked again who was told too much: all pods are read for that, and metrics ask often. */
+const widerMs = 5000;
 
 /** What a network has of its overlay: no subnets before there is a lease, and after it was given up. */
 export interface LeasedShape {
@@ -24,9 +29,12 @@ export interface LeasedNetworkParts {
   readonly overlay: string;
   readonly networks: Pick<Networks, "find" | "follow" | "close" | "open">;
   readonly db: Database;
+  readonly clock: Pick<Clock, "monotonic">;
   readonly log: Log;
   /** Writes down what the network is about to have. */
   readonly remember: (shape: LeasedShape) => void;
+  /** It is not to have it after all. Throws nothing. */
+  readonly takeBack: (shape: LeasedShape) => void;
 }
 
 /** What a subnet of a lease is to a network: as it was planned, with the gateway first and nothing else said. */
@@ -43,6 +51,11 @@ export class LeasedNetwork implements AsyncDisposable {
   #turn = new AbortController();
   #moving: Promise<unknown> = Promise.resolve();
   #over = false;
+  #wider: { readonly mtu: number; readonly until: number; readonly troubles: readonly string[] } = {
+    mtu: 0,
+    until: 0,
+    troubles: [],
+  };
 
   /** Takes the network as it is now. */
   constructor(parts: LeasedNetworkParts, phase: LeasePhase) {
@@ -54,6 +67,19 @@ export class LeasedNetwork implements AsyncDisposable {
 
   get subnets(): readonly Cidr[] {
     return this.#shape.subnets;
+  }
+
+  /** Who was told a larger MTU than the network has by now, in one line; none where nobody was. */
+  get troubles(): readonly string[] {
+    const { networks, network, db, clock } = this.#parts;
+    const { mtu, bridgeMtu } = networks.find(network);
+    if (bridgeMtu === undefined) return [];
+    const { mtu: of, until, troubles } = this.#wider;
+    if (of === mtu && clock.monotonic() < until) return troubles;
+    const wider = toldMtus(db, network).filter((told) => told.mtu > mtu);
+    const now = wider.length === 0 ? [] : [widerText(wider, mtu)];
+    this.#wider = { mtu, until: clock.monotonic() + widerMs, troubles: now };
+    return now;
   }
 
   /**
@@ -76,17 +102,17 @@ export class LeasedNetwork implements AsyncDisposable {
   }
 
   async #move(shape: LeasedShape, phase: LeasePhase, signal: AbortSignal): Promise<boolean> {
-    const { networks, network, log, remember } = this.#parts;
+    const { networks, network, log, remember, takeBack } = this.#parts;
     if (sameTexts(shape.subnets, this.#shape.subnets)) this.#admit(phase);
     else networks.close(network, this.#refusal(phase));
     let told: string | undefined;
     while (!signal.aborted && !this.#over) {
-      if (this.#isHeld(shape)) {
-        await pause(signal);
-        continue;
-      }
       const before = this.#shape;
       try {
+        if (this.#isHeld(shape)) {
+          await pause(signal);
+          continue;
+        }
         // Before the network has it: a start that finds pods on other subnets than those written down would not know them.
         remember(shape);
         await this.#follow(shape);
@@ -94,7 +120,7 @@ export class LeasedNetwork implements AsyncDisposable {
         this.#admit(phase);
         return true;
       } catch (err) {
-        remember(before);
+        takeBack(before);
         const text = String(err);
         if (text !== told) log.error({ network, err }, "The network cannot follow its overlay yet");
         told = text;
@@ -106,15 +132,10 @@ export class LeasedNetwork implements AsyncDisposable {
 
   async #follow({ subnets, mtu }: LeasedShape): Promise<void> {
     const { networks, network, log } = this.#parts;
-    try {
-      await networks.follow(network, { subnets: leasedSubnets(subnets), mtu });
-    } catch (err) {
-      if (!isPodnetError(err, "MTU_OUT_OF_RANGE")) throw err;
-      // Pods keep what they were made with, and lose what does not fit; new ones are told so by nobody either.
-      log.warn({ network, err }, "The overlay carries less than pods were told");
-      const { mtu: now } = networks.find(network);
-      await networks.follow(network, { subnets: leasedSubnets(subnets), mtu: now });
-    }
+    const before = networks.find(network).mtu;
+    await networks.follow(network, { subnets: leasedSubnets(subnets), mtu });
+    if (mtu >= before) return;
+    for (const trouble of this.troubles) log.warn({ network, mtu, before }, trouble);
   }
 
   /** Whether somebody holds an address of a subnet that is to go. */
@@ -159,6 +180,15 @@ const refusals: Readonly<Record<LeasePhase, readonly [why: string, hint: string]
   draining: ["is about to leave", "Use another network, or take part again: podnet overlay join"],
   left: ["has left", "Take part again: podnet overlay join"],
 };
+
+/** So many of those whose MTU is too large are named. */
+const fewUsers = 5;
+
+function widerText(wider: readonly ToldMtu[], mtu: number): string {
+  const named = wider.slice(0, fewUsers).map((told) => `${told.user} (${told.mtu})`);
+  const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
+  return `the overlay carries packets of ${mtu} bytes, and these were told more before: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or make them anew`;
+}
 
 const sameTexts = (a: readonly string[], b: readonly string[]): boolean => a.join() === b.join();
 

@@ -23,6 +23,7 @@ export interface HostRecordsSources {
     readonly etcd: Etcd;
     list(): readonly OverlayView[];
     onChange: () => void;
+    recordTroubles: () => readonly string[];
   };
   readonly db: Database;
   readonly journal: Journal;
@@ -58,6 +59,7 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
     },
   });
   overlays.onChange = () => records.hostChanged();
+  overlays.recordTroubles = () => records.troubles;
   records.start((ended) => followJournal(records, { journal, log, ended }));
   return records;
 }

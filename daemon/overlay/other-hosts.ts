@@ -1,6 +1,7 @@
 import type { BackendType } from "../../overlay/flannel/backend.ts";
 import { conflictsIn, Peers } from "../../overlay/peers.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
+import type { GrantId } from "../../overlay/store.ts";
 import type { Extension } from "./extension.ts";
 import { conflictText } from "./trouble-text.ts";
 
@@ -22,6 +23,15 @@ export class OtherHosts implements AsyncDisposable {
 
   get peers(): Peers {
     return this.#peers;
+  }
+
+  /** The etcd leases of all of them: of this host's own there is nothing to be asked, and a reservation has none. */
+  get grants(): ReadonlySet<GrantId> {
+    const grants = new Set<GrantId>();
+    for (const entry of this.#registry)
+      if (entry.kind === "lease" && entry.grant !== 0n && entry.key !== this.#own)
+        grants.add(entry.grant);
+    return grants;
   }
 
   /** Of hosts that cannot both be right, a line each. */

@@ -7,11 +7,13 @@ import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
+import type { GrantId } from "../../overlay/store.ts";
 import { type OverlayRecord, recordedSubnets, subnetsRecord } from "../store/overlays.ts";
 import { HostPlace } from "./host-place.ts";
 import { knownPhase, nodeViews, overlayView } from "./host-view.ts";
 import { KernelFollower } from "./kernel-follower.ts";
 import { LastHeard } from "./last-heard.ts";
+import { type LeaseEnd, LeaseEnds } from "./lease-ends.ts";
 import { LeasedNetwork } from "./leased-network.ts";
 import { cidrsOf, makeDesired, subnetEnvOf } from "./make-desired.ts";
 import { OtherHosts } from "./other-hosts.ts";
@@ -22,7 +24,11 @@ import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
 import { SubnetFile } from "./subnet-file.ts";
 import { recalledText } from "./trouble-text.ts";
+import { Unread } from "./unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
+
+/** Until what has been left and could not be taken away is tried again, milliseconds. */
+const againMs = 2000;
 
 /** Nothing is told of a host before its place is known: then nothing can be written either. */
 const unknownHost = {
@@ -45,19 +51,23 @@ export class OverlayHost implements AsyncDisposable {
   readonly #leased: LeasedNetwork;
   readonly #subnetEnv: SubnetFile;
   readonly #watch: TunnelWatch;
+  readonly #unread: Unread;
+  readonly #ends: LeaseEnds;
   readonly #told = Promise.withResolvers<void>();
   readonly #departure = new Departure();
   #config: OverlayConfig | undefined;
   #started = false;
   /** What was last made of the lease. */
   #settled = "";
+  #leftAgain: NodeJS.Timeout | undefined;
 
   constructor(parts: OverlayHostParts) {
     this.#parts = parts;
     const { name, db, log, clock, bootId, settings, networks, network, owner, onHealed } = parts;
     this.name = name;
-    const memory = new OverlayMemory(db, name);
+    const memory = new OverlayMemory(db, name, log);
     this.#memory = memory;
+    this.#unread = new Unread(log, `overlay ${name}`);
     this.#heard = new LastHeard(memory, clock);
     this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
     const ready = (): void => this.#told.resolve();
@@ -75,8 +85,10 @@ export class OverlayHost implements AsyncDisposable {
         overlay: name,
         networks,
         db,
+        clock,
         log,
         remember: (shape) => memory.remember({ network: shape }),
+        takeBack: (shape) => memory.note({ network: shape }),
       },
       firstPhase(memory.record),
     );
@@ -104,10 +116,12 @@ export class OverlayHost implements AsyncDisposable {
       clock,
       random: Math.random,
       onState: (state) => this.#onState(state),
+      onUnread: (reasons) => this.#unread.tell(reasons),
       onLeases: (changes) => this.#onLeases(changes),
       drain: () => this.#drain(),
     });
     this.#others = new OtherHosts(this.#driver.registry);
+    this.#ends = new LeaseEnds({ store, clock });
     this.#watch = new TunnelWatch({
       settings,
       log,
@@ -174,8 +188,10 @@ export class OverlayHost implements AsyncDisposable {
       uplink: this.#place.uplink,
       tunnel: this.#parts.overlays.tunnels.get(name),
       troubles: [
+        ...this.#unread.troubles,
         ...this.#place.troubles,
         ...this.#watch.troubles,
+        ...this.#leased.troubles,
         ...this.#others.conflicts,
         ...recalledText(this.#recalled, this.#known.writtenMs),
         ...(error === undefined ? [] : [error.message]),
@@ -191,9 +207,19 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   get nodes(): readonly OverlayPeerView[] {
+    return this.#nodes(new Map());
+  }
+
+  /** The same with the ends of others' leases. While etcd is known to be away it is not asked. */
+  async leasedNodes(): Promise<readonly OverlayPeerView[]> {
+    const others = this.#heard.staleMs === undefined ? this.#others.grants : new Set<GrantId>();
+    return this.#nodes(await this.#ends.of(others));
+  }
+
+  #nodes(ends: ReadonlyMap<GrantId, LeaseEnd>): readonly OverlayPeerView[] {
     const { registry, state } = this.#driver;
     const { clock } = this.#parts;
-    return nodeViews(registry, { state, clock, probe: (key) => this.#watch.of(key) });
+    return nodeViews(registry, { state, clock, ends, probe: (key) => this.#watch.of(key) });
   }
 
   /** What reserving is to be done with. Throws `OVERLAY_NOT_READY`. */
@@ -218,6 +244,7 @@ export class OverlayHost implements AsyncDisposable {
   /** Somebody may have changed something on the host. */
   look(): void {
     this.#kernel.look();
+    this.#lookAtFile();
     this.#others.tellExtension(this.#place.extension);
   }
 
@@ -249,6 +276,7 @@ export class OverlayHost implements AsyncDisposable {
 
   /** Ends every task. Lease, device, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
+    clearTimeout(this.#leftAgain);
     // A drain of the lease waits for the network.
     await Promise.all([this.#leased[Symbol.asyncDispose](), this.#driver[Symbol.asyncDispose]()]);
     await this.#place[Symbol.asyncDispose]();
@@ -256,6 +284,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.#kernel[Symbol.asyncDispose]();
     this.#known[Symbol.dispose]();
     this.#heard[Symbol.dispose]();
+    this.#memory[Symbol.dispose]();
     this.#watch[Symbol.dispose]();
     this.#subnetEnv[Symbol.dispose]();
   }
@@ -304,7 +333,7 @@ export class OverlayHost implements AsyncDisposable {
       void this.#leased.become({ subnets: this.#leased.subnets, mtu: this.#networkMtu }, phase);
       return;
     }
-    this.#memory.remember({ subnets: subnetsRecord(own.subnets) });
+    this.#memory.note({ subnets: subnetsRecord(own.subnets) });
     void this.#leased.become({ subnets: cidrsOf(own.subnets), mtu: this.#networkMtu }, phase);
     this.#program();
   }
@@ -335,6 +364,9 @@ export class OverlayHost implements AsyncDisposable {
     } catch (thrown) {
       const err = toPodnetError(thrown);
       this.#parts.log.error({ err }, "Cannot take away what has been left");
+      this.#leftAgain = setTimeout(() => {
+        if (this.phase === "left") void this.#left();
+      }, againMs).unref();
     }
   }
 
@@ -357,12 +389,18 @@ export class OverlayHost implements AsyncDisposable {
     // It was left while that was made.
     if (this.#kernel.wanted === undefined) return;
     const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
-    this.#memory.remember({ desired: { ...desired, sides } });
+    this.#memory.note({ desired: { ...desired, sides } });
     this.#known.note(desired);
     this.#tell(desired);
     const backend = this.#config?.backend.type;
     if (backend !== undefined)
       this.#watch.follow({ backend, mtu: this.#mtu, peers: this.#others.peers });
+  }
+
+  #lookAtFile(): void {
+    const { name, subnetFile, onHealed } = this.#parts;
+    if (!this.#subnetEnv.look()) return;
+    onHealed(name, [{ subject: subnetFile, found: "not so", wanted: "so" }], 0);
   }
 
   /** Programs on the host learn of it when its rules are there. */

@@ -1,9 +1,9 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
 import { type NetworkName, parseNetworkName } from "../../core/names.ts";
-import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { Log } from "../../linux/log.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
 import { type OverlayRules, Overlays } from "../../network/overlay/overlays.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
@@ -17,16 +17,18 @@ import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 import { knownOverlays } from "../store/overlays.ts";
-import { followOverlayNames } from "./discover.ts";
+import { DiscoveredOverlays } from "./discovered-overlays.ts";
 import { type Claims, conflictWith } from "./conflicts.ts";
 import { openEtcd } from "./etcd-access.ts";
 import { describeDesired } from "./describe-desired.ts";
 import { OverlayHost } from "./overlay-host.ts";
 import { dropOverlayNetwork, ensureOverlayNetwork } from "./overlay-network.ts";
 import { OverlayMemory } from "./overlay-memory.ts";
+import { OverlayWatch } from "./overlay-watch.ts";
 import { ownerId } from "./owner-id.ts";
 import { keptIn, reserveSubnet, unreserveSubnet } from "./reserve-subnet.ts";
 import { subnetFilePath } from "./subnet-file.ts";
+import { Unread } from "./unread.ts";
 import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
 
 export interface OverlayHostsParts {
@@ -48,8 +50,8 @@ export const singleName = parseNetworkName("flannel");
 
 /** Longest that taking away what is no overlay's any more may take, milliseconds. */
 const sweepMs = 60_000;
-/** From an event of the kernel to the look it asks for, milliseconds. */
-const settleMs = 100;
+/** Until it is tried again, milliseconds. */
+const sweepAgainMs = 2000;
 
 /** The overlays this host is in, or is to be in. */
 export class OverlayHosts implements OverlayControl, AsyncDisposable {
@@ -60,23 +62,23 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly etcd: Etcd & Disposable;
   /** Called when this host's part in one of them is another. */
   onChange: () => void = () => {};
+  /** What keeps other hosts from being told of this one's pods, and this one of theirs. */
+  recordTroubles: () => readonly string[] = () => [];
+  readonly #unread: Unread;
   readonly #hosts = new Map<string, OverlayHost>();
   readonly #opened = new DisposableStack();
-  #timer: NodeJS.Timeout | undefined;
   #sweeping: Promise<unknown> = Promise.resolve();
-  readonly #over = new AbortController();
+  #sweepAgain: NodeJS.Timeout | undefined;
   /** What overlays have of addresses and numbers, the first to come first. */
   readonly #claims: Claims = new Map();
-  /** Left because they are no more. */
-  readonly #ending = new Set<NetworkName>();
-  #following: Promise<void> = Promise.resolve();
-  #changing: Promise<void> = Promise.resolve();
+  #discovered: DiscoveredOverlays | undefined;
 
   private constructor(parts: OverlayHostsParts) {
     this.#parts = parts;
     this.etcd = openEtcd(parts.settings.etcd);
     this.#store = new EtcdStore(this.etcd);
     this.#overlays = new Overlays(parts.rules);
+    this.#unread = new Unread(parts.log, "the overlays");
   }
 
   /** Takes away what earlier configurations left, and begins to take part. Waits for no other host, and for no etcd. */
@@ -102,8 +104,16 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     );
   }
 
+  get troubles(): readonly string[] {
+    return [...this.#unread.troubles, ...this.recordTroubles()];
+  }
+
   nodes(name: string): readonly OverlayPeerView[] {
     return this.#host(name).nodes;
+  }
+
+  leasedNodes(name: string): Promise<readonly OverlayPeerView[]> {
+    return this.#host(name).leasedNodes();
   }
 
   leave(name: string, signal: AbortSignal): Promise<void> {
@@ -158,10 +168,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   /** Ends every task. Leases, devices, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#opened.dispose();
-    this.#over.abort();
-    clearTimeout(this.#timer);
-    await this.#following;
-    await this.#changing;
+    clearTimeout(this.#sweepAgain);
+    await this.#discovered?.[Symbol.asyncDispose]();
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
     await this.#sweeping;
     await this.#overlays[Symbol.asyncDispose]();
@@ -176,62 +184,37 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
     for (const name of new Set(known)) await this.#addNamed(name);
     await this.#sweep();
-    if (config.driftMs > 0) {
-      // Twice in the time, so that what no event tells of is put right within it, look included.
-      const every = setInterval(() => this.#lookSoon(), config.driftMs / 2);
-      every.unref();
-      this.#opened.defer(() => clearInterval(every));
-      this.#opened.use(this.#watchKernel());
-    }
-    this.#overlays.tunnels.onEnd = (overlay, reason) => {
-      this.#parts.log.warn({ overlay, reason }, "A tunnel has ended; it is opened again");
-      this.#lookSoon();
-    };
+    this.#opened.use(
+      new OverlayWatch({
+        overlays: this.#overlays,
+        driftMs: config.driftMs,
+        log: this.#parts.log,
+        wanted: () => this.#wanted,
+        look: () => {
+          for (const host of this.#hosts.values()) host.look();
+        },
+      }),
+    );
     for (const host of this.#hosts.values()) host.start();
     if (discover)
-      this.#following = followOverlayNames(this.#store, prefix, this.#over.signal, (found) => {
-        this.#changing = this.#changing.then(() => this.#found(new Set([...names, ...found])));
-      });
-  }
-
-  /** These are the overlays now: others are left, and new ones joined. */
-  async #found(names: ReadonlySet<NetworkName>): Promise<void> {
-    for (const name of names) {
-      if (this.#over.signal.aborted) return;
-      const host = this.#hosts.get(name);
-      this.#ending.delete(name);
-      if (host === undefined) {
-        await this.#addNamed(name);
-        this.#hosts.get(name)?.start();
-      } else if (host.phase === "left" || host.phase === "draining") host.join();
-    }
-    for (const name of this.#hosts.keys())
-      if (!names.has(name as NetworkName)) this.#end(name as NetworkName);
-  }
-
-  /** Pods on it are not disturbed: it is left when the last of them has gone. */
-  #end(name: NetworkName): void {
-    const host = this.#hosts.get(name);
-    if (host === undefined || this.#ending.has(name)) return;
-    this.#ending.add(name);
-    void host
-      .leave(this.#over.signal)
-      .then(() => {
-        this.#changing = this.#changing.then(() => this.#drop(name, host));
-      })
-      .catch((err: unknown) => {
-        if (!this.#over.signal.aborted) this.#parts.log.error({ overlay: name, err }, "Not left");
+      this.#discovered = new DiscoveredOverlays({
+        store: this.#store,
+        prefix,
+        names,
+        hosts: this.#hosts,
+        add: (name) => this.#addNamed(name),
+        drop: (name, host) => this.#drop(name, host),
+        log: this.#parts.log,
+        onUnread: (reasons) => this.#unread.tell(reasons),
       });
   }
 
   async #drop(name: NetworkName, host: OverlayHost): Promise<void> {
-    // It may have come again meanwhile.
-    if (!this.#ending.delete(name) || this.#over.signal.aborted) return;
     const { networks, db, log } = this.#parts;
     this.#hosts.delete(name);
     await host[Symbol.asyncDispose]();
     try {
-      await dropOverlayNetwork(name, networks, new OverlayMemory(db, name));
+      await dropOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
     } catch (err) {
       log.error({ overlay: name, err }, "The network of an overlay that is no more stays");
     }
@@ -241,7 +224,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   async #addNamed(name: NetworkName): Promise<void> {
     const { networks, db, settings, log } = this.#parts;
     try {
-      await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name));
+      await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
       this.#add(name, networkPrefix(settings.prefix, name), name, name);
     } catch (err) {
       log.error({ overlay: name, err }, "This host cannot take part in the overlay");
@@ -264,50 +247,32 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       onChange: () => this.onChange(),
       onLeft: () => {
         this.#claims.delete(name);
-        this.#sweeping = this.#sweeping
-          .then(() => this.#sweep())
-          .catch((err: unknown) => {
-            this.#parts.log.error({ err }, "Cannot take away what has been left");
-          });
+        this.#sweepLeft();
       },
     });
     this.#hosts.set(name, host);
   }
 
-  async #sweep(): Promise<void> {
+  /** Takes away what nobody wants any more, as soon as that can be done. */
+  #sweepLeft(): void {
+    this.#sweeping = this.#sweeping
+      .then(() => this.#sweep())
+      .catch((err: unknown) => {
+        if (this.#opened.disposed) return;
+        this.#parts.log.error({ err }, "Cannot take away what has been left");
+        clearTimeout(this.#sweepAgain);
+        this.#sweepAgain = setTimeout(() => this.#sweepLeft(), sweepAgainMs).unref();
+      });
+  }
+
+  /** What the kernel is to have of all of them, as far as it is known. */
+  get #wanted(): readonly OverlayDesired[] {
     const known = Array.from(this.#hosts.values(), ({ desired }) => desired);
-    const wanted = known.filter((desired) => desired !== undefined);
-    await this.#overlays.sweep(wanted, AbortSignal.timeout(sweepMs));
+    return known.filter((desired) => desired !== undefined);
   }
 
-  /** Rules, and what others add, are found at the next look: the kernel tells of neither, or says not whose it is. */
-  #watchKernel(): RtnetlinkWatch {
-    return watchRtnetlink(
-      {
-        groups: ["link", "neighbour", "address4", "address6", "route4", "route6"],
-        passOver: (portId) => this.#overlays.hasAsked(portId),
-      },
-      (event) => {
-        if (this.#overlays.isDamaged(event)) this.#lookSoon();
-        if (event.kind !== "link") return;
-        const devices = Array.from(this.#hosts.values()).flatMap(({ desired }) =>
-          desired === undefined
-            ? []
-            : [desired.parent, ...desired.sides.flatMap(({ vtep }) => vtep?.device ?? [])],
-        );
-        if (devices.some((device) => device === event.link.name)) this.#lookSoon();
-      },
-      () => this.#lookSoon(),
-    );
-  }
-
-  #lookSoon(): void {
-    if (this.#timer !== undefined) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      for (const host of this.#hosts.values()) host.look();
-    }, settleMs);
-    this.#timer.unref();
+  async #sweep(): Promise<void> {
+    await this.#overlays.sweep(this.#wanted, AbortSignal.timeout(sweepMs));
   }
 
   #host(name: string): OverlayHost {

@@ -17,8 +17,8 @@ export interface ProberOptions {
   /** Peers that are asked at the same time; 32 unless given. */
   readonly atOnce?: number;
   readonly timeoutMs?: number;
-  /** Whether a peer can be reached is known for the first time (without `before`), or is not as it was. */
-  readonly onChange?: (key: string, probe: Probe, before: Probe | undefined) => void;
+  /** Whether a peer can be reached is known for the first time, or is not as it was. */
+  readonly onChange?: (key: string, probe: Probe) => void;
 }
 
 /**
@@ -74,6 +74,16 @@ export class Prober implements Disposable {
     return { reachable, unreachable: this.#probes.size - reachable };
   }
 
+  /** The first few of those that could not. */
+  unreachable(atMost: number): readonly string[] {
+    const lost: string[] = [];
+    for (const [key, { reachable }] of this.#probes) {
+      if (lost.length >= atMost) break;
+      if (!reachable) lost.push(key);
+    }
+    return lost;
+  }
+
   /** Where some peer has answered; undefined when none has. */
   get reached(): Ip | undefined {
     for (const { address } of this.#probes.values()) if (address !== undefined) return address;
@@ -119,7 +129,7 @@ export class Prober implements Disposable {
     if (this.#targets.get(key) !== addresses || addresses.length === 0) return;
     const before = this.#probes.get(key);
     this.#probes.set(key, found);
-    if (before?.reachable !== found.reachable) this.#options.onChange?.(key, found, before);
+    if (before?.reachable !== found.reachable) this.#options.onChange?.(key, found);
   }
 
   /** What cannot be asked has not answered; why is for whoever asks to tell. */

@@ -53,6 +53,8 @@ export interface SubnetFileOptions {
 export class SubnetFile implements Disposable {
   readonly #options: SubnetFileOptions;
   #ready = false;
+  /** What is to stand there; undefined when nothing is. */
+  #told: string | undefined;
   /** Why it could not be made as wanted when that was tried last. */
   #failure: string | undefined;
   #again: NodeJS.Timeout | undefined;
@@ -69,15 +71,25 @@ export class SubnetFile implements Disposable {
 
   /** To be called when the subnet is this host's and its rules are there, and whenever what it says is new. */
   write(env: SubnetEnv): void {
-    this.#put(subnetEnvText(env));
+    this.#told = subnetEnvText(env);
+    this.#put(this.#told);
     if (this.#ready) return;
     this.#ready = true;
     this.#options.ready();
   }
 
+  /** Puts back what others took or changed. Answers whether there was anything to put back, and it could be. */
+  look(): boolean {
+    const told = this.#told;
+    if (told === undefined || this.#text() === told) return false;
+    this.#put(told);
+    return this.#failure === undefined;
+  }
+
   /** The subnet has been given up. */
   remove(): void {
     const { path } = this.#options;
+    this.#told = undefined;
     this.#try("What has been given up is still told of", () => {
       try {
         cross("file", "remove subnet file", () => {

@@ -1,5 +1,5 @@
 import { assertNever } from "../../core/brand.ts";
-import { toPodnetError } from "../../core/errors.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Trouble } from "../../overlay/lease-state.ts";
 import type { Conflict } from "../../overlay/peers.ts";
@@ -24,11 +24,21 @@ export function troubleText(trouble: Trouble): string {
     case "misfit":
       return `${subnetsText(trouble.subnets)} is none of the overlay's subnets any more`;
     case "failing":
-      return toPodnetError(trouble.error).message;
+      return hinted(toPodnetError(trouble.error));
     default:
       return assertNever(trouble);
   }
 }
+
+/** Why what etcd has is not heard, one line each; that it is away is told by for how long. */
+export const unreadTexts = (reasons: readonly unknown[]): readonly string[] => {
+  const errors = reasons.map((reason) => toPodnetError(reason));
+  return [...new Set(errors.filter(({ code }) => code !== "ETCD_UNREACHABLE").map(hinted))];
+};
+
+/** What etcd does not permit is put right by whoever reads of it: how, too. */
+const hinted = ({ code, message, hint }: PodnetError): string =>
+  code === "ETCD_DENIED" && hint !== undefined ? `${message}; ${hint}` : message;
 
 /** That other hosts are those of another boot, in one line; none where they are not. */
 export const recalledText = (hosts: number, writtenMs: number | undefined): readonly string[] =>

@@ -8,6 +8,7 @@ import type { Peer } from "../../overlay/peers.ts";
 import type { OverlayConfig } from "../config/overlay.ts";
 import { probeTargets } from "./probe-targets.ts";
 import { type Probe, Prober } from "./prober.ts";
+import { ReachNews } from "./reach-news.ts";
 import {
   type AskEcho,
   type AskRefusal,
@@ -19,12 +20,14 @@ import {
 
 export interface TunnelWatchOptions {
   readonly settings: Pick<OverlayConfig, "probeMs" | "txChecksum">;
-  readonly log: Pick<Log, "info" | "warn">;
+  readonly log: Pick<Log, "debug" | "info" | "warn">;
   /** With `tx_checksum = "auto"`: the tunnel's device is not to leave checksums to the card (`VxlanBackend.txChecksum: false`). */
   readonly onDamage: () => void;
   /** The host's own sockets unless given. */
   readonly ask?: AskEcho;
   readonly askRefusal?: AskRefusal;
+  /** Of `ReachNews`. */
+  readonly tellAfterMs?: number;
 }
 
 /** What peers are asked through. */
@@ -37,6 +40,8 @@ export interface WatchedTunnel {
 
 const timeoutMs = 1000;
 const pauseMs = 1000;
+/** So many of the peers that cannot be reached are named in the log. */
+const fewPeers = 5;
 
 /**
  * Knows which peers can be reached, and tries out the tunnel on the first of them that answers: whether packets of the overlay's MTU
@@ -47,6 +52,7 @@ export class TunnelWatch implements Disposable {
   readonly #options: TunnelWatchOptions;
   readonly #sockets = new Map<4 | 6, EchoSocket | undefined>();
   readonly #prober: Prober;
+  readonly #news: ReachNews;
   readonly #ending = new AbortController();
   #tunnel: Omit<WatchedTunnel, "peers"> | undefined;
   #path: PathProbe | undefined;
@@ -63,7 +69,13 @@ export class TunnelWatch implements Disposable {
     this.#prober = new Prober({
       ask: (address, { timeoutMs: ms }) => this.#ask(address, { timeoutMs: ms }),
       periodMs: options.settings.probeMs,
-      onChange: (key, probe, before) => this.#changed(key, probe, before),
+      onChange: (key, probe) => this.#changed(key, probe),
+    });
+    const { log, tellAfterMs: afterMs } = options;
+    this.#news = new ReachNews({
+      log,
+      reach: () => ({ ...this.#prober.counts, lost: this.#prober.unreachable(fewPeers) }),
+      ...(afterMs === undefined ? {} : { afterMs }),
     });
   }
 
@@ -95,6 +107,8 @@ export class TunnelWatch implements Disposable {
     }
     if (before?.backend !== backend) this.#targets = new WeakMap();
     this.#prober.follow(new Map([...peers].map((peer) => [peer.key, this.#targetsOf(peer)])));
+    // One that has gone is none of them any more.
+    this.#news.changed();
     const known = before && this.#prober.reached;
     if (this.#path === undefined && known !== undefined) this.#try(known);
   }
@@ -133,6 +147,7 @@ export class TunnelWatch implements Disposable {
     this.#ending.abort();
     clearTimeout(this.#pause);
     this.#prober[Symbol.dispose]();
+    this.#news[Symbol.dispose]();
     for (const socket of this.#sockets.values()) socket?.close();
   }
 
@@ -155,12 +170,11 @@ export class TunnelWatch implements Disposable {
     }
   }
 
-  #changed(key: string, probe: Probe, before: Probe | undefined): void {
-    const { log } = this.#options;
-    if (!probe.reachable) log.warn({ peer: key }, "A host of the overlay cannot be reached");
-    else if (before !== undefined)
-      log.info({ peer: key }, "A host of the overlay can be reached again");
-    if (probe.address !== undefined) this.#try(probe.address);
+  #changed(key: string, { reachable, address }: Probe): void {
+    // A line a peer is for whoever looks for it: there are thousands of them.
+    this.#options.log.debug({ peer: key, reachable }, "A host of the overlay was probed");
+    this.#news.changed();
+    if (address !== undefined) this.#try(address);
   }
 
   /** One at a time; whatever it finds out is of the tunnel as it was when it began. */

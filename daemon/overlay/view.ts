@@ -16,6 +16,8 @@ export interface OverlayPeerView {
   readonly backend: string;
   /** When its lease ends unless it is renewed, wall clock, milliseconds. Absent: never (reserved), or not known. */
   readonly expiresAt?: number;
+  /** When it was made or renewed last, likewise. */
+  readonly renewedAt?: number;
   /** Its lease has no end. */
   readonly reserved: boolean;
   /** This host. */
@@ -75,8 +77,12 @@ export interface ReservationRequest {
 export interface OverlayControl {
   /** By name. */
   list(): readonly OverlayView[];
-  /** All hosts by subnet, this one among them. */
+  /** What is in the way of all of them, or of telling other hosts of pods, one line each; that etcd is away is said by each. */
+  readonly troubles: readonly string[];
+  /** All hosts by subnet, this one among them, without a call: of leases this host's own alone has an end. */
   nodes(name: string): readonly OverlayPeerView[];
+  /** The same with the ends of all leases that etcd tells of; never fails for those that it does not, and takes seconds at most. */
+  leasedNodes(name: string): Promise<readonly OverlayPeerView[]>;
   /** Drains this host's subnets and gives the lease up; resolves once that is done. */
   leave(name: string, signal: AbortSignal): Promise<void>;
   /** Takes part again after a `leave`. */

@@ -4,6 +4,7 @@ import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/confi
 import type { OpenGuestOptions, Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import { makeOverlays, overlaysOf } from "../../hypervisor/qemu/overlays.ts";
+import { addSandboxes, joinSandboxes } from "./act-sandboxes.ts";
 import { answerPort } from "./answer-guest.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Tap } from "../../linux/tun.ts";
@@ -28,8 +29,12 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     return (plan.published ?? []).map(publishedText).join(" ");
   },
 
+  "cni.add": (_step, live, host, signal) => addSandboxes(live, host, signal),
+
+  "netns.join": (_step, live, host, signal) => joinSandboxes(live, host, signal),
+
   "tap.open": async (_step, live, host) => {
-    const interfaces = withNic(live.plan.interfaces);
+    const interfaces = withNic(live.plan.interfaces).filter(({ cni }) => cni === undefined);
     for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
     return interfaces.map(({ nic }) => nic.tap).join(" ");
   },

@@ -6,7 +6,7 @@ import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
 import type { AttachmentPlan } from "../cni/attachment-plan.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
-import type { AttachmentId } from "../store/attachments.ts";
+import { type AttachmentId, listAttachments } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import {
@@ -125,8 +125,9 @@ export class Addresses {
    */
   prepare(network: NetworkDefinition): () => void {
     const rows = listLeases(this.#db, network.name);
+    const leaving = this.#leaving(network.name);
     const pools = new Map(
-      network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows)] as const),
+      network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows, leaving)] as const),
     );
     return () => void this.#networks.set(network.name, pools);
   }
@@ -136,7 +137,18 @@ export class Addresses {
     this.#networks.delete(network);
   }
 
-  #build(subnet: SubnetDefinition, leases: readonly LeaseRow[]): AddressPool {
+  /** Of containers that are on their way out: their links may answer for these until they are forgotten, which is what frees them. */
+  #leaving(network: NetworkName): readonly Claim[] {
+    return listAttachments(this.#db)
+      .filter((row) => row.network === network && row.state === "deleting")
+      .flatMap(({ plan }) => claimsOf(plan));
+  }
+
+  #build(
+    subnet: SubnetDefinition,
+    leases: readonly LeaseRow[],
+    leaving: readonly Claim[],
+  ): AddressPool {
     const pool = new AddressPool({
       network: subnet.cidr,
       clock: this.#clock,
@@ -149,6 +161,9 @@ export class Addresses {
       if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);
       else if (pool.lookup(row.address).state === "free") pool.quarantine(row.address, row.freedMs);
     }
+    for (const { ip, owner } of leaving)
+      if (contains(subnet.cidr, ip) && /free|quarantined/.test(pool.lookup(ip).state))
+        pool.acquireAt(ip, owner);
     // After the leases, so that a range over one of them is noticed.
     for (const range of subnet.reserved) pool.reserve(range, "reserved by configuration");
     const latest = rows.reduce<LeaseRow | undefined>(

@@ -1,6 +1,7 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PodRow } from "../store/pods.ts";
+import { dropSandboxes } from "./act-sandboxes.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import { attach } from "./run-steps.ts";
@@ -47,6 +48,7 @@ export async function deletePod(row: PodRow, force: boolean, ending: Ending): Pr
   }
   const unwritten = ending.writeDown(row.plan, () => records.forget(row.plan));
   if (unwritten !== undefined) throw unwritten;
+  if (error !== undefined) dropSandboxes(row.plan, ending.host);
   log.info({ pod_id: row.id }, "Pod deleted");
 }
 

@@ -8,6 +8,7 @@ import type { Database } from "../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
 import { getPod, type PodContents } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
+import { offeredByPlugins } from "./plan-cni.ts";
 import { withServers } from "./plan-servers.ts";
 import type { AddressStatus, NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
 
@@ -41,7 +42,7 @@ const networksOf = ({ interfaces }: PodSpec): string[] =>
   interfaces.flatMap((each) => (each.kind === undefined ? [each.network] : []));
 
 function networkSnapshot(
-  { name, bridge, mtu, isolated, vlanFiltering, subnets }: NetworkDefinition,
+  { name, bridge, mtu, bridgeMtu, isolated, vlanFiltering, subnets }: NetworkDefinition,
   spec: PodSpec,
   world: NetworksWorld,
 ): NetworkSnapshot {
@@ -63,6 +64,7 @@ function networkSnapshot(
     bridge,
     subnets: subnets.map(subnetSnapshot),
     mtu,
+    ...(bridgeMtu === undefined ? {} : { bridgeMtu }),
     isolated,
     vlanFiltering,
     ports: countInterfaces(world.db, name),
@@ -116,7 +118,11 @@ export function dnsSnapshot(
 export function followNetworks(pod: PodContents, networks: KnownNetworks): PodContents {
   const { plan, spec } = pod;
   const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
-  return withServers(pod, dnsSnapshot({ interfaces }, networks, plan.guest.dns?.servers));
+  const offered = offeredByPlugins(plan);
+  return withServers(
+    pod,
+    offered ?? dnsSnapshot({ interfaces }, networks, plan.guest.dns?.servers),
+  );
 }
 
 /** resolv.conf(5): more were not looked at before glibc 2.26. */

@@ -1,5 +1,8 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
+import { findList } from "../../cni/runtime/find-list.ts";
+import { conflistOf } from "../../cni/runtime/list.ts";
 import { type Mac, macFromRandom } from "../../core/address.ts";
+import { toPodnetError } from "../../core/errors.ts";
 import type { IfName, PodId } from "../../core/names.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import { usersLeft } from "../../hypervisor/jail/cgroup.ts";
@@ -15,6 +18,7 @@ import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "./gather-ports.ts";
 import { defaultPodName } from "./plan.ts";
+import type { FoundSandbox } from "./cni-plan.ts";
 import type { OnBridge, Snapshot } from "./snapshot.ts";
 
 export interface World extends NetworksWorld {
@@ -62,10 +66,29 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(spec, world.networks),
+    ...cniSnapshot(spec, config),
     ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
     ...(world.machine === undefined ? {} : { machine: world.machine }),
     driver: world.driver,
   };
+}
+
+/** Throws `CONFIG_INVALID` with the field when there is no such list. */
+function cniSnapshot({ interfaces }: PodSpec, { netnsDir, cni }: Config): Pick<Snapshot, "cni"> {
+  const lists: Record<string, FoundSandbox> = {};
+  const passedOver: string[] = [];
+  interfaces.forEach((each, i) => {
+    if (each.kind !== "cni" || each.cni.netns !== undefined) return;
+    const { list: name } = each.cni;
+    try {
+      const { list, file, warnings } = findList(cni.runtime.listDir, name);
+      lists[name ?? ""] = { file, list: conflistOf(list) };
+      passedOver.push(...warnings);
+    } catch (thrown) {
+      throw toPodnetError(thrown).with({ field: `interfaces[${i}].cni.list` });
+    }
+  });
+  return Object.keys(lists).length === 0 ? {} : { cni: { netnsDir, lists, passedOver } };
 }
 
 function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {

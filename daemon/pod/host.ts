@@ -10,7 +10,9 @@ import type { Router } from "../dhcp/answers.ts";
 import type { PortAnswersOptions } from "../dhcp/port-answers.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { LivePod } from "./live-pod.ts";
+import type { PodContents } from "../store/pods.ts";
 import type { PodPlan } from "./pod-plan.ts";
+import type { Sandboxes } from "./sandboxes.ts";
 
 /** The one way to change the host's network, as far as pods need it. */
 export interface PodNetwork {
@@ -42,6 +44,8 @@ export interface Host {
   readonly network: PodNetwork;
   /** The host ports that pods have published. */
   readonly published: HeldPorts;
+  /** Network namespaces that machines join. */
+  readonly sandboxes: Sandboxes;
   readonly clock: Clock;
   /** Makes a tap, or opens one that somebody else made and keeps. */
   openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
@@ -53,6 +57,8 @@ export interface Host {
   /** Writes down what a guest shows to have, and tells of it. Never throws. */
   noteGuest(live: LivePod, text: string): void;
   randomBytes(count: number): Uint8Array;
+  /** Makes durable what a pod's plan becomes by what was learnt. `next` is asked for what the pod may go back to, too. */
+  learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void;
   /** Makes a machine's record durable, before anything is built on it. */
   recordRun(plan: PodPlan, record: VmRecord): void;
   readonly timeouts: {

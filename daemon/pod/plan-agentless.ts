@@ -24,6 +24,12 @@ export function refuseUntold({ interfaces, routes, dns, boot }: PodSpec): void {
         "Nobody in the guest sets addresses of lo",
         byAgent,
       );
+    if (each.kind === "cni" && boot.cloudInit === undefined)
+      throw cannot(
+        `interfaces[${i}].cni`,
+        "Nobody answers a guest in the place of a link of CNI plugins",
+        bySeed,
+      );
     if (boot.cloudInit === undefined) refuseInterface(each, `interfaces[${i}]`);
   });
   if (boot.cloudInit === undefined)

@@ -30,7 +30,7 @@ export function portOf(
       alias: podMark(podId, each.position),
       isolated,
       // The bridge's, not the interface's: a port below the bridge's MTU would make it drop what others may send.
-      mtu: network?.mtu ?? links?.[bridge]?.mtu ?? each.mtu,
+      mtu: network?.bridgeMtu ?? network?.mtu ?? links?.[bridge]?.mtu ?? each.mtu,
       ...(vlan === undefined ? {} : { vlan }),
       ...(learning === undefined ? {} : { learning }),
       ...(network === undefined ? { foreign: true as const } : {}),

@@ -11,6 +11,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { GuestRoute } from "../../guest-init/protocol/configure.ts";
 import type { PortDesired } from "../../network/desired.ts";
 import type { PodContents } from "../store/pods.ts";
+import { refuseCniChange } from "./plan-cni.ts";
 import { refuseInterface } from "./plan-agentless.ts";
 import { answered } from "./plan-answers.ts";
 import { portOf } from "./plan-bridge-ports.ts";
@@ -38,6 +39,8 @@ export function planChange(
   change: InterfaceChange,
   world: Snapshot,
 ): PodContents {
+  if (change.kind !== "add" && findInterface(pod.plan, change.name).cni !== undefined)
+    refuseCniChange("guest_name");
   const named = withNames(pod);
   const snapshot = pod.plan.agent === "hyperstart" ? withHyperstart(pod, change, world) : world;
   switch (change.kind) {

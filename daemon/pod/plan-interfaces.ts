@@ -5,6 +5,7 @@ import { type IfName, parseIfName } from "../../core/names.ts";
 import type { NicPlace, NicPlan } from "../../hypervisor/driver.ts";
 import { checkPortRoom } from "../../network/port-limit.ts";
 import { Choice } from "./choose-interfaces.ts";
+import { planCni } from "./plan-cni.ts";
 import { attachedNic } from "./plan-attached.ts";
 import { type AskedRoute, planGateways } from "./plan-gateways.ts";
 import { findPlace, type Place } from "./plan-places.ts";
@@ -64,7 +65,7 @@ export function planWishes(
   const gateways = planGateways(drafts, others, routes);
   return drafts.map((draft) => ({
     position: draft.position,
-    ...whither(draft.place),
+    ...whither(draft, snapshot),
     addresses: draft.addresses,
     gateways: gateways.get(draft.position) ?? [],
     mtu: planMtu(draft),
@@ -79,7 +80,11 @@ function* freePositions(others: readonly InterfacePlan[]): Generator<number, nev
   for (let position = 0; ; position++) if (!taken.has(position)) yield position;
 }
 
-function whither(place: Place): Pick<InterfacePlan, "network" | "bridge" | "tapKept"> {
+function whither(
+  { place, position }: Draft,
+  { podId, cni }: Snapshot,
+): Pick<InterfacePlan, "network" | "bridge" | "tapKept" | "cni"> {
+  if (place.kind === "cni") return { cni: planCni(place.cni, podId, position, cni) };
   if (place.kind === "network") return { network: place.network.name, bridge: place.bridge };
   if (place.kind === "bridge") return { bridge: place.bridge };
   return place.kind === "tap" ? { tapKept: true } : {};
@@ -160,12 +165,14 @@ function checkRoom(drafts: readonly Draft[]): void {
 /** Of the guest's `lo`, which is what it is (drivers/net/loopback.c). */
 const loopbackMtu = 65_536;
 
-function planMtu({ wanted, place, addresses, field }: Draft): number {
+function planMtu({ wanted, place, addresses, field, was }: Draft): number {
   if (place.kind === "loopback") return loopbackMtu;
   const mtu = wanted.mtu ?? place.mtu;
+  // What it has already it may keep, though its network has become narrower since.
+  const most = Math.max(place.mtu, was?.mtu ?? 0);
   // RFC 8200 section 5: IPv6 asks for 1280.
   const least = addresses.some((address) => familyOf(address) === 6) ? 1280 : 576;
-  if (mtu >= least && mtu <= place.mtu) return mtu;
+  if (mtu >= least && mtu <= most) return mtu;
   throw new PodnetError(
     "MTU_OUT_OF_RANGE",
     `MTU ${mtu} is not between ${least} and the ${place.mtu} of ${place.title}`,

@@ -32,6 +32,8 @@ export function planNew(
 ): PodPlan {
   const { driver } = parts.host;
   const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
+  for (const which of snapshot.cni?.passedOver ?? [])
+    parts.log.warn({}, `A file of CNI plugins is passed over: ${which}`);
   return planPod(spec, snapshot, (vm) => driver.describe(vm));
 }
 

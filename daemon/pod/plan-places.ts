@@ -1,7 +1,9 @@
+import type { CniSpec } from "../../api/pod-spec.ts";
 import { assertNever } from "../../core/brand.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NamedLink } from "../../network/observed.ts";
+import { refuseCniChange } from "./plan-cni.ts";
 import type { Wish } from "./plan-interfaces.ts";
 import type { NetworkSnapshot, Snapshot } from "./snapshot.ts";
 
@@ -14,6 +16,7 @@ export type Place =
     })
   | (Linked & { readonly kind: "bridge"; readonly bridge: IfName })
   | (Linked & { readonly kind: "tap"; readonly tap: IfName })
+  | (Linked & { readonly kind: "cni"; readonly cni: CniSpec })
   | { readonly kind: "loopback" };
 
 interface Linked {
@@ -22,6 +25,9 @@ interface Linked {
   /** As messages say it. */
   readonly title: string;
 }
+
+/** Ethernet's. */
+const usualMtu = 1500;
 
 /**
  * Finds where an interface leads. Throws `NETWORK_NOT_FOUND`; `BRIDGE_CONFLICT` for a bridge that is none, is podnet's own
@@ -37,6 +43,10 @@ export function findPlace({ wanted, field, was }: Wish, snapshot: Snapshot): Pla
       return findTap(wanted.tap, snapshot, field, was !== undefined);
     case "loopback":
       return { kind: "loopback" };
+    case "cni":
+      if (was !== undefined || field === "interface") refuseCniChange(`${field}.cni`);
+      // What it will be the link decides, once it is there.
+      return { kind: "cni", cni: wanted.cni, mtu: usualMtu, title: "a link of CNI plugins" };
     default:
       return assertNever(wanted);
   }

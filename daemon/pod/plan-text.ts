@@ -1,3 +1,5 @@
+import { parseConflist } from "../../cni/runtime/list.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
 import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
 import type { AttachPlan, DiskPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
@@ -8,6 +10,7 @@ import {
   type InterfacePlan,
   type NicInterface,
   type PodPlan,
+  withCni,
   withNic,
 } from "./pod-plan.ts";
 
@@ -45,6 +48,7 @@ export function describePlan(
       lines: networks.flatMap((fragment) => describe.fragment(fragment)),
     },
     ...(plan.published === undefined ? [] : [holdSection(plan.published)]),
+    ...sandboxSection(plan),
     {
       step: "tap.open",
       title: "Taps, which end with their machine",
@@ -90,6 +94,20 @@ export const toldLines = (
   agent === "hyperstart"
     ? describeForHyperstart(guest, fresh)
     : [`configure ${JSON.stringify(guest)}`];
+
+/** The plugins that set namespaces up, in their order. */
+function sandboxSection({ interfaces }: PodPlan): PlanSection[] {
+  const lines = withCni(interfaces).flatMap(({ cni: { netns, link, sandbox } }) => {
+    if (sandbox === undefined) return [];
+    const { containerId, file, list } = sandbox;
+    const plugins = parseConflist(encodeUtf8(JSON.stringify(list))).plugins.map(({ type }) => type);
+    return [
+      `namespace ${netns}`,
+      `ADD loopback, ${plugins.join(", ")} of ${file} for ${link} of container ${containerId}`,
+    ];
+  });
+  return lines.length === 0 ? [] : [{ step: "cni.add", title: "Set up by CNI plugins", lines }];
+}
 
 function disksSection(disks: readonly DiskPlan[]): PlanSection[] {
   if (disks.length === 0) return [];
@@ -138,9 +156,10 @@ function claimLines(plan: PodPlan): string[] {
 }
 
 /** Where an interface leads, for people. */
-export function whitherText({ network, bridge, nic, tapKept }: InterfacePlan): string {
+export function whitherText({ network, bridge, nic, tapKept, cni }: InterfacePlan): string {
   if (nic === undefined) return "the guest's own lo";
   if (tapKept === true) return `tap ${nic.tap}, which is somebody else's`;
+  if (cni !== undefined) return `${cni.link} of ${cni.netns}, from which it takes over all else`;
   return network ?? `bridge ${bridge ?? ""}, which is somebody else's`;
 }
 
@@ -157,10 +176,12 @@ export function interfaceLine(each: InterfacePlan): string {
 }
 
 /** The host's end of a NIC in one line. */
-export const tapLine = ({ nic, tapKept }: NicInterface): string =>
+export const tapLine = ({ nic, tapKept, cni }: NicInterface): string =>
   tapKept === true
     ? `tap ${nic.tap} as it is, and left there`
-    : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
+    : cni !== undefined
+      ? `tap ${nic.tap} in ${cni.netns}, redirected to ${cni.link} and back`
+      : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
 
 /** An argument as a POSIX shell takes it, so that the line can be run by hand. */
 export function shellWord(word: string): string {

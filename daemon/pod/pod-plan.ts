@@ -5,6 +5,7 @@ import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { damaged, objects, parseJson } from "../store/rows.ts";
+import type { CniPlan } from "./cni-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
@@ -49,6 +50,8 @@ export interface InterfacePlan {
   readonly answeredBy?: readonly Ip[];
   /** The tap is somebody else's: used where it is, and left there. */
   readonly tapKept?: true;
+  /** In the place of a link of CNI plugins: the tap is in that namespace, and what it takes over is not decided here. */
+  readonly cni?: CniPlan;
   /** It has been removed; the guest may not have let go of its NIC yet. */
   readonly leaving?: true;
 }
@@ -68,6 +71,12 @@ export const hasAgent = ({ agent }: Pick<PodPlan, "agent">): boolean => agent !=
 /** The interfaces that have a NIC, also those that are being removed. */
 export const withNic = (interfaces: readonly InterfacePlan[]): NicInterface[] =>
   interfaces.filter((each): each is NicInterface => each.nic !== undefined);
+
+export type CniInterface = NicInterface & { readonly cni: CniPlan };
+
+/** The interfaces that are in the place of a link of CNI plugins. */
+export const withCni = (interfaces: readonly InterfacePlan[]): CniInterface[] =>
+  withNic(interfaces).filter((each): each is CniInterface => each.cni !== undefined);
 
 /** The interfaces the pod is to have: those that are being removed are none of them. */
 export const staying = (interfaces: readonly InterfacePlan[]): InterfacePlan[] =>

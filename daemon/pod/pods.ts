@@ -254,6 +254,7 @@ export class Pods implements RunningPorts {
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
+      netnsDir: this.#parts.config.netnsDir,
       disksDir: this.#parts.config.disksDir,
       sweeping: true,
       bootId,

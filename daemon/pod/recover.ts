@@ -15,6 +15,7 @@ const together = 16;
 
 export interface Recovery extends TakeOver {
   readonly podsDir: string;
+  readonly netnsDir: string;
   readonly disksDir: string;
 }
 
@@ -41,6 +42,7 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
   };
   await Promise.all(Array.from({ length: together }, worker));
   const known = new Set<string>(rows.map(({ id }) => id));
+  removeNamespaces(known, recovery);
   await removeStrangers(known, recovery);
   tellOfDisks(known, recovery);
 }
@@ -92,6 +94,20 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
   }
 }
 
+/** Those of pods that there are no rows of. */
+function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: Recovery): void {
+  for (const name of namesIn(netnsDir)) {
+    const podId = name.replace(/-.*/, "");
+    if (known.has(podId)) continue;
+    log.warn({ pod_id: podId }, "Removing a network namespace that has no record");
+    try {
+      host.sandboxes.remove(join(netnsDir, name));
+    } catch (err) {
+      log.error({ pod_id: podId, err }, "Cannot remove the namespace");
+    }
+  }
+}
+
 /** Between two attempts to remove one of those, milliseconds. */
 const strangerAgainMs = 1000;
 
@@ -137,14 +153,16 @@ async function removeLater(
   }
 }
 
-function podDirectories(podsDir: string): PodId[] {
-  let names: string[];
+function namesIn(directory: string): string[] {
   try {
-    names = readdirSync(podsDir);
+    return readdirSync(directory);
   } catch {
     return [];
   }
-  return names.flatMap((name) => {
+}
+
+function podDirectories(podsDir: string): PodId[] {
+  return namesIn(podsDir).flatMap((name) => {
     try {
       return [parsePodId(name)];
     } catch {

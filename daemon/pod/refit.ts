@@ -1,7 +1,7 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { PodFragment, PortDesired } from "../../network/desired.ts";
-import type { NetworkDefinition } from "../networks/definition.ts";
+import { carried, type NetworkDefinition } from "../networks/definition.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import type { Ending } from "./end-pod.ts";
@@ -35,7 +35,7 @@ function refitPort(
   const at = interfaces.findIndex(({ position }) => position === of.position);
   // What the interface itself asked for stays.
   const isolated = spec.interfaces[at]?.port?.isolated ?? network.isolated;
-  const { mtu } = network;
+  const mtu = carried(network);
   return port.isolated === isolated && port.mtu === mtu ? port : { ...port, isolated, mtu };
 }
 

@@ -33,6 +33,8 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "together":
       return runTogether(flow.flows, run, signal);
     case "publish.hold":
+    case "cni.add":
+    case "netns.join":
     case "tap.open":
     case "port.attach":
     case "disk.make":

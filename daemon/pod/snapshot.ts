@@ -6,6 +6,7 @@ import type { NamedLink } from "../../network/observed.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { ImageUse } from "../../hypervisor/qemu/image-file.ts";
 import type { PortRange } from "../../linux/port-range.ts";
+import type { PlannedSandbox } from "./cni-plan.ts";
 import type { HostPorts, TakenPorts } from "../store/ports.ts";
 
 /** What the planner may know of the world, gathered beforehand. Plain data. */
@@ -50,6 +51,8 @@ export interface Snapshot {
     /** What names of pods end with, where these servers know them. */
     readonly domains?: readonly string[];
   };
+  /** Lists of CNI plugins; absent where no interface names any. */
+  readonly cni?: PlannedSandbox;
   /** The host's ports; absent where none are to be published. */
   readonly hostPorts?: PortsSnapshot;
   /** The machine of somebody else that is to have the interfaces; absent for one of podnet's own. */
@@ -75,6 +78,8 @@ export interface NetworkSnapshot {
   /** One of each address family at most, IPv4 first; one at least. */
   readonly subnets: readonly SubnetSnapshot[];
   readonly mtu: number;
+  /** Of the bridge, where it carries more than that. */
+  readonly bridgeMtu?: number;
   readonly isolated: boolean;
   /** Whether interfaces can be members of a VLAN. */
   readonly vlanFiltering: boolean;

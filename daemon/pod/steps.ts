@@ -1,10 +1,14 @@
 import { overlaysOf } from "../../hypervisor/qemu/overlays.ts";
 import { everyPort } from "./every-port.ts";
-import { hasAgent, type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
+import { hasAgent, type NicInterface, type PodPlan, withCni, withNic } from "./pod-plan.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
   | { readonly kind: "publish.hold" }
+  /** A namespace of podnet's own, set up by CNI plugins. */
+  | { readonly kind: "cni.add" }
+  /** Taps in such namespaces, or in others', and what they take over. */
+  | { readonly kind: "netns.join" }
   | { readonly kind: "tap.open" }
   | { readonly kind: "port.attach" }
   /** The files of the pod's own that its disks write to. */
@@ -39,18 +43,27 @@ const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows
  * what it wrote to its disks is there.
  */
 export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean }): Flow {
-  const host = sequence({ kind: "tap.open" }, { kind: "port.attach" });
+  const nics = withNic(plan.interfaces);
+  const joined = withCni(plan.interfaces);
+  const host = sequence(
+    ...(nics.length === joined.length
+      ? []
+      : ([{ kind: "tap.open" }, { kind: "port.attach" }] as const)),
+    ...(joined.some(({ cni }) => cni.sandbox !== undefined) ? [{ kind: "cni.add" } as const] : []),
+    ...(joined.length === 0 ? [] : [{ kind: "netns.join" } as const]),
+  );
   const machine = sequence(
     ...(fresh && overlaysOf(plan.vm).length > 0 ? [{ kind: "disk.make" } as const] : []),
     { kind: plan.vm.attached === undefined ? "vm.start" : "vm.attach" },
     ...(hasAgent(plan) ? [{ kind: "guest.ready" } as const] : []),
   );
-  const nics = withNic(plan.interfaces);
+  // What the seed disk says of the network is known when the link is.
+  const order = joined.length > 0 && plan.vm.seed !== undefined ? sequence : together;
   return sequence(
     // First, for it is what may be refused, and costs the least.
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
     // Without interfaces of ours — the driver brings the network — the host has no part.
-    nics.length === 0 ? machine : together(host, machine),
+    nics.length === 0 ? machine : order(host, machine),
     together(
       ...(hasAgent(plan) ? [{ kind: "guest.configure" } as const] : []),
       sequence(...nics.flatMap((each) => plugSteps(each, plan))),
@@ -82,6 +95,10 @@ export type UndoStep =
   /** What the pod has written to its disks goes, where the pod goes. */
   | { readonly kind: "disk.drop" }
   | { readonly kind: "tap.close" }
+  /** The links of namespaces are their own again. */
+  | { readonly kind: "netns.leave" }
+  /** CNI plugins take back what they set up, and the namespace goes. */
+  | { readonly kind: "cni.delete" }
   /** What the host keeps of the ports: links that outlived their machine, neighbour entries. */
   | { readonly kind: "port.forget" };
 
@@ -95,12 +112,17 @@ export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>
  */
 export function undoSteps(plan: PodPlan): readonly UndoStep[] {
   const { length } = everyPort(plan).ports;
+  const joined = withCni(plan.interfaces);
   return [
     ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
     ...(plan.vm.attached === undefined
       ? ([{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const)
       : ([{ kind: "guest.leave" }, { kind: "vm.release" }] as const)),
     { kind: "tap.close" },
+    ...(joined.length === 0 ? [] : [{ kind: "netns.leave" } as const]),
+    ...(joined.some(({ cni }) => cni.sandbox !== undefined)
+      ? [{ kind: "cni.delete" } as const]
+      : []),
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
     // Last: what a pod wrote cannot be brought back.
     ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
@@ -109,6 +131,8 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
 
 const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "publish.hold": "Holding host ports",
+  "cni.add": "Running CNI plugins",
+  "netns.join": "Joining network namespaces",
   "tap.open": "Opening taps",
   "port.attach": "Joining the bridge",
   "disk.make": "Making the pod's own disk files",
@@ -127,6 +151,8 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "vm.release": "Taking the NICs back",
   "disk.drop": "Removing the pod's own disk files",
   "tap.close": "Closing taps",
+  "netns.leave": "Leaving network namespaces",
+  "cni.delete": "Running CNI plugins' DEL",
   "port.forget": "Clearing the host's memory of the ports",
 };
 

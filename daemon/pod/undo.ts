@@ -1,5 +1,6 @@
 import { toPodnetError } from "../../core/errors.ts";
 import { removeOverlays } from "../../hypervisor/qemu/overlays.ts";
+import { leaveSandboxes, releaseSandboxes } from "./act-sandboxes.ts";
 import { everyPort } from "./every-port.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
@@ -104,6 +105,10 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     live.taps.clear();
     await everyOne(taps.map((tap) => tap.close()));
   },
+
+  "netns.leave": (_step, live, host) => leaveSandboxes(live, host),
+
+  "cni.delete": (_step, live, host) => releaseSandboxes(live, host),
 
   "port.forget": async (_step, live, host, { rulesLater, flowsEnded }) => {
     // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.

@@ -13,8 +13,11 @@ const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
 /** The service about container runtimes. */
 export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniService> {
   const { attachments, networks, installation } = parts;
+  const troubleOf = ({ id }: AttachmentRow): string => attachments.ready.troubleOf(id) ?? "";
   return {
-    list: () => ({ attachments: attachments.list().map(attachmentView) }),
+    list: () => ({
+      attachments: attachments.list().map((row) => attachmentView(row, troubleOf(row))),
+    }),
 
     install({ dir, binDir, network }, context) {
       if (!parts.config.cni.enabled)
@@ -51,7 +54,7 @@ const states: Readonly<Record<AttachmentState, wire.AttachmentState>> = {
   deleting: wire.AttachmentState.DELETING,
 };
 
-const attachmentView = ({ plan, ...row }: AttachmentRow): wire.Attachment =>
+const attachmentView = ({ plan, ...row }: AttachmentRow, trouble: string): wire.Attachment =>
   create(wire.AttachmentSchema, {
     id: row.id,
     containerId: row.containerId,
@@ -72,6 +75,7 @@ const attachmentView = ({ plan, ...row }: AttachmentRow): wire.Attachment =>
       ),
     ),
     createdAt: time(row.createdMs),
+    trouble,
   });
 
 const authority = (ip: string, port: number): string =>

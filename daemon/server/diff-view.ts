@@ -3,9 +3,15 @@ import { toErrorInfo } from "../../api/codes.ts";
 import { DeviationSchema } from "../../api/gen/podnet/v1/drift_pb.ts";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
-import type { Fragment } from "../../network/desired.ts";
 import { onlyLook } from "../../network/inspect.ts";
-import { attachmentParts, networkParts, type Part, partNow, portParts } from "../drift/parts.ts";
+import {
+  attachmentParts,
+  inspectPart,
+  networkParts,
+  type Part,
+  partNow,
+  portParts,
+} from "../drift/parts.ts";
 import { overlayDeviation } from "../overlay/kernel-follower.ts";
 import type { ServiceParts } from "./context.ts";
 
@@ -15,16 +21,12 @@ export async function diffHost(
   signal: AbortSignal,
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
-  const live = { networks, pods, attachments };
+  const live = { networks, pods, attachments, network };
   const all = [...networkParts(networks), ...portParts(pods), ...attachmentParts(attachments)];
   for (const part of all) {
-    let planned: Fragment | undefined;
-    const now = (): Fragment | undefined => (planned = partNow(part, live));
-    const { found, error } = await network.inspect(
-      now,
-      { heal: onlyLook, linksOnly: false },
-      signal,
-    );
+    const options = { heal: onlyLook, linksOnly: false, inside: true };
+    const { found, error } = await inspectPart(part, live, options, signal);
+    const planned = partNow(part, live);
     // A pod that ended meanwhile has no ports, and so no drift.
     if (planned === undefined) continue;
     parts.push(

@@ -5,6 +5,7 @@ import { ipOf } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
 import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
+import { containerText } from "../cni/attachment-plan.ts";
 import type { ServiceParts } from "./context.ts";
 import { overlayChecks } from "./overlay-checks.ts";
 
@@ -31,6 +32,7 @@ export async function healthChecks(
     ...namesChecks(parts),
     ...imageChecks(parts),
     podsCheck(parts),
+    ...containersCheck(parts),
     ...overlayChecks(parts.overlays),
   ];
 }
@@ -116,6 +118,19 @@ function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
           "Build the default image: scripts/build-image",
         ),
   );
+}
+
+/** Nothing where there are no containers. */
+function containersCheck({ attachments }: ServiceParts): wire.HealthCheck[] {
+  const rows = attachments.list();
+  if (rows.length === 0) return [];
+  const told = rows.flatMap(({ id, plan }) => {
+    const trouble = attachments.ready.troubleOf(id);
+    return trouble === undefined ? [] : [`${containerText(plan)}: ${trouble}`];
+  });
+  return told.length === 0
+    ? [check("containers", OK, `${rows.length} attached, as planned`)]
+    : [check("containers", WARNING, told.join("; "), "See which: podnet cni list")];
 }
 
 function podsCheck({ pods }: ServiceParts): wire.HealthCheck {

@@ -3,9 +3,15 @@ import type { InterfaceSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { callerKey } from "./callers.ts";
 
+const fields: Readonly<Partial<Record<NonNullable<InterfaceSpec["kind"]>, string>>> = {
+  bridge: "bridge",
+  tap: "tap_kept",
+  cni: "cni",
+};
+
 /**
- * Bridges and taps of others are whose host it is: only administrators, who could attach to them anyway, have podnetd do
- * it. Throws `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
+ * Bridges, taps and namespaces of others are whose host it is, and plugins run with all that podnetd may do: only administrators,
+ * who could do that anyway, have podnetd do it. Throws `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
  */
 export function refuseOthersLinks(
   interfaces: readonly InterfaceSpec[],
@@ -13,12 +19,13 @@ export function refuseOthersLinks(
   fieldOf: (index: number) => string,
 ): void {
   if (values.get(callerKey)?.role === "admin") return;
-  const at = interfaces.findIndex(({ kind }) => kind === "bridge" || kind === "tap");
-  if (at < 0) return;
-  const name = interfaces[at]?.kind === "bridge" ? "bridge" : "tap_kept";
+  const at = interfaces.findIndex(({ kind }) => kind !== undefined && fields[kind] !== undefined);
+  const kind = interfaces[at]?.kind;
+  const name = kind === undefined ? undefined : fields[kind];
+  if (name === undefined) return;
   throw new PodnetError(
     "PERMISSION_DENIED",
-    "A bridge or tap of somebody else is for administrators",
+    "A bridge, tap or namespace of somebody else, or of CNI plugins, is for administrators",
     {
       field: `${fieldOf(at)}.${name}`,
       hint: "Use a network of podnet's: podnet network list",

@@ -6,11 +6,20 @@ const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
 
 /** How this host fares in each of its overlays. */
 export const overlayChecks = (overlays: OverlayControl | undefined): wire.HealthCheck[] =>
-  (overlays?.list() ?? []).map(overlayCheck);
+  overlays === undefined ? [] : [...overlays.list().map(overlayCheck), ...commonCheck(overlays)];
 
 /** Whether pods can be made on the networks of all overlays, as far as this host was not told to leave them. */
 export const overlaysReady = (overlays: OverlayControl | undefined): boolean =>
   (overlays?.list() ?? []).every(({ phase, subnets }) => phase === "left" || subnets.length > 0);
+
+/** Of what is in the way of all of them; none where nothing is. */
+function commonCheck({ troubles }: OverlayControl): wire.HealthCheck[] {
+  if (troubles.length === 0) return [];
+  const message = troubles.join("; ");
+  return [
+    create(wire.HealthCheckSchema, { name: "overlays", status: WARNING, message, hint: see }),
+  ];
+}
 
 function overlayCheck(view: OverlayView): wire.HealthCheck {
   const [status, message, hint = ""] = judge(view);
@@ -41,7 +50,7 @@ function judge(view: OverlayView): Judgement {
     return [
       WARNING,
       `stale: etcd has not been heard for ${Math.round(staleMs / 1000)} s${none}${why}`,
-      "Bring etcd back: pods go on meanwhile, and hosts that come or move are not heard of",
+      "Bring etcd back, or put right what it says: pods go on meanwhile, and hosts that come or move are not heard of",
     ];
   }
   if (phase === "waiting" || phase === "acquiring")

@@ -26,12 +26,15 @@ export function overlayService(
     self ? hostname() : (hostRecords?.remote.hostOf(key) ?? "");
   const chosen = (asked: string) => choose(overlays, asked);
   return {
-    list: () => ({ overlays: (overlays?.list() ?? []).map(overlayView) }),
+    list: () => ({
+      overlays: (overlays?.list() ?? []).map(overlayView),
+      troubles: [...(overlays?.troubles ?? [])],
+    }),
 
-    listNodes({ overlay }) {
+    async listNodes({ overlay }) {
       const { control, name, view } = chosen(overlay);
-      const nodes = control.nodes(name).map((peer) => nodeView(peer, nameOf(peer)));
-      return { nodes, ...stale(view) };
+      const found = await control.leasedNodes(name);
+      return { nodes: found.map((peer) => nodeView(peer, nameOf(peer))), ...stale(view) };
     },
 
     async diff({ overlay }, { signal }) {
@@ -168,6 +171,7 @@ const nodeView = (peer: OverlayPeerView, name: string): wire.OverlayNode =>
     publicIps: [...peer.publicIps],
     backend: peer.backend,
     ...ends(peer),
+    ...(peer.renewedAt === undefined ? {} : { renewedAt: time(peer.renewedAt) }),
     reserved: peer.reserved,
     ...(peer.reachable === undefined ? {} : { reachable: peer.reachable }),
     ...(peer.rttMs === undefined ? {} : { rttMs: peer.rttMs }),

@@ -31,7 +31,12 @@ async function* streamCapture(
   const asked = validateCapture(request);
   note(parts, context, `capture ${asked.pod}`);
   const live = parts.pods.withMachine(asked.pod);
-  const { nic, guestName } = interfaceOf(live, asked);
+  const { nic, guestName, cni } = interfaceOf(live, asked);
+  if (cni !== undefined)
+    throw new PodnetError("UNSUPPORTED", `The tap of "${guestName}" is in ${cni.netns}`, {
+      field: "guest_name",
+      hint: `Capture there: nsenter --net=${cni.netns} tcpdump -i ${nic.tap}`,
+    });
   using _place = context.values.get(callerKey)?.capture();
   const { snapBytes, maxPackets } = asked;
   try {

@@ -12,6 +12,8 @@ export interface UnixListenerOptions {
   readonly group: string | undefined;
   /** Of the socket's file; for its owner and the group unless given. */
   readonly mode?: number;
+  /** Whose it is, as its failpoints say it; the API's unless given. */
+  readonly of?: string;
 }
 
 /** A listening unix socket; the file goes with it. */
@@ -28,16 +30,16 @@ export async function listenUnix(
   options: UnixListenerOptions,
   onConnection: (socket: Socket) => void,
 ): Promise<UnixListener> {
-  const { path } = options;
-  await removeDead(path);
+  const { path, of = "API" } = options;
+  await removeDead(path, of);
   const short: SocketPath = listenPath(path);
   const server = createServer({ pauseOnConnect: false }, onConnection);
   try {
-    await crossAsync("socket", "listen for the API", () => listenClosed(server, short.path));
+    await crossAsync("socket", `listen for the ${of}`, () => listenClosed(server, short.path));
     const { group, mode = 0o660 } = options;
     if (group !== undefined)
-      cross("file", "give API socket to its group", () => chownSync(path, -1, groupOf(group)));
-    cross("file", "open API socket to its group", () => chmodSync(path, mode));
+      cross("file", `give ${of} socket to its group`, () => chownSync(path, -1, groupOf(group)));
+    cross("file", `open ${of} socket`, () => chmodSync(path, mode));
   } catch (cause) {
     server.close();
     short.close();
@@ -50,7 +52,7 @@ export async function listenUnix(
   return {
     server,
     close: () => {
-      cross("socket", "end the API", () => server.close(() => short.close()));
+      cross("socket", `end the ${of}`, () => server.close(() => short.close()));
     },
   };
 }
@@ -70,7 +72,7 @@ async function listenClosed(server: Server, path: string): Promise<void> {
 }
 
 /** Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens on it. */
-async function removeDead(path: string): Promise<void> {
+async function removeDead(path: string, of: string): Promise<void> {
   try {
     using _alive = await connectUnix(path);
   } catch (thrown) {
@@ -87,7 +89,8 @@ async function removeDead(path: string): Promise<void> {
       );
     }
     // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
-    if (lstatSync(path).isSocket()) cross("file", "remove dead API socket", () => unlinkSync(path));
+    if (lstatSync(path).isSocket())
+      cross("file", `remove dead ${of} socket`, () => unlinkSync(path));
     return;
   }
   throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {

@@ -2,6 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type {
   CloudInitSpec,
+  CniSpec,
   InterfaceSpec,
   PodSpec,
   PortSpec,
@@ -11,6 +12,7 @@ import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
   type CloudInitSchema,
+  type CniInterfaceSchema,
   type InterfaceSchema,
   PodSpecSchema,
   type PodSpec as WireSpec,
@@ -122,6 +124,7 @@ function interfaceView(
     gateway: each.gateways.map(({ gateway }) => gateway).join(" "),
     tap: nic?.tap ?? "",
     bridge: each.bridge ?? "",
+    netns: each.cni?.netns ?? "",
     slot: nic?.slot ?? 0,
     state: interfaceState(each, isConfigured(each, row, observed), plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
@@ -165,6 +168,20 @@ function interfaceState(
   return isPlugged ? wire.InterfaceState.PLUGGED : wire.InterfaceState.PLANNED;
 }
 
+const cniSpecView = ({
+  link,
+  netns = "",
+  list = "",
+  args,
+  capabilities,
+}: CniSpec): MessageInitShape<typeof CniInterfaceSchema> => ({
+  link,
+  netns,
+  list,
+  args: { ...args },
+  capabilities: Object.keys(capabilities).length === 0 ? "" : JSON.stringify(capabilities),
+});
+
 const oneOf = (addresses: readonly string[]): string =>
   addresses.length === 1 ? (addresses[0] ?? "") : "";
 
@@ -175,6 +192,7 @@ function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof Interfa
     bridge: each.kind === "bridge" ? each.bridge : "",
     tapKept: each.kind === "tap",
     loopback: each.kind === "loopback",
+    ...(each.kind === "cni" ? { cni: cniSpecView(each.cni) } : {}),
     address: each.addresses?.length === 0 ? "none" : oneOf(addresses),
     addresses: addresses.length > 1 ? [...addresses] : [],
     mac: each.mac ?? "",

@@ -68,6 +68,15 @@ export function setAttachmentState(
   db.run("UPDATE attachments SET state = ?, changed_ms = ? WHERE id = ?", state, nowMs, id);
 }
 
+export function setAttachmentPlan(db: Database, plan: AttachmentPlan, nowMs: number): void {
+  db.run(
+    "UPDATE attachments SET plan = ?, changed_ms = ? WHERE id = ?",
+    JSON.stringify(plan),
+    nowMs,
+    plan.id,
+  );
+}
+
 /** Forgets an attachment with its host ports; its leases are freed separately. */
 export function deleteAttachment(db: Database, id: AttachmentId): void {
   db.run("DELETE FROM attachments WHERE id = ?", id);

@@ -15,13 +15,20 @@ import { damaged } from "./rows.ts";
 export type Row = Record<string, SQLOutputValue>;
 
 /**
- * One connection to the state, WAL and synchronous FULL: a commit that returned survives power loss.
+ * What a commit survives once it has returned: `always`, a loss of power too; `boot`, the end of this process in whatever way,
+ * but no loss of power, which may take it and no later one instead of it. The disk is not waited for then.
+ */
+export type Lasting = "always" | "boot";
+
+/**
+ * One connection to the state, WAL and synchronous FULL: a commit that returned survives power loss, unless it need not.
  * All work is synchronous, so a transaction is never interleaved with another.
  */
 export class Database implements Disposable {
   readonly #connection: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
+  #lasting: Lasting = "always";
   /** What the transaction that is open has changed: `insert pods`, `update runs`. */
   readonly #changes = new Set<string>();
   #tellOfDamage: (error: PodnetError) => void = () => {};
@@ -92,13 +99,14 @@ export class Database implements Disposable {
   }
 
   /**
-   * Commits what `body` does, or nothing of it. A transaction within one joins it. `what` names its crossing; without
-   * one what it changes does. Throws `STATE_UNWRITABLE`.
+   * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as that does. `what` names its
+   * crossing; without one what it changes does. Throws `STATE_UNWRITABLE`.
    */
-  transaction<T>(body: () => T, what?: string): T {
+  transaction<T>(body: () => T, what?: string, lasting: Lasting = "always"): T {
     if (this.#depth > 0) return body();
     this.#depth++;
     try {
+      this.#last(lasting);
       this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
       cross("commit", what ?? [...this.#changes].join(" + "), () =>
@@ -136,9 +144,19 @@ export class Database implements Disposable {
   #execute<T>(sql: string, call: () => T): T {
     const change = changeOf(sql);
     if (change === undefined) return call();
-    if (this.#depth === 0) return cross("commit", change, call);
-    this.#changes.add(change);
-    return call();
+    if (this.#depth > 0) {
+      this.#changes.add(change);
+      return call();
+    }
+    this.#last("always");
+    return cross("commit", change, call);
+  }
+
+  /** From the next transaction on; within one it cannot be changed. A commit that is flushed flushes those before it. */
+  #last(lasting: Lasting): void {
+    if (lasting === this.#lasting) return;
+    this.#connection.exec(`PRAGMA synchronous = ${lasting === "always" ? "FULL" : "NORMAL"}`);
+    this.#lasting = lasting;
   }
 
   [Symbol.dispose](): void {

@@ -75,6 +75,14 @@ export function eventsAfter(db: Database, cursor: number, limit: number): EventR
     .map(fromRow);
 }
 
+/** More events than a loss of power can take along with commits that were not flushed: a thousand pages at most wait for that. */
+const mostLost = 1000;
+
+/** After a restart of the host: cursors that were told and lost with the power are not used again. */
+export function skipLostCursors(db: Database): void {
+  db.run("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", mostLost);
+}
+
 /** The oldest and newest cursor there are; both 0 when there was never an event. */
 export function eventBounds(db: Database): { readonly oldest: number; readonly newest: number } {
   const row = db.get(

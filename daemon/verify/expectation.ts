@@ -15,6 +15,8 @@ export interface ExpectedInterface {
   readonly tap: IfName;
   /** The tap is somebody else's: that it is there and bears no mark is all that is expected of it. */
   readonly tapKept?: true;
+  /** The tap is in a namespace of CNI plugins', where no witness looks: nothing is expected of it on this side. */
+  readonly elsewhere?: true;
   /** Absent where the tap is another's. */
   readonly bridge?: IfName;
   readonly alias: string;
@@ -54,6 +56,7 @@ export function expectedInterfaces(
     return {
       tap,
       ...(each.tapKept === true ? { tapKept: true as const } : {}),
+      ...(each.cni === undefined ? {} : { elsewhere: true as const }),
       ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,

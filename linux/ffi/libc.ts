@@ -113,6 +113,16 @@ export const memfdCreate = libc.func("int memfd_create(const char *, uint32_t)")
   (name: string, flags: number) => number
 >;
 
+/** `int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data)` */
+export const mount = libc.func(
+  "int mount(const char *, const char *, const char *, ulong, const void *)",
+) as KoffiFunc<(source: string, target: string, type: null, flags: number, data: null) => number>;
+
+/** `int umount2(const char *target, int flags)` */
+export const umount2 = libc.func("int umount2(const char *, int)") as KoffiFunc<
+  (target: string, flags: number) => number
+>;
+
 /** `int setns(int fd, int type)`: moves the calling thread only. */
 export const setns = libc.func("int setns(int, int)") as KoffiFunc<
   (fd: number, type: number) => number

@@ -32,4 +32,5 @@ export const RTEXT_FILTER_SKIP_STATS = 8;
 export const IFF_UP = 0x1;
 export const IFF_LOOPBACK = 0x8;
 export const IFF_RUNNING = 0x40;
+export const IFF_NOARP = 0x80;
 export const IFF_LOWER_UP = 0x10000;

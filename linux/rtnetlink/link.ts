@@ -6,6 +6,7 @@ import { AF_BRIDGE } from "./constants.ts";
 import {
   IFF_LOOPBACK,
   IFF_LOWER_UP,
+  IFF_NOARP,
   IFF_RUNNING,
   IFF_UP,
   IFLA_ADDRESS,
@@ -50,6 +51,8 @@ export interface Link {
   /** Its lower layer is connected: for a tap, that someone holds it open (IFF_LOWER_UP). */
   readonly carrier: boolean;
   readonly loopback: boolean;
+  /** MACs of neighbours are not asked for (IFF_NOARP): only those that were set are known. */
+  readonly noArp?: true;
   readonly operState: OperState;
   readonly mtu: number;
   readonly minMtu?: number;
@@ -101,6 +104,7 @@ export function parseLink(payload: Uint8Array): Link {
     running: (flags & IFF_RUNNING) !== 0,
     carrier: (flags & IFF_LOWER_UP) !== 0,
     loopback: (flags & IFF_LOOPBACK) !== 0,
+    ...((flags & IFF_NOARP) === 0 ? {} : { noArp: true as const }),
     operState: operStates[attributes.u8(IFLA_OPERSTATE) ?? 0] ?? "unknown",
     mtu: attributes.u32(IFLA_MTU) ?? 0,
     ...optional("minMtu", attributes.u32(IFLA_MIN_MTU)),

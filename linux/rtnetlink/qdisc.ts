@@ -120,14 +120,6 @@ export const deleteIngress = (index: number): Request => ({
   what: `Cannot delete the ingress queue of link ${index}`,
 });
 
-/** Gives a link back the queue it was born with. `ENOENT` when it has that one. */
-export const deleteRootQueue = (index: number): Request => ({
-  type: RTM_DELQDISC,
-  flags: 0,
-  payload: tcmsg(index, 0, TC_H_ROOT).finish(),
-  what: `Cannot delete the queue of link ${index}`,
-});
-
 // (Of queues the kernel tells those who listen; whoever asks is told only if it says so with NLM_F_ECHO.)
 
 /** Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it was born with. */

@@ -3,22 +3,26 @@ import { isPodnetError, type PodnetError, toPodnetError } from "../../core/error
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../apply.ts";
 import { changesText } from "../change.ts";
-import { mark } from "../desired.ts";
+import type { AttachedFragment } from "../desired.ts";
+import { type Deviation, deviationText } from "../deviation.ts";
 import type { HostNetwork } from "../ensure.ts";
-import { requireLink } from "../observe.ts";
+import { type Inspection, type InspectOptions, nothingFound } from "../inspect.ts";
+import { requireLinks } from "../observe.ts";
 import { SerialQueue } from "../queue.ts";
 import type { AttachmentFragment, AttachmentObserved, ObservedEnd } from "./desired.ts";
 import { burials, endGraveyard } from "./graveyard.ts";
 import { hostPart } from "./host-part.ts";
-import { observeInside, planInside } from "./inside.ts";
 import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
-import { observeMacvlan } from "./macvlan.ts";
-import { areEnds, ensurePair, findHostEnd, type Pair } from "./pair.ts";
-import { observeRates, planRates, wantedIfb } from "./rates.ts";
-import { type Step, takeSteps } from "./step.ts";
+import { compareLinks, setUpLinks } from "./links.ts";
+import { ensurePair, findHostEnd } from "./pair.ts";
 
 /** What attachments need of the host's network: their ports are made, and what they publish is let in, as pods' are. */
-export type AttachmentHost = Pick<HostNetwork, "ensure" | "diff" | "unpublish">;
+export type AttachmentHost = Pick<HostNetwork, "ensure" | "diff" | "inspect" | "unpublish">;
+
+export interface LookOptions extends InspectOptions {
+  /** Looks into the container as well, of which the kernel tells nobody on the host. */
+  readonly inside: boolean;
+}
 
 const what = "A change of an attachment";
 
@@ -57,23 +61,44 @@ export class Attachments implements Disposable {
         return this.#observe(fragment);
       }
       using inside = this.#kernel.open(fragment.netns);
-      const pair = await ensurePair(this.#kernel, inside, fragment);
-      try {
-        await this.#setUp(fragment, pair, inside);
-        throwIfAborted(signal, what);
-        await this.#host.ensure(hostPart(fragment), signal);
-        return await this.#observe(fragment);
-      } catch (error) {
-        if (pair.isNew) await this.#undo(fragment);
-        throw error;
-      }
+      await this.#make(fragment, inside, signal);
+      return this.#observe(fragment);
+    });
+  }
+
+  /**
+   * Looks for drift and heals it if asked to, as `HostNetwork.inspect` does: the port and its rules, and, if asked for or
+   * where the port is missing, the links with what is inside. `now` is called when it is this look's turn; it answers undefined
+   * when there is nothing to look at any more. What fails is answered; throws when the signal aborts.
+   */
+  async inspect(
+    key: string,
+    now: () => AttachmentFragment | undefined,
+    options: LookOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    return this.#inTurn(key, signal, async () => {
+      const port = async (): Promise<Inspection> => {
+        const part = (): AttachedFragment | undefined => {
+          const fragment = now();
+          return fragment && hostPart(fragment);
+        };
+        return this.#host.inspect(part, options, signal);
+      };
+      const links = async (): Promise<Inspection> => {
+        const fragment = now();
+        return fragment === undefined ? nothingFound : this.#mendLinks(fragment, options, signal);
+      };
+      if (options.inside) return oneAfterTheOther(links, port);
+      const seen = await port();
+      return isGone(seen.error) ? oneAfterTheOther(links, port) : seen;
     });
   }
 
   /** What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
     return this.#inTurn(fragment.key, signal, async () => [
-      ...(fragment.madeByCaller === true ? [] : await this.#checkInside(fragment)),
+      ...(fragment.madeByCaller === true ? [] : await this.#checkLinks(fragment)),
       ...(await this.#checkHost(fragment, signal)),
     ]);
   }
@@ -110,49 +135,48 @@ export class Attachments implements Disposable {
     return endGraveyard(this.#kernel.netlink);
   }
 
-  async #setUp(fragment: AttachmentFragment, pair: Pair, inside: Inside): Promise<void> {
-    await takeSteps(await this.#insideSteps(fragment, pair, inside), inside.netlink);
-    // A pair that was just made has no rate to be rid of.
-    if (pair.isNew && fragment.bandwidth === undefined) return;
-    const { netlink } = this.#kernel;
-    const { mtu, alias } = fragment;
-    const name = wantedIfb(fragment);
-    if (name !== undefined && (await netlink.link(name)) === undefined)
-      await netlink.addIfb({ name, mtu, group: mark.linkGroup, alias, up: true });
-    const observed = await observeRates(netlink, fragment, pair.host);
-    await takeSteps(planRates(fragment, pair.host, observed), netlink);
-  }
-
-  async #insideSteps(
-    fragment: AttachmentFragment,
-    { guest, isNew }: Pair,
-    inside: Inside,
-  ): Promise<Step[]> {
-    const macvlan = await observeMacvlan(this.#kernel.netlink, inside, fragment);
-    const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
-    const observed = await observeInside(inside.netlink, guest, isNew);
-    return [...macvlan.steps, ...planInside(wanted, observed)];
-  }
-
-  async #checkInside(fragment: AttachmentFragment): Promise<string[]> {
-    const { hostLink, guestLink } = fragment;
-    const { netlink } = this.#kernel;
+  async #checkLinks(fragment: AttachmentFragment): Promise<string[]> {
     using inside = this.#kernel.open(fragment.netns);
-    const host = await netlink.link(hostLink);
-    const guest = await inside.netlink.link(guestLink);
-    if (guest === undefined) return [`${guestLink} is not there`];
-    if (host === undefined || !areEnds(host, guest))
-      return [`${guestLink} is not the other end of ${hostLink}`];
-    const rates = await observeRates(netlink, fragment, host);
-    const ifb = wantedIfb(fragment);
-    const steps = [
-      ...(await this.#insideSteps(fragment, { host, guest, isNew: false }, inside)),
-      ...planRates(fragment, host, rates),
-    ];
-    return [
-      ...steps.map(({ says }) => says),
-      ...(ifb !== undefined && rates.ifb === undefined ? [`${ifb} is not there`] : []),
-    ];
+    try {
+      return (await compareLinks(this.#kernel, inside, fragment)).map(deviationText);
+    } catch (error) {
+      if (isPodnetError(error, "INTERFACE_NOT_FOUND")) return [error.message];
+      throw error;
+    }
+  }
+
+  /** Looks at the links alone, and heals them if asked to: with their port, where they had to be made. */
+  async #mendLinks(
+    fragment: AttachmentFragment,
+    { heal }: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    if (fragment.madeByCaller === true) return nothingFound;
+    let found: readonly Deviation[] = [];
+    try {
+      using inside = this.#kernel.open(fragment.netns);
+      found = await compareLinks(this.#kernel, inside, fragment);
+      if (found.length === 0) return nothingFound;
+      if (!heal(found)) return { found, healed: false, error: undefined };
+      await this.#make(fragment, inside, signal);
+      return { found, healed: true, error: undefined };
+    } catch (error) {
+      if (isPodnetError(error, "CANCELLED", "DEADLINE_EXCEEDED")) throw error;
+      return { found, healed: false, error: toPodnetError(error) };
+    }
+  }
+
+  /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */
+  async #make(fragment: AttachmentFragment, inside: Inside, signal: AbortSignal): Promise<void> {
+    const pair = await ensurePair(this.#kernel, inside, fragment);
+    try {
+      await setUpLinks(this.#kernel, inside, fragment, pair);
+      throwIfAborted(signal, what);
+      await this.#host.ensure(hostPart(fragment), signal);
+    } catch (error) {
+      if (pair.isNew) await this.#undo(fragment);
+      throw error;
+    }
   }
 
   async #checkHost(fragment: AttachmentFragment, signal: AbortSignal): Promise<string[]> {
@@ -168,9 +192,10 @@ export class Attachments implements Disposable {
 
   async #observe({ bridge, hostLink, guestLink, mac, mtu, madeByCaller }: AttachmentFragment) {
     const { netlink } = this.#kernel;
+    const [master, port] = await requireLinks(netlink, bridge, hostLink);
     return {
-      bridge: end(await requireLink(netlink, bridge)),
-      host: end(await requireLink(netlink, hostLink)),
+      bridge: end(master),
+      host: end(port),
       ...(madeByCaller === true ? {} : { guest: { name: guestLink, mac, mtu } }),
     };
   }
@@ -195,6 +220,17 @@ export class Attachments implements Disposable {
       if (--turn.waiting === 0) this.#turns.delete(key);
     }
   }
+}
+
+/** What both find; the second is not looked at where the first is not as it should be. */
+async function oneAfterTheOther(
+  first: () => Promise<Inspection>,
+  second: () => Promise<Inspection>,
+): Promise<Inspection> {
+  const before = await first();
+  if (!before.healed) return before;
+  const { found, healed, error } = await second();
+  return { found: [...before.found, ...found], healed, error };
 }
 
 const end = ({ name, mac, mtu }: Link): ObservedEnd => ({

@@ -23,6 +23,10 @@ export function bucketOf({ bitsPerSecond, burstBits }: RateLimit, mtu: number): 
   return { rate, burst, limit: Math.min(Math.max(waiting, leastWaiting), mostWaiting) };
 }
 
+/** What may go at once by a link's bucket, bytes: as near as the kernel tells. Pure. */
+export const atOnce = ({ rate, fullNanoseconds }: ObservedBucket): number =>
+  Math.round((fullNanoseconds / 1e9) * rate);
+
 /** Whether a link has that bucket; the kernel's arithmetic leaves its size a little off. Pure. */
 export function hasBucket(found: ObservedBucket | undefined, wanted: TokenBucket): boolean {
   if (found?.rate !== wanted.rate || found.limit !== wanted.limit) return false;

@@ -12,6 +12,7 @@ import { addAddress, type LinkAddress } from "../../linux/rtnetlink/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink, type LinkChange } from "../../linux/rtnetlink/link-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
+import { absent } from "../deviation.ts";
 import type { AttachmentFragment } from "./desired.ts";
 import type { InsideNetlink } from "./kernel.ts";
 import { planRoutes } from "./routes.ts";
@@ -26,13 +27,29 @@ export interface ObservedInside {
   readonly routes: readonly Route[];
 }
 
-/** Looks at what the guest's link has. One that was just made has nothing: only its namespace's loopback is looked at. */
+/** Links of a namespace beside the attachment's own. */
+export interface LinksBeside {
+  readonly loopback: Link | undefined;
+  readonly macvlan: Link | undefined;
+}
+
+/** Looks for the links of a namespace that an attachment has to do with, all with one exchange. */
+export async function lookInside(
+  netlink: Pick<InsideNetlink, "linksNamed">,
+  { guestLink, macvlan: wanted }: Pick<AttachmentFragment, "guestLink" | "macvlan">,
+): Promise<LinksBeside & { readonly guest: Link | undefined }> {
+  const names = [guestLink, "lo", ...(wanted === undefined ? [] : [wanted.link])];
+  const [guest, loopback, macvlan] = await netlink.linksNamed(names);
+  return { guest, loopback, macvlan };
+}
+
+/** Looks at what the guest's link has; one that was just made has nothing. */
 export async function observeInside(
   netlink: InsideNetlink,
   guest: Link,
+  { loopback }: LinksBeside,
   isNew: boolean,
 ): Promise<ObservedInside> {
-  const loopback = await netlink.link("lo");
   if (loopback === undefined)
     throw new PodnetError("NETNS_UNUSABLE", "The network namespace has no loopback link", {
       hint: "Make the sandbox again",
@@ -55,21 +72,23 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
     ...(guest.mtu === mtu ? {} : { mtu }),
   };
   const held = observed.addresses.map(({ prefix }) => prefix);
-  const wrong = Object.entries(change).map(([name, value]) => `${name} ${value}`);
+  const wrong = (Object.entries(change) as ["mac" | "mtu", string | number][]).map(
+    ([setting, value]): Step => ({
+      deviation: {
+        subject: `link ${guestLink} ${setting}`,
+        found: String(guest[setting] ?? absent),
+        wanted: String(value),
+      },
+      request: changeLink(guest.index, { [setting]: value }),
+    }),
+  );
   return [
-    ...(wrong.length === 0
-      ? []
-      : [
-          {
-            says: `${guestLink} has not ${wrong.join(" and ")}`,
-            request: changeLink(guest.index, change),
-          },
-        ]),
+    ...wrong,
     ...(loopback.up ? [] : [up("lo", loopback)]),
     ...addresses
       .filter((prefix) => !held.includes(prefix))
       .map((prefix) => ({
-        says: `${guestLink} lacks ${prefix}`,
+        deviation: { subject: `address of ${guestLink}`, found: absent, wanted: prefix },
         request: addAddress(guest.index, prefix, { noDad: true, ...broadcastOf(prefix) }),
       })),
     ...(guest.up ? [] : [up(guestLink, guest)]),
@@ -78,7 +97,7 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
 }
 
 const up = (name: string, { index }: Link): Step => ({
-  says: `${name} is down`,
+  deviation: { subject: `link ${name} state`, found: "down", wanted: "up" },
   request: changeLink(index, { up: true }),
 });
 

@@ -9,6 +9,7 @@ export type AttachmentNetlink = Pick<
   Rtnetlink,
   | "links"
   | "link"
+  | "linksNamed"
   | "addVeth"
   | "addIfb"
   | "changeLink"
@@ -24,7 +25,7 @@ export type AttachmentNetlink = Pick<
 >;
 
 /** What is needed of the one inside a namespace. */
-export type InsideNetlink = Pick<Rtnetlink, "link" | "addresses" | "routes" | "tryBatch">;
+export type InsideNetlink = Pick<Rtnetlink, "linksNamed" | "addresses" | "routes" | "tryBatch">;
 
 /** A container's network namespace, held open. */
 export interface Inside extends Disposable {
@@ -51,7 +52,7 @@ export const openAttachmentKernel = (): AttachmentKernel => ({
 function openInside(path: string): Inside {
   using opened = new DisposableStack();
   const namespace = opened.use(NetworkNamespace.open(path));
-  const netlink = opened.use(namespace.enter(() => Rtnetlink.open()));
+  const netlink = opened.use(namespace.enter(() => Rtnetlink.openSmall()));
   const held = opened.move();
   return {
     fd: namespace.fd,

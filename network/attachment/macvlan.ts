@@ -2,6 +2,7 @@ import { familyBits, type Ip, ipOf, networkOf, withLength } from "../../core/add
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
+import type { LinksBeside } from "./inside.ts";
 import type { AttachmentNetlink, Inside } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
@@ -21,8 +22,8 @@ export async function observeMacvlan(
   netlink: AttachmentNetlink,
   inside: Inside,
   { macvlan }: AttachmentFragment,
+  { macvlan: link }: LinksBeside,
 ): Promise<MacvlanParts> {
-  const link = macvlan && (await inside.netlink.link(macvlan.link));
   if (macvlan === undefined || link?.kind !== "macvlan") return { steps: [], routes: [] };
   const { gateway, serviceCidr } = macvlan;
   const parent = await parentAddresses(netlink, inside, link);
@@ -33,7 +34,12 @@ export async function observeMacvlan(
   return {
     steps: link.up
       ? []
-      : [{ says: `${macvlan.link} is down`, request: changeLink(link.index, { up: true }) }],
+      : [
+          {
+            deviation: { subject: `link ${macvlan.link} state`, found: "down", wanted: "up" },
+            request: changeLink(link.index, { up: true }),
+          },
+        ],
     routes: destinations.map((destination) => ({ destination, gateway })),
   };
 }

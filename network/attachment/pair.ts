@@ -3,12 +3,14 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { mark } from "../desired.ts";
 import { parseOwner } from "../ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
+import { type LinksBeside, lookInside } from "./inside.ts";
 import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 
-/** Both ends of an attachment, and whether they were made just now. */
+/** Both ends of an attachment, what is beside the one inside, and whether they were made just now. */
 export interface Pair {
   readonly host: Link;
   readonly guest: Link;
+  readonly beside: LinksBeside;
   readonly isNew: boolean;
 }
 
@@ -22,20 +24,27 @@ export async function ensurePair(
   fragment: AttachmentFragment,
 ): Promise<Pair> {
   const { hostLink, guestLink, alias, mac, mtu } = fragment;
-  const host = await netlink.link(hostLink);
-  if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");
-  const guest = await inside.netlink.link(guestLink);
-  if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
-    return { host, guest, isNew: false };
-  if (guest !== undefined) await endDoomed(netlink, guest);
-  // (By its index: what has that name may have gone along with the other end.)
-  if (host !== undefined) await netlink.deleteLink(host.index);
   const peer = { name: guestLink, mac, mtu, netnsFd: inside.fd };
-  const made = await birth(fragment, () =>
-    netlink.addVeth({ name: hostLink, mtu, group: mark.linkGroup, alias, peer }),
-  );
-  const born = await inside.netlink.link(guestLink);
-  if (born !== undefined) return { host: made, guest: born, isNew: true };
+  const make = (): Promise<Link> =>
+    netlink.addVeth({ name: hostLink, mtu, group: mark.linkGroup, alias, peer });
+  // As a rule neither name is there, and nothing is looked at before.
+  let made = await unlessTaken(make);
+  if (made === undefined) {
+    const host = await netlink.link(hostLink);
+    if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");
+    const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+    if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
+      return { host, guest, beside, isNew: false };
+    if (guest !== undefined) await endDoomed(netlink, guest);
+    // (By its index: what has that name may have gone along with the other end.)
+    if (host !== undefined) await netlink.deleteLink(host.index);
+    made = await unlessTaken(make);
+    // (Somebody may have taken a name since it was looked for.)
+    if (made === undefined)
+      throw taken(guestLink, "in the container, or the host's end of its pair,");
+  }
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (guest !== undefined) return { host: made, guest, beside, isNew: true };
   throw new PodnetError("NETLINK_FAILED", `Link "${guestLink}" was made and is gone again`, {
     hint: "Somebody removes links there; try again",
     details: { link: guestLink, errno: "ENODEV" },
@@ -82,13 +91,13 @@ export const areEnds = (host: Link, guest: Link): boolean =>
   host.linkNetnsId !== undefined &&
   guest.linkNetnsId !== undefined;
 
-/** (Somebody may have taken a name since it was looked for.) */
-async function birth(fragment: AttachmentFragment, make: () => Promise<Link>): Promise<Link> {
+/** What was made; undefined where one of its names was there. */
+async function unlessTaken(make: () => Promise<Link>): Promise<Link | undefined> {
   try {
     return await make();
   } catch (error) {
-    if (!isPodnetError(error) || error.details["errno"] !== "EEXIST") throw error;
-    throw taken(fragment.guestLink, "in the container, or the host's end of its pair,");
+    if (isPodnetError(error) && error.details["errno"] === "EEXIST") return undefined;
+    throw error;
   }
 }
 

@@ -3,8 +3,6 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import {
   addIngress,
-  deleteIngress,
-  deleteRootQueue,
   getIngress,
   getRootQueue,
   parseQdisc,
@@ -19,7 +17,8 @@ import {
   type IngressFilter,
   parseFilter,
 } from "../../linux/rtnetlink/redirect.ts";
-import { bucketOf, hasBucket } from "./bandwidth.ts";
+import { absent, type Deviation } from "../deviation.ts";
+import { atOnce, bucketOf, hasBucket } from "./bandwidth.ts";
 import type { AttachmentFragment, RateLimit } from "./desired.ts";
 import type { AttachmentNetlink } from "./kernel.ts";
 import type { Step } from "./step.ts";
@@ -56,7 +55,10 @@ export async function observeRates(
   };
 }
 
-/** The steps from the rates there are to those there should be, once there is a link for the way out. Pure. */
+/**
+ * The steps from the rates there are to those there should be, once there is a link for the way out. Where no rate is asked of
+ * us, what is there is another's: a plugin `bandwidth` after ours in the list limits the same link. Pure.
+ */
 export function planRates(
   fragment: AttachmentFragment,
   host: Link,
@@ -76,18 +78,14 @@ function planQueue(
   wanted: TokenBucket | undefined,
   found: Qdisc | undefined,
 ): Step[] {
-  if (wanted === undefined)
-    return found?.kind === "tbf"
-      ? [{ says: `${name} has a rate`, request: deleteRootQueue(index) }]
-      : [];
-  return hasBucket(found?.tbf, wanted)
+  const rate = (is: Qdisc | undefined, should: TokenBucket): Deviation => ({
+    subject: `rate of ${name}`,
+    found: is?.tbf === undefined ? absent : rateText(is.tbf.rate, atOnce(is.tbf)),
+    wanted: rateText(should.rate, should.burst),
+  });
+  return wanted === undefined || hasBucket(found?.tbf, wanted)
     ? []
-    : [
-        {
-          says: `${name} is not held to ${wanted.rate} bytes a second`,
-          request: setTokenBucket(index, wanted),
-        },
-      ];
+    : [{ deviation: rate(found, wanted), request: setTokenBucket(index, wanted) }];
 }
 
 function planWayOut(
@@ -97,12 +95,7 @@ function planWayOut(
   name: IfName | undefined,
   mtu: number,
 ): Step[] {
-  const { index } = host;
-  if (wanted === undefined || name === undefined)
-    return filters === undefined
-      ? []
-      : [{ says: `${host.name} is redirected`, request: deleteIngress(index) }];
-  if (ifb === undefined) return [];
+  if (wanted === undefined || name === undefined || ifb === undefined) return [];
   const { link, queue } = ifb;
   const [filter, ...others] = filters ?? [];
   const redirected = filter?.redirectsTo === link.index && others.length === 0;
@@ -110,22 +103,37 @@ function planWayOut(
     ...planQueue(link, wanted, queue),
     ...(link.up && link.mtu === mtu
       ? []
-      : [{ says: `${name} is not ready`, request: changeLink(link.index, { mtu, up: true }) }]),
+      : [
+          {
+            deviation: {
+              subject: `link ${name}`,
+              found: `${link.up ? "up" : "down"} mtu ${link.mtu}`,
+              wanted: `up mtu ${mtu}`,
+            },
+            request: changeLink(link.index, { mtu, up: true }),
+          },
+        ]),
     ...(redirected ? [] : planRedirect(host, link, filters)),
   ];
 }
 
-function planRedirect(
-  { index, name }: Link,
-  to: Link,
-  filters: readonly IngressFilter[] | undefined,
-): Step[] {
-  const says = `${name} is not redirected to ${to.name}`;
+function planRedirect(host: Link, to: Link, filters: readonly IngressFilter[] | undefined): Step[] {
+  const { index } = host;
+  const deviation = wayOut(host, "otherwise", `by ${to.name}`);
   return [
-    ...(filters === undefined ? [{ says, request: addIngress(index) }] : []),
+    ...(filters === undefined ? [{ deviation, request: addIngress(index) }] : []),
     ...(filters === undefined || filters.length === 0
       ? []
-      : [{ says, request: deleteFilters(index) }]),
-    { says, request: addRedirect(index, to.index) },
+      : [{ deviation, request: deleteFilters(index) }]),
+    { deviation, request: addRedirect(index, to.index) },
   ];
 }
+
+const wayOut = ({ name }: Link, found: string, wanted: string): Deviation => ({
+  subject: `way out by ${name}`,
+  found,
+  wanted,
+});
+
+const rateText = (rate: number, burst: number): string =>
+  `${rate} bytes a second, ${burst} at once`;

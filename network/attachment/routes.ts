@@ -2,6 +2,7 @@ import { contains, familyOf, type Ip, networkOf } from "../../core/address.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import { appendRoute, deleteRoute } from "../../linux/rtnetlink/route-requests.ts";
 import { mark } from "../desired.ts";
+import { absent, type Deviation } from "../deviation.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
 import type { Step } from "./step.ts";
 
@@ -31,7 +32,7 @@ export function planRoutes(
   const missing = routes.filter((wanted) => !onLink.some((route) => is(route, wanted, link)));
   return [
     ...stale.map((route) => ({
-      says: `${guestLink} has a route to ${route.destination}${by(route.gateway)}, which leads elsewhere`,
+      deviation: deviationOf(guestLink, route, { found: way(route.gateway), wanted: absent }),
       request: deleteRoute({
         destination: route.destination,
         ...(route.gateway === undefined ? {} : { gateway: route.gateway }),
@@ -42,13 +43,20 @@ export function planRoutes(
       }),
     })),
     ...missing.map((wanted) => ({
-      says: `${guestLink} lacks the route to ${wanted.destination}${by(wanted.gateway)}`,
+      deviation: deviationOf(guestLink, wanted, { found: absent, wanted: way(wanted.gateway) }),
       request: appendRoute({ ...newRoute(wanted, fragment), link }),
     })),
   ];
 }
 
-const by = (gateway: Ip | undefined): string => (gateway === undefined ? "" : ` by ${gateway}`);
+const way = (gateway: Ip | undefined): string =>
+  gateway === undefined ? "on the link" : `by ${gateway}`;
+
+const deviationOf = (
+  link: string,
+  { destination }: Pick<RouteDesired, "destination">,
+  is: Omit<Deviation, "subject">,
+): Deviation => ({ subject: `route of ${link} to ${destination}`, ...is });
 
 const ways = ({ link, gateway, nextHops }: Route): readonly Pick<Route, "link" | "gateway">[] =>
   nextHops ?? [{ ...(link === undefined ? {} : { link }), ...(gateway && { gateway }) }];

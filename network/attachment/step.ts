@@ -1,11 +1,11 @@
 import type { PodnetError } from "../../core/errors.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
+import type { Deviation } from "../deviation.ts";
 import type { InsideNetlink } from "./kernel.ts";
 
 /** What is not as it should be, and what the kernel is to be asked to make it so. */
 export interface Step {
-  /** As `check` says it: `eth0 is down`. */
-  readonly says: string;
+  readonly deviation: Deviation;
   readonly request: Request;
 }
 

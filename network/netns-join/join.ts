@@ -39,7 +39,7 @@ const pauseMs = 10;
  * namespace's own kernel sees it. The link keeps its addresses — plugins look for them there — and nobody answers for them
  * but the machine: docs/decisions/0047. A join that a crash cut short is taken up anew.
  *
- * Throws `NETNS_UNUSABLE`, `INTERFACE_NOT_FOUND`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`. Then nothing is joined.
+ * Throws `NETNS_UNUSABLE`, `INTERFACE_NOT_FOUND`, `TAP_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`. Then nothing is joined.
  */
 export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): Promise<Joined> {
   using namespace = NetworkNamespace.open(desired.netns);
@@ -52,6 +52,7 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
     neighbours: await netlink.neighbours({ index: link.index }),
   });
   throwIfAborted(signal, "Joining a machine to a namespace");
+  await refuseOthers(netlink, desired);
   await dropRedirect(netlink, link.index);
   const tap = namespace.enter(() => openQuietTap(desired.tap));
   try {
@@ -74,13 +75,14 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
 
 /**
  * Ends a join: the link is the namespace's own again, and the tap goes with the last who holds it open. Absent is success:
- * so is a namespace that has gone, which took both along.
+ * so is a namespace that has gone, which took both along. What another machine has is left to it.
  */
 export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   const opened = openIfThere(desired.netns);
   if (opened === undefined) return;
   using namespace = opened;
   using netlink = namespace.enter(() => Rtnetlink.open());
+  if ((await otherTap(netlink, desired)) !== undefined) return;
   const link = await netlink.link(desired.link);
   if (link !== undefined) await dropRedirect(netlink, link.index);
   // A tap that nobody holds is gone already; one that is held by a machine still running hears no more.
@@ -124,6 +126,22 @@ async function findLink(
       hint: "Let a CNI plugin make it before the machine is started",
       details: { link: name, path: netns },
     },
+  );
+}
+
+/** The tap of another machine there. */
+const otherTap = async (netlink: Rtnetlink, { tap }: JoinDesired): Promise<Link | undefined> =>
+  (await netlink.links()).find(({ tun, name }) => tun !== undefined && name !== tap);
+
+/** A second machine would take the link from the first. Throws `TAP_CONFLICT`. */
+async function refuseOthers(netlink: Rtnetlink, desired: JoinDesired): Promise<void> {
+  const other = await otherTap(netlink, desired);
+  if (other === undefined) return;
+  const { netns } = desired;
+  throw new PodnetError(
+    "TAP_CONFLICT",
+    `Network namespace "${netns}" has a machine in it already, by tap "${other.name}"`,
+    { hint: "Give each machine a namespace of its own", details: { tap: other.name, path: netns } },
   );
 }
 

@@ -8,6 +8,8 @@ import type { Route } from "../../linux/rtnetlink/route.ts";
 export interface TakenOver {
   readonly mac: Mac;
   readonly mtu: number;
+  /** It asks for no MACs, and has those of `neighbours`. */
+  readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];
   /** Those on the link itself come first: gateways of the others are reached by them. */
   readonly routes: readonly TakenRoute[];
@@ -53,6 +55,7 @@ export function takenOver(observed: ObservedNamespaceLink): TakenOver {
   return {
     mac: link.mac,
     mtu: link.mtu,
+    ...(link.noArp ? { noArp: true as const } : {}),
     addresses: addresses
       .filter(({ scope, prefix }) => scope !== "link" && !isLinkLocal(ipOf(prefix)))
       .map(({ prefix }) => prefix),

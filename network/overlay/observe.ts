@@ -11,7 +11,8 @@ import type { RouteTo } from "./change.ts";
 import { type OverlaySide, sideFamily } from "./desired.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 import type { UdpTunnel } from "./udp/tunnel.ts";
-import { type ObservedDevice, type ObservedSide, ownMetric, type StrayRoute } from "./plan.ts";
+import { type ObservedSide, ownMetric, type StrayRoute } from "./plan.ts";
+import type { ObservedDevice } from "./plan-device.ts";
 
 const tableMain = 254;
 /** Whom routes are by that were made without saying so: `ip route`'s, and flannel's. */

@@ -2,36 +2,24 @@ import type { Family, Ip, Mac } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../apply.ts";
 import type { Change } from "../change.ts";
 import { overlayMark, parseOwner } from "../ownership.ts";
 import { SerialQueue } from "../queue.ts";
 import { applyOverlay } from "./apply.ts";
 import type { OverlayChange } from "./change.ts";
+import { compareBasis, compareSide, compareTunnel, directOf } from "./compare.ts";
 import { isDamage } from "./damage.ts";
-import {
-  type OverlayDesired,
-  type OverlayRuled,
-  type OverlaySide,
-  sideFamily,
-  sideOf,
-} from "./desired.ts";
-import {
-  type Followed,
-  type FollowedSide,
-  onlyPeersDiffer,
-  refuseForeignAddress,
-  summary,
-} from "./followed.ts";
+import { type OverlayDesired, type OverlayRuled, sideFamily, sideOf } from "./desired.ts";
+import { type Followed, type FollowedSide, onlyPeersDiffer, summary } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { peerNews, takeNews } from "./news.ts";
-import { observeDirect, observeMarked, observeParent, observeSide } from "./observe.ts";
-import { type ObservedSide, planPeers, planSide } from "./plan.ts";
+import { observeMarked, observeParent } from "./observe.ts";
+import { planPeers } from "./plan.ts";
 import { orphanRoutes } from "./sweep.ts";
 import type { Tunnels } from "./udp/tunnels.ts";
-import { deviceToCome, planTunnel, planTunnelPeers, wantedTunnel } from "./udp/plan.ts";
-import { type RefusedPeer, wantedSide } from "./wanted.ts";
+import { planTunnel, planTunnelPeers } from "./udp/plan.ts";
+import type { RefusedPeer } from "./wanted.ts";
 
 /** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
 export interface OverlayRules {
@@ -126,9 +114,9 @@ export class Overlays implements AsyncDisposable {
   ): Promise<{ readonly changes: readonly OverlayChange[]; readonly rules: readonly Change[] }> {
     return this.#queue.run(async () => {
       const parent = await observeParent(this.#kernel.netlink, desired.parent);
-      const changes = [...(await this.#former(desired)), ...(await this.#tunnel(desired))];
+      const changes = await compareBasis(this.#kernel, desired);
       for (const side of desired.sides)
-        changes.push(...(await this.#compare(desired, side, parent)).changes);
+        changes.push(...(await compareSide(this.#kernel, desired, side, parent)).changes);
       return { changes, rules: await this.#rules.diff(desired, signal) };
     }, signal);
   }
@@ -175,7 +163,7 @@ export class Overlays implements AsyncDisposable {
       changes.push(...applied.done);
       failures.push(...applied.failures);
     };
-    await apply([...(await this.#former(desired)), ...(await this.#tunnel(desired))]);
+    await apply(await compareBasis(this.#kernel, desired));
     // Before peers: what is forwarded to them is judged from the first packet on.
     let rules: readonly Change[] = [];
     try {
@@ -186,7 +174,7 @@ export class Overlays implements AsyncDisposable {
     const sides = new Map<Family, FollowedSide>();
     for (const side of desired.sides) {
       try {
-        const compared = await this.#compare(desired, side, parent);
+        const compared = await compareSide(this.#kernel, desired, side, parent);
         await apply(compared.changes);
         const device = compared.wanted.device?.device;
         const deviceMac =
@@ -205,7 +193,7 @@ export class Overlays implements AsyncDisposable {
   async #follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
     const before = this.#followed.get(desired.name);
     if (before === undefined || !onlyPeersDiffer(before.desired, desired)) return undefined;
-    if ((await this.#tunnel(desired)).length > 0) return undefined;
+    if ((await compareTunnel(this.#kernel, desired)).length > 0) return undefined;
     this.#followed.delete(desired.name);
     const planned: OverlayChange[] = [];
     const sides = new Map<Family, FollowedSide>();
@@ -216,7 +204,7 @@ export class Overlays implements AsyncDisposable {
       if (last === undefined || former === undefined) return undefined;
       const news = peerNews(former.peers, side.peers);
       const asked = news.come.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
-      for (const ip of await this.#direct(desired, asked)) last.direct.add(ip);
+      for (const ip of await directOf(this.#kernel, desired, asked)) last.direct.add(ip);
       for (const ip of asked) last.asked.add(ip);
       const isDirect = (ip: Ip): boolean => last.direct.has(ip);
       const known = { ...last, isDirect, tunnelDevice: last.wanted.device?.device };
@@ -232,58 +220,4 @@ export class Overlays implements AsyncDisposable {
     this.#followed.set(desired.name, followed);
     return { ...summary(followed), changes: done, rules: [], failures };
   }
-
-  async #compare(desired: OverlayDesired, side: OverlaySide, parent: Link): Promise<ComparedSide> {
-    const { netlink, tunnels } = this.#kernel;
-    if (desired.backend.kind === "host-gw") await refuseForeignAddress(netlink, side, parent);
-    const tunnel = desired.backend.kind === "udp" ? tunnels.get(desired.name) : undefined;
-    const observed = this.#withChecksums(desired, await observeSide(netlink, side, parent, tunnel));
-    const asked = side.peers.map(({ publicIp }) => publicIp);
-    const direct = await this.#direct(desired, asked);
-    const wanted = wantedSide(desired, side, {
-      parentMtu: parent.mtu,
-      deviceMac: observed.device?.mac,
-      isDirect: (ip) => direct.has(ip),
-      tunnelDevice: tunnel?.device ?? deviceToCome,
-    });
-    const changes = planSide(desired.name, side.network, wanted, observed);
-    return { changes, wanted, direct: new Set(direct), asked: new Set(asked) };
-  }
-
-  /** Asked for where it is to be some way alone. */
-  #withChecksums({ backend }: OverlayDesired, observed: ObservedSide): ObservedSide {
-    const { device } = observed;
-    if (backend.kind !== "vxlan" || backend.txChecksum === undefined || device?.kind !== "vxlan")
-      return observed;
-    const txChecksum = this.#kernel.checksums.left(device.device);
-    return { ...observed, device: { ...device, txChecksum } };
-  }
-
-  /** What makes podnetd's own tunnel as it is to be: before anything is compared, for it brings its device. */
-  async #tunnel(desired: OverlayDesired): Promise<OverlayChange[]> {
-    const { name } = desired;
-    const open = this.#kernel.tunnels.get(name);
-    const link = open && (await this.#kernel.netlink.link(open.device));
-    return planTunnel(name, wantedTunnel(desired), open, link?.kind === "tun");
-  }
-
-  async #direct({ backend }: OverlayDesired, addresses: readonly Ip[]): Promise<ReadonlySet<Ip>> {
-    if (backend.kind !== "vxlan" || !backend.directRouting) return new Set();
-    return observeDirect(this.#kernel.netlink, addresses);
-  }
-
-  /** Devices that an earlier configuration of this overlay made, and this one does not want. */
-  async #former({ name, sides, backend }: OverlayDesired): Promise<OverlayChange[]> {
-    const wanted = new Set(
-      backend.kind === "vxlan" ? sides.flatMap(({ vtep }) => vtep?.device ?? []) : [],
-    );
-    const marked = await observeMarked(this.#kernel.netlink);
-    return marked
-      .filter(({ device, alias }) => alias === overlayMark(name) && !wanted.has(device))
-      .map(({ device }) => ({ kind: "delete-device", device }));
-  }
-}
-
-interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
-  readonly changes: readonly OverlayChange[];
 }

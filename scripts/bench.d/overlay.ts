@@ -1,7 +1,8 @@
 /**
  * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as it runs: from being told
  * to join to the first ping of another host's container, from a lease's put to its route, thousands of peers, the return of
- * an etcd, and TCP through its links beside the same links made by hand. What happens in the kernel is told by `ip monitor`.
+ * an etcd, how long what others take stays away, and TCP through its links beside the same links made by hand. What happens
+ * in the kernel is told by `ip monitor`.
  *   scripts/bench overlay [ROUNDS]
  */
 import { readFileSync } from "node:fs";
@@ -10,6 +11,7 @@ import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { hostGwOverlay } from "../../test/lab/hosts.ts";
 import type { OverlayLabHost } from "../../test/lab/overlay-host.ts";
 import { lastLine, row, summarise } from "../measure.ts";
+import { healingRows } from "./overlay/healing.ts";
 import { ratioToHand } from "./overlay/links.ts";
 import { run as runUdp } from "./overlay-udp.ts";
 import { RouteWatch } from "./overlay/routes.ts";
@@ -135,6 +137,7 @@ export async function run(rounds: number): Promise<string> {
     note("podnetd with them, RSS MiB", "rss_mib", rssMib(first));
     note("etcd back → a new peer, ms", "etcd_back_ms", await returnTime(site, watch, 6000));
   }
+  await healingRows();
   note(
     "host-gw, share of routes by hand",
     "hostgw_ratio",

@@ -132,14 +132,16 @@ function answeredBy({ text }: { readonly text: string }): Answered {
   return { exit, stdout, json: stdout === "" ? undefined : JSON.parse(stdout) };
 }
 
-/** One request on a unix socket. */
+/** One request on a unix socket; who asks goes away when the signal aborts. */
 export function post(
   socketPath: string,
   path: string,
   body: string,
+  signal?: AbortSignal,
 ): Promise<{ readonly status: number; readonly text: string }> {
   return new Promise((resolve, reject) => {
-    const sent = request({ socketPath, path, method: "POST", agent: false }, (response) => {
+    const asked = { socketPath, path, method: "POST", agent: false };
+    const sent = request(signal === undefined ? asked : { ...asked, signal }, (response) => {
       const chunks: Uint8Array[] = [];
       response.on("data", (chunk: Uint8Array) => chunks.push(chunk));
       response.once("error", reject);

@@ -1,13 +1,9 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { existsSync } from "node:fs";
 import path from "node:path";
-import { text } from "node:stream/consumers";
 import test from "ava";
 import { atLeast, cniVersions } from "../../cni/protocol/version.ts";
 import { type CniRig, openCniRig } from "./cni-rig.ts";
-
-const program = path.resolve(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
+import { type PluginEnd, pluginProgram, runPlugin } from "./run-plugin.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
@@ -17,36 +13,20 @@ test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();
 });
 
-interface Ended {
-  readonly exit: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
-  readonly json: any;
-}
-
 /** The plugin itself, as a runtime runs it. */
-async function run(
+function run(
   command: string,
   { name, path: netns }: { readonly name: string; readonly path: string },
   config: object,
-): Promise<Ended> {
-  const env = {
-    CNI_COMMAND: command,
-    CNI_CONTAINERID: name,
-    CNI_NETNS: netns,
-    CNI_IFNAME: "eth0",
-    CNI_PATH: path.dirname(program),
-  };
-  const child = spawn(program, [], { env, stdio: "pipe" });
-  child.stdin.on("error", () => {});
-  child.stdin.end(JSON.stringify(config));
-  const [stdout, stderr, [exit]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    once(child, "close") as Promise<[number | null]>,
-  ]);
-  return { exit, stdout, stderr, json: stdout === "" ? undefined : JSON.parse(stdout) };
+): Promise<PluginEnd> {
+  const env = [
+    `CNI_COMMAND=${command}`,
+    `CNI_CONTAINERID=${name}`,
+    `CNI_NETNS=${netns}`,
+    "CNI_IFNAME=eth0",
+    `CNI_PATH=${path.dirname(pluginProgram)}`,
+  ];
+  return runPlugin(env, JSON.stringify(config));
 }
 
 /** What a result of the version holds, name by name; a list by its first member. */
@@ -82,7 +62,7 @@ for (const version of cniVersions)
       socket: cni.socket,
       pendingDirectory: path.join(cni.rig.directory, "cni-pending"),
     };
-    const ask = (command: string, more: object = {}): Promise<Ended> =>
+    const ask = (command: string, more: object = {}): Promise<PluginEnd> =>
       run(command, container, { ...config, ...more });
 
     const added = await ask("ADD");
@@ -134,4 +114,54 @@ test.serial("GC by the plugin takes what is not named, and spares what is", asyn
   t.is((await run("GC", container, { ...config, [key]: null })).exit, 0);
   t.false(await container.reaches("192.168.123.1"));
   await cni.gone(t);
+});
+
+// The last one: of IPv6's rules empty tables stay, as iptables leaves them.
+/** What a network of both families gives, as each form of results says it. */
+const ofBoth: Readonly<Record<string, (said: PluginEnd["json"]) => unknown>> = {
+  "0.2.0": ({ ip4, ip6 }) => [ip4, ip6],
+  "0.4.0": ({ ips, routes }) => [...ips, ...routes],
+  "1.0.0": ({ ips, routes }) => [...ips, ...routes],
+};
+const v4 = { address: "10.88.0.2/24", gateway: "10.88.0.1" };
+const v6 = { address: "fd00:88::2/64", gateway: "fd00:88::1" };
+const routes = [
+  { dst: "0.0.0.0/0", gw: v4.gateway },
+  { dst: "::/0", gw: v6.gateway },
+];
+const saidOfBoth: Readonly<Record<string, unknown>> = {
+  "0.2.0": [v4, v6].map(({ address, gateway }, i) => ({
+    ip: address,
+    gateway,
+    routes: [routes[i]],
+  })),
+  "0.4.0": [
+    { version: "4", interface: 2, ...v4 },
+    { version: "6", interface: 2, ...v6 },
+    ...routes,
+  ],
+  "1.0.0": [{ interface: 2, ...v4 }, { interface: 2, ...v6 }, ...routes],
+};
+
+test.serial("a network of both families is told of in each form of results", async (t) => {
+  const subnets = [{ cidr: "10.88.0.0/24" }, { cidr: "fd00:88::/64" }];
+  for (const [cniVersion, found] of Object.entries(ofBoth)) {
+    await cni.rig.client.networks.create({ spec: { name: "both", subnets } });
+    const container = await cni.container();
+    const config = {
+      cniVersion,
+      name: "n",
+      type: "podnet-cni",
+      network: "both",
+      socket: cni.socket,
+    };
+    const { exit, stdout, json } = await run("ADD", container, config);
+    t.is(exit, 0, stdout);
+    t.deepEqual(found(json), saidOfBoth[cniVersion], cniVersion);
+    for (const { gateway } of [v4, v6]) await container.ping(gateway);
+    t.is((await run("DEL", container, config)).exit, 0);
+    await cni.settled();
+    await cni.rig.client.networks.delete({ name: "both" });
+  }
+  t.deepEqual(await cni.links(), []);
 });

@@ -1,8 +1,9 @@
 /** Debian's runtimes with podnet's plugin, installed as its users do: what they send, in the order in which they do. */
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
+import { type RecordedCall, recordCalls, withoutOrder } from "../lab/cni-recorder.ts";
 import {
   type ContainerHost,
   containerHostAddresses,
@@ -40,6 +41,20 @@ async function openHost(
   return { host, daemon, directory, image: buildPauseImage(directory) };
 }
 
+const recordings = path.join(import.meta.dirname, "../fixtures/cni");
+
+/**
+ * What a runtime sent is what is recorded of it, which test/cni/replay.test.ts sends in its place. PODNET_RECORD=1 records it
+ * anew, into the repository.
+ */
+function comparesWithRecorded(t: ExecutionContext, name: string, calls: readonly RecordedCall[]) {
+  const file = path.join(recordings, `${name}.json`);
+  if (process.env["PODNET_RECORD"] === "1")
+    writeFileSync(file, `${JSON.stringify(calls, undefined, 2)}\n`);
+  const recorded = JSON.parse(readFileSync(file, "utf8")) as RecordedCall[];
+  t.deepEqual(calls.map(withoutOrder), recorded.map(withoutOrder));
+}
+
 /** Waits until no container's link is left on the host. */
 async function linksEnded(host: Machine): Promise<void> {
   await until("the links of containers to end", async () => {
@@ -54,6 +69,7 @@ test.serial(
     t.timeout(90_000);
     await using stack = new AsyncDisposableStack();
     const { host, daemon, directory, image } = await openHost(stack);
+    const recorder = recordCalls(host);
     const containerd = stack.use(await startContainerd(host, image));
 
     await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
@@ -69,6 +85,7 @@ test.serial(
           "kubernetes.io/ingress-bandwidth": "40M",
           "kubernetes.io/egress-bandwidth": "20M",
         },
+        dnsConfig: { servers: ["10.0.0.10"], searches: ["svc.local"], options: ["ndots:5"] },
         portMappings: [{ protocol: Protocol.TCP, containerPort: pausePort, hostPort: 8080 }],
         linux: {},
       },
@@ -98,6 +115,7 @@ test.serial(
     await containerd.ctr("task", "kill", "one");
     // ctr never sends DEL for what it has run detached.
     t.regex(await daemon.podnet("cni"), /^default-one/m);
+    comparesWithRecorded(t, "containerd-1.6", recorder.calls());
     await daemon.podnet("down", "--yes");
     await linksEnded(host);
   },
@@ -118,6 +136,7 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
       { type: "firewall" },
     ],
   });
+  const recorder = recordCalls(host);
   const podman = await openPodman(host, image);
   for (const network of ["podnet", "chained"]) {
     const publish = network === "chained" ? [`--publish=8081:${pausePort}`] : [];
@@ -132,4 +151,5 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
     await linksEnded(host);
     t.is((await daemon.podnet("cni")).trim().split("\n").length, 1);
   }
+  comparesWithRecorded(t, "podman-4.3", recorder.calls());
 });

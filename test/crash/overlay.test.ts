@@ -84,7 +84,9 @@ if (full) {
         t.timeout(7_200_000);
         await using site = await openOverlayLane(`first-${backend}`, backend, config);
         const points = await pointsOf(site, operation);
-        t.true(points.length > 8, "too few points to be all");
+        // A peer of host-gw is a route and nothing else; one of udp is an entry of its tunnel's, which nobody else hears of.
+        const fewest = operation !== "peers" ? 9 : backend === "udp" ? 0 : 4;
+        t.true(points.length >= fewest, "too few points to be all");
         const of = { backend, operation };
         const kills = overlayCases(of, points, ["kill"]);
         const rest = overlayCases(of, points, ["error", "hang"]);

@@ -1,11 +1,13 @@
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { connectPodnet } from "../../api/client.ts";
+import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { OverlayPhase } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
+import { bodyOf, post } from "../cni/cni-rig.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
-import { type Lab, labAddresses, openLab } from "../lab/lab.ts";
+import { type Lab, labAddresses, machine, openLab } from "../lab/lab.ts";
 import { neighbourMac, overlayPrefix } from "../lab/overlay-site.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
 import { standInConfig } from "../lab/standin.ts";
@@ -91,6 +93,7 @@ masquerade = true
         });
       await client.pods.create({ spec: { name: "one" } });
       await client.pods.delete({ idOrName: "one" });
+      if (machines === "stand-in machines") await useContainer(directory, client);
       if (etcd !== undefined) await client.overlays.leave({});
       await client.node.down({});
       await new Promise((resolve) => daemon.process.once("exit", resolve));
@@ -109,6 +112,32 @@ masquerade = true
         t.true(readTrace(text, { ...files, without }).naked.length > 0, `${without} is not needed`);
     },
   );
+}
+
+/** The plugin is installed, a container attached with all that it can have, looked at, taken off; and the plugin goes. */
+async function useContainer(directory: string, { cni }: Podnet): Promise<void> {
+  const paths = { dir: path.join(directory, "net.d"), binDir: path.join(directory, "bin") };
+  await cni.install(paths);
+  const name = `traced-${process.pid}`;
+  execFileSync("ip", ["netns", "add", name]);
+  using _namespace = {
+    [Symbol.dispose]: () => void execFileSync("ip", ["netns", "delete", name]),
+  };
+  const portMappings = [{ hostPort: 8084, containerPort: 80, protocol: "tcp" }];
+  const bandwidth = { ingressRate: 80_000_000, egressRate: 80_000_000 };
+  const config = { runtimeConfig: { portMappings, bandwidth } };
+  const ask = async (command: string, more: object = {}): Promise<unknown> => {
+    const body = bodyOf({ command, container: machine(name), config: { ...config, ...more } });
+    const { text } = await post(path.join(directory, "run/cni.sock"), "/cni/v1", body);
+    const { exit, stdout } = JSON.parse(text) as { exit: number; stdout: string };
+    if (exit !== 0) throw new Error(stdout);
+    return stdout === "" ? undefined : JSON.parse(stdout);
+  };
+  const prevResult = await ask("ADD");
+  await ask("CHECK", { prevResult });
+  await ask("DEL");
+  await until("its end", async () => (await cni.list({})).attachments.length === 0);
+  await cni.uninstall({});
 }
 
 async function openEtcd({ internet }: Lab): Promise<EtcdLab> {

@@ -7,7 +7,7 @@ import { beginsRequest } from "./http2-frames.ts";
  *
  * Left out, because nothing outside of podnetd changes by them or because they are no part of what podnetd does to the
  * host: what the shell does before Node starts; Node's compile cache; reading; log lines; answers to clients of the API;
- * wake-ups within the process (pipes to itself, eventfds); settings of its own descriptors (FIONBIO and the like); the
+ * wake-ups within the process (pipes to itself, eventfds); settings of its own descriptors (FIONBIO and the like), and what they are; the
  * record itself.
  */
 export interface TraceResult {
@@ -190,7 +190,7 @@ class Reader implements TraceResult {
       case "pidfd_send_signal":
         return "signal";
       case "ioctl":
-        if (/, (?:FIONBIO|FIOCLEX|FIONCLEX|TCGETS)\b/.test(args)) return undefined;
+        if (/, (?:FIONBIO|FIOCLEX|FIONCLEX|TCGETS|NS_GET_NSTYPE)\b/.test(args)) return undefined;
         if (args.includes("TUNSETIFF")) this.#taps.add(descriptorOf(args));
         return "device";
       case "close":

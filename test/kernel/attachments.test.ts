@@ -73,17 +73,29 @@ test.serial("a second time changes nothing", async (t) => {
 });
 
 const wrongs: Readonly<Record<string, readonly [spoil: () => Promise<unknown>, says: RegExp]>> = {
-  "its MAC": [() => site.inside(2, "link set eth0 address 02:00:00:00:00:09"), /has not mac/],
-  "its MTU": [() => site.inside(2, "link set eth0 mtu 1300"), /has not mtu 1400/],
-  "its address": [() => site.inside(2, "address del 192.168.123.2/24 dev eth0"), /lacks 192/],
-  "its IPv6 address": [() => site.inside(2, "address del fd00:123::2/64 dev eth0"), /lacks fd00/],
-  "its default route": [() => site.inside(2, "route del default"), /lacks the route to 0\.0\.0\.0/],
+  "its MAC": [
+    () => site.inside(2, "link set eth0 address 02:00:00:00:00:09"),
+    /mac is 02:.*:09, should be 0a:58/,
+  ],
+  "its MTU": [() => site.inside(2, "link set eth0 mtu 1300"), /mtu is 1300, should be 1400/],
+  "its address": [
+    () => site.inside(2, "address del 192.168.123.2/24 dev eth0"),
+    /address of eth0 is absent, should be 192/,
+  ],
+  "its IPv6 address": [
+    () => site.inside(2, "address del fd00:123::2/64 dev eth0"),
+    /should be fd00/,
+  ],
+  "its default route": [
+    () => site.inside(2, "route del default"),
+    /route of eth0 to 0\.0\.0\.0\/0 is absent, should be by 192/,
+  ],
   "its route's gateway": [
     () => site.inside(2, "route replace default via 192.168.123.9 dev eth0"),
-    /leads elsewhere/,
+    /is by 192\.168\.123\.9, should be absent/,
   ],
-  "loopback down": [() => site.inside(2, "link set lo down"), /lo is down/],
-  "its link down": [() => site.inside(2, "link set eth0 down"), /eth0 is down/],
+  "loopback down": [() => site.inside(2, "link set lo down"), /lo state is down/],
+  "its link down": [() => site.inside(2, "link set eth0 down"), /eth0 state is down/],
   "its port off the bridge": [() => ip("link set pc2 nomaster"), /pc2 on hyper0/],
   "its port down": [() => ip("link set pc2 down"), /pc2 up/],
 };

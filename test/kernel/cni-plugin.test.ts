@@ -248,8 +248,8 @@ test("no input makes it end without an error that can be read", async (t) => {
     ["[]", 6],
     ["\0\xff", 6],
     ["[".repeat(20_000), 6],
-    // Deeper than its stack: that ends in words as well.
-    ["[".repeat(1024 * 1024), 999],
+    // Deeper than its stack.
+    ["[".repeat(1024 * 1024), 6],
   ] as const)
     t.is(code(t, await plugin(env, stdin)), wanted, stdin.slice(0, 10));
   for (const command of ["", "UPDATE"]) t.is(code(t, await here.run(command)), 4);

@@ -7,6 +7,7 @@ import type { RunningPort } from "../../daemon/drift/parts.ts";
 import type { PodRecords } from "../../daemon/pod/records.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { openLog } from "../../linux/log.ts";
+import { noContainers } from "../lab/no-containers.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";
 
@@ -31,7 +32,7 @@ function watched(everyMs = oftenMs): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
-    attachments: { running: () => [], fragmentNow: () => undefined },
+    attachments: { ready: noContainers },
     networks: {
       fragments: () => [networkFragment()],
       settledFragment: () => networkFragment(),

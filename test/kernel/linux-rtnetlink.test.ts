@@ -124,6 +124,12 @@ test.serial("a batch does all it can and tells each outcome", async (t) => {
   );
 });
 
+test.serial("who asks for nothing gets nothing", async (t) => {
+  t.deepEqual(await net.linksNamed([]), []);
+  t.is((await net.linksNamed(["lo"])).length, 1);
+  await net.tryBatch([]);
+});
+
 test.serial("a socket stays in the namespace it was opened in", async (t) => {
   await run(["ip", "netns", "add", otherNetns]);
   t.teardown(() => run(["ip", "netns", "del", otherNetns]));

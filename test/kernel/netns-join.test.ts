@@ -137,14 +137,34 @@ test.serial(
     // What a podnetd that was killed leaves: the tap goes with it, the redirection stays.
     await tap.close();
     t.false(await site.reaches("host", "192.168.123.3"));
+    await site.inside(3, "link set eth0 arp off");
     const again = await joinNamespace(desired(3), signal);
-    t.is(again.taken.mac, macOf(3));
+    await site.inside(3, "link set eth0 arp on");
+    t.like(again.taken, { mac: macOf(3), noArp: true });
     await again.tap.close();
     await leaveNamespace(desired(3));
     await leaveNamespace(desired(3));
     // (Who asked in vain goes on asking for a while.)
     await until("the namespace's own kernel", () => site.reaches("host", "192.168.123.3"));
     t.pass();
+  },
+);
+
+test.serial(
+  "a second machine is refused a namespace, and takes nothing from the first",
+  async (t) => {
+    const { tap } = await joinNamespace(desired(3), signal);
+    const second = { ...desired(3), tap: "vm33" as IfName };
+    await t.throwsAsync(joinNamespace(second, signal), { code: "TAP_CONFLICT" } as never);
+    // As what fails is undone.
+    await leaveNamespace(second);
+    t.false(
+      await site.reaches("host", "192.168.123.3"),
+      "nobody answers for a machine that is off",
+    );
+    await tap.close();
+    await leaveNamespace(desired(3));
+    await until("the namespace's own kernel", () => site.reaches("host", "192.168.123.3"));
   },
 );
 

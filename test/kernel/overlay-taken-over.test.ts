@@ -17,6 +17,7 @@ import { ownNetns } from "../lab/netns.ts";
 import { until } from "../lab/until.ts";
 
 const { signal } = new AbortController();
+const quiet = openLog({ component: "test", level: "silent" });
 const config = parseConfig('{"Network":"10.77.0.0/16","Backend":{"Type":"vxlan"}}');
 const flannels = "0e:11:22:33:44:55";
 
@@ -53,7 +54,7 @@ async function begin(memory: OverlayMemory, overlays: Overlays) {
     },
     owner: 7n as never,
     memory,
-    log: openLog({ component: "test", level: "silent" }),
+    log: quiet,
     randomBytes: (count) => new Uint8Array(count).fill(0x42),
     conflict: () => undefined,
     foreignMac: (device) => overlays.foreignMac(device),
@@ -77,7 +78,7 @@ test.serial(
         " ",
       ) as [string, ...string[]],
     );
-    const memory = new OverlayMemory(db, "flannel");
+    const memory = new OverlayMemory(db, "flannel", quiet);
     // As of a podnetd that was here before flanneld.
     memory.remember({ macs: { 4: parseMac("02:aa:aa:aa:aa:aa") } });
     {
@@ -100,7 +101,7 @@ test.serial(
     }
     // It is podnet's own now: what somebody else makes of its MAC is put right, not taken over.
     await run(["ip", "link", "set", "flannel.1", "address", "02:bb:bb:bb:bb:bb"]);
-    const { place, host } = await begin(new OverlayMemory(db, "flannel"), overlays);
+    const { place, host } = await begin(new OverlayMemory(db, "flannel", quiet), overlays);
     await using _place = place;
     t.like(host.attributes, { type: "vxlan", v4: { vni: 1, mac: known } } as never);
   },

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { promisify } from "node:util";
 import test from "ava";
 import { labAddresses } from "../lab/lab.ts";
@@ -100,6 +100,9 @@ test.serial(
       (await ip("neigh show dev flannel.7")).includes(neighbourMac(201)),
     );
     t.regex(daemon.log(), /overlay flannel: .*healed/);
+    rmSync(subnetFile);
+    await until("subnet.env again", () => existsSync(subnetFile) && read(subnetFile) === env);
+    t.regex(daemon.log(), /overlay flannel: \S+subnet\.env is not so, should be so; healed/);
 
     const rules = (): Promise<string> => lab.host.run("iptables-save");
     t.regex(await rules(), /overlay/);

@@ -158,6 +158,58 @@ test.serial("nodes, what differs and reservations, as podnetd has them", async (
 });
 
 test.serial(
+  "an overlay that carries less: a pod that comes is told so, and those that were there keep theirs and are named",
+  async (t) => {
+    t.timeout(180_000);
+    const carries = async (mtu: number): Promise<void> => {
+      const backend = { Type: "vxlan", MTU: mtu + 50 };
+      const config = JSON.stringify({ Network: "10.77.0.0/16", Backend: backend });
+      await lab.etcd.etcdctl("put", `${lab.prefix}/config`, config);
+      for (const host of [one, two])
+        await until(
+          `host ${host.n} to tell pods of ${mtu}`,
+          async () => (await clientOf(host).networks.list({})).networks[0]?.mtu === mtu,
+          30_000,
+          () => host.log(),
+        );
+    };
+    const mtus = async (): Promise<unknown> =>
+      (await clientOf(one).pods.list({})).pods.map(({ name, interfaces }) => [
+        name,
+        interfaces[0]?.mtu,
+        interfaces[0]?.observedMtu,
+      ]);
+    const troubles = async () => (await clientOf(one).overlays.list({})).overlays[0]?.troubles;
+    t.deepEqual(await mtus(), [["web", 1450, 1450]]);
+    t.deepEqual(await troubles(), []);
+    await carries(1350);
+    await create(one, "narrow");
+    t.deepEqual(await mtus(), [
+      ["web", 1450, 1450],
+      ["narrow", 1350, 1350],
+    ]);
+    t.regex(
+      (await troubles())?.join() ?? "",
+      /told more before: pod web \(1450\); podnet interface/,
+    );
+    const { checks } = await clientOf(one).node.health({});
+    t.true(checks.some(({ message }) => message.includes("pod web (1450)")));
+    // What fits on the bridge and not through the overlay: the first one of it has its sender told, and what follows arrives.
+    const db = await addressOf(two, "db");
+    const narrow = await addressOf(one, "narrow");
+    const large = ["ping", "-c", "4", "-W", "3", "-s", "1400"];
+    t.regex(await runIn(one, "web", ...large, db), /1408 bytes from/);
+    t.regex(await runIn(one, "narrow", "ping", "-c", "2", "-s", "1300", db), /1308 bytes from/);
+    t.regex(await runIn(one, "web", "ping", "-c", "2", "-s", "1300", narrow), /1308 bytes from/);
+    await one.podnetd.podnet("interface", "set", "web", "eth0", "--mtu", "1350");
+    await until("nobody to have more", async () => (await troubles())?.length === 0);
+    await clientOf(one).pods.delete({ idOrName: "narrow" });
+    await carries(1450);
+    await shows(two, "db running", "web running elsewhere");
+  },
+);
+
+test.serial(
   "etcd away: pods of others are as last known, with their age; what was made meanwhile comes when it is back",
   async (t) => {
     const [member] = lab.etcd.members;

@@ -1,6 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import path from "node:path";
 import test from "ava";
+import { connectPodnet } from "../../api/client.ts";
 import { neighbourMac, openOverlaySite, overlayPrefix } from "../lab/overlay-site.ts";
 import type { EtcdMember } from "../lab/etcd-member.ts";
 import { until } from "../lab/until.ts";
@@ -30,13 +31,16 @@ test.serial(
     });
     for (const n of [201, 202]) await site.neighbour(n);
     const routeTo = (n: number): string => `10.77.${n}.0/24 via 10.77.${n}.0 dev flannel.7`;
-    const leadsTo = async (n: number): Promise<boolean> => (await ip("route")).includes(routeTo(n));
+    const leadsTo = async (...hosts: readonly number[]): Promise<boolean> => {
+      const routes = await ip("route");
+      return hosts.every((n) => routes.includes(routeTo(n)));
+    };
     const macOf = async (): Promise<string | undefined> =>
       /link\/ether (\S+)/.exec(await ip("link show flannel.7"))?.[1];
     let mac: string | undefined;
     {
       await using first = await site.start();
-      await until("both routes", async () => (await leadsTo(201)) && (await leadsTo(202)), 30_000);
+      await until("both routes", () => leadsTo(201, 202), 30_000);
       mac = await macOf();
       await first.stop();
       ofAnotherBoot(first.stateDir);
@@ -48,17 +52,20 @@ test.serial(
     await using second = await site.start();
     await until(
       "both routes again",
-      async () => (await leadsTo(201)) && (await leadsTo(202)),
+      () => leadsTo(201, 202),
       30_000,
       () => second.log(),
     );
     t.is(await macOf(), mac);
     const entries = await site.lab.host.run("bridge", "fdb", "show", "dev", "flannel.7");
     t.true(entries.includes(`${neighbourMac(201)} dst 198.51.100.201`), entries);
-    const overlays = async (): Promise<string> =>
-      await second.podnet("overlay", "list", "-o", "json");
+    using podnet = connectPodnet({ socket: second.socket });
+    const troubles = async (): Promise<string> => {
+      const { overlays } = await podnet.overlays.list({});
+      return overlays.flatMap((each) => each.troubles).join();
+    };
     const shown = await until("word of it", async () => {
-      const text = await overlays();
+      const text = await troubles();
       return text.includes("since this host was booted") ? text : undefined;
     });
     t.regex(shown, /2 other hosts are as they were at 20/);
@@ -73,6 +80,6 @@ test.serial(
       () => second.log(),
     );
     t.true(await leadsTo(201));
-    await until("no such word", async () => !(await overlays()).includes("was booted"));
+    await until("no such word", async () => !(await troubles()).includes("was booted"));
   },
 );

@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { connectEtcd, type EtcdOptions } from "../../etcd/client.ts";
-import type { Etcd } from "../../etcd/etcd.ts";
+import type { PodnetError } from "../../core/errors.ts";
+import type { Etcd, Txn, Watched } from "../../etcd/etcd.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
 import { makeCertificates } from "../unit/api-fixtures/certificates.ts";
 
@@ -31,10 +32,12 @@ const as = (options: Partial<EtcdOptions>): Etcd & Disposable =>
 const read = (etcd: Etcd): Promise<unknown> => etcd.range({ key: "/trust/a" });
 
 /** The first word of a watch. */
-async function watch(etcd: Etcd): Promise<string> {
-  for await (const { kind } of etcd.watch({ key: "/trust/a" }, { from: 1n })) return kind;
+async function firstOf(watch: AsyncIterable<Watched>): Promise<string> {
+  for await (const { kind } of watch) return kind;
   return "nothing";
 }
+const watch = (etcd: Etcd): Promise<string> =>
+  firstOf(etcd.watch({ key: "/trust/a" }, { from: 1n }));
 
 test.serial("with the right certificates there is an answer", async (t) => {
   using etcd = as({});
@@ -105,8 +108,33 @@ test.serial("a user gets in with the password, and does what the role permits", 
   using reader = as({ credentials: { user: "reader", password: "pw" } });
   await t.notThrowsAsync(read(reader));
   t.is(await watch(reader), "alive");
-  await t.throwsAsync(reader.put("/trust/a", ""), { code: "ETCD_DENIED", message: /permission/ });
-  await t.throwsAsync(reader.range({ key: "/other" }), { code: "ETCD_DENIED" });
+  // Of what the role does not permit it is said which right is missing for what keys, which etcd does not say.
+  const txn: Txn = {
+    when: [{ key: "/trust/a", target: "version", is: "=", value: 1n }],
+    do: [{ kind: "put", key: "/trust/b/c", value: "" }],
+    otherwise: [{ kind: "range", where: { key: "/trust/a" } }],
+  };
+  const puts: Txn = { ...txn, when: [], otherwise: [] };
+  for (const [call, message, hint] of [
+    [reader.put("/trust/a", ""), 'write key "/trust/a"', "write /trust/a"],
+    [reader.delete({ prefix: "/t" }), 'write keys that begin with "/t"', "write --prefix=true /t"],
+    [reader.range({ key: "/other" }), 'read key "/other"', "read /other"],
+    [
+      reader.txn(txn),
+      'read and write keys that begin with "/trust/"',
+      "readwrite --prefix=true /trust/",
+    ],
+    [reader.txn(puts), 'write keys that begin with "/trust/b/"', "write --prefix=true /trust/b/"],
+    [
+      firstOf(reader.watch({ prefix: "/other" }, { from: 1n })),
+      'read keys that begin with "/other"',
+      "read --prefix=true /other",
+    ],
+  ] as const) {
+    const error = await t.throwsAsync<PodnetError>(call, { code: "ETCD_DENIED" });
+    t.is(error?.message, `User "reader" may not ${message} in etcd`);
+    t.is(error?.hint, `Permit it: etcdctl role grant-permission ROLE ${hint}`);
+  }
 });
 
 test.serial(

@@ -51,6 +51,7 @@ class Joined implements AsyncDisposable {
     { ttlSeconds = 86_400, previous }: { ttlSeconds?: number; previous?: Subnets } = {},
   ) {
     this.driver = new LeaseDriver({
+      onUnread: () => {},
       store,
       settings: { prefix, ttlSeconds, marginSeconds: ttlSeconds - 2, misfit: "drain" },
       host: hostOf(number),
@@ -152,7 +153,7 @@ test("a lease is renewed by another grant, and ends when its host is gone", asyn
   t.is(Buffer.from((await etcd.range({ key })).kvs[0]?.value ?? []).toString(), text);
   // The former one is given back.
   await host.until(({ own }) => own?.grant === renewed);
-  while ((await store.timeToLive(grant, AbortSignal.timeout(5000))) !== undefined)
+  while ((await store.timeLeft(grant, AbortSignal.timeout(5000))) !== undefined)
     await new Promise(setImmediate);
   await host[Symbol.asyncDispose]();
   t.not((await etcd.range({ key })).kvs[0], undefined, "ending podnetd gives nothing up");
@@ -220,5 +221,5 @@ test("a reservation is its host's, and does not end when the host has come", asy
   await removeReservation(reserving, subnets, signal);
   await removeReservation(reserving, subnets, signal);
   const [kv] = (await etcd.range({ prefix: `${prefix}/subnets` })).kvs;
-  t.true(((await store.timeToLive(kv?.lease ?? 0n, signal)) ?? 0) > 86_000);
+  t.true(((await store.timeLeft(kv?.lease ?? 0n, signal))?.seconds ?? 0) > 86_000);
 });

@@ -4,6 +4,7 @@ import { attachedFaults } from "./faults/attached.ts";
 import { attachmentFaults } from "./faults/attachments.ts";
 import { callersFaults } from "./faults/callers.ts";
 import { channelFaults } from "./faults/channel.ts";
+import { containerFaults } from "./faults/containers.ts";
 import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
@@ -21,6 +22,7 @@ import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
 import { peersFaults } from "./faults/peers.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podsFaults } from "./faults/pods.ts";
+import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { stateFaults } from "./faults/state.ts";
@@ -33,6 +35,7 @@ import { tunnelFaults } from "./faults/tunnels.ts";
  */
 export const faults: readonly Fault[] = [
   ...podsFaults,
+  ...podsOnCniFaults,
   ...portsFaults,
   ...recoveryFaults,
   ...stateFaults,
@@ -40,6 +43,7 @@ export const faults: readonly Fault[] = [
   ...networkFaults,
   ...networksFaults,
   ...attachmentFaults,
+  ...containerFaults,
   ...namesFaults,
   ...firewallFaults,
   ...nftablesFaults,

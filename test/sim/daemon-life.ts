@@ -1,3 +1,4 @@
+import type { AttachmentNetwork } from "../../daemon/cni/attachment-network.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchCrossings } from "../../core/crossing.ts";
@@ -86,11 +87,24 @@ export function startLife(options: LifeOptions): Life {
         isThere: () => true,
         close: () => {},
       })),
+    attachmentNetwork: noContainers,
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };
   return { process, db, node: openLive(plant?.(parts) ?? parts, options, process) };
 }
+
+const noContainer = (): Promise<never> =>
+  Promise.reject(new Error("No history has containers: test/crash and test/cni do"));
+
+/** The kernel's half of containers: nothing of the real one is touched. */
+const noContainers: AttachmentNetwork = {
+  ensure: noContainer,
+  inspect: noContainer,
+  check: noContainer,
+  release: noContainer,
+  sweep: noContainer,
+};
 
 /** As daemon.ts does it. */
 async function openLive(

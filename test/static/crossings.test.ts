@@ -38,8 +38,8 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/server/unix-listener.ts: server.listen": [1, "`listenClosed`, which is called in one"],
   "daemon/store/database.ts: run": [1, "`#execute`, which crosses outside of transactions"],
   "daemon/store/database.ts: exec": [
-    4,
-    "BEGIN, ROLLBACK, a pattern's, and `setUp`, which is called in one",
+    5,
+    "BEGIN, ROLLBACK, a pattern's, what a connection is told, and `setUp`, which is called in one",
   ],
   "hypervisor/qemu/accelerator.ts: openSync": [1, "opened and closed: whether it may be"],
   "hypervisor/qemu/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],

@@ -27,6 +27,15 @@ test("an interface is one word of the command line, whatever it leads to", (t) =
     loopback: true,
     address: "10.9.0.1/32",
   });
+  t.like(interfaceFrom("--interface", "cni"), { network: "", cni: { list: "", netns: "" } });
+  t.like(interfaceFrom("--interface", "cni=net,name=lan"), {
+    guestName: "lan",
+    cni: { list: "net" },
+  });
+  t.like(interfaceFrom("--interface", "netns=/run/netns/x,link=net0"), {
+    network: "",
+    cni: { list: "", netns: "/run/netns/x", link: "net0" },
+  });
   t.is(interfaceFrom("--interface", "blue").port, undefined, "what is not said is left to podnetd");
 });
 

@@ -195,6 +195,19 @@ test("what cannot be served is refused with CNI's number and the variable or key
   );
 });
 
+test("what is nested deeper than the plugin's engine can read is refused, much side by side is not", (t) => {
+  const deep = (levels: number, more = "") =>
+    Buffer.from(`{"name":"a","a":"[${more}","b":${'{"c":['.repeat(levels)}${"]}".repeat(levels)}}`);
+  const refused = { instanceOf: PodnetError, message: /nested too deep/ } as const;
+  t.is(t.throws(() => parseRequest(env, deep(1024)), refused).details["cni"], 6);
+  t.throws(() => parseRequest(env, Buffer.from("[".repeat(1024 * 1024))), refused);
+  t.like(parseRequest(env, deep(1023)), { command: "ADD" });
+  // What stands in a text opens nothing, and what is closed again is no depth.
+  t.like(parseRequest(env, deep(1, `\\"${"[{".repeat(3000)}\\\\`)), { command: "ADD" });
+  const portMappings = Array.from({ length: 3000 }, (_, i) => ({ hostPort: i, containerPort: 1 }));
+  t.like(asked({ runtimeConfig: { portMappings } }), { command: "ADD" });
+});
+
 test("every version is answered, and none is the first", (t) => {
   for (const cniVersion of cniVersions)
     t.like(parseRequest(env, bytes({ ...config, cniVersion })), {

@@ -7,6 +7,7 @@ import { Patience } from "../../daemon/drift/patience.ts";
 import { openLog } from "../../linux/log.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
+import { noContainers } from "../lab/no-containers.ts";
 
 const mtu = [{ subject: "link hyper0 mtu", found: "1400", wanted: "1500" }];
 const rules = [{ subject: "iptables-nft nat", found: "absent", wanted: "-A" }];
@@ -50,7 +51,7 @@ test("what a look that breaks off has not come to is looked at next time", async
   const fragment = { key: "default", bridge: "hyper0" } as unknown as NetworkFragment;
   const port = { podId: "a", podName: "a", tap: "tap0" } as unknown as RunningPort;
   await using _watch = DriftWatch.open({
-    attachments: { running: () => [], fragmentNow: () => undefined },
+    attachments: { ready: noContainers },
     networks: {
       fragments: () => [fragment],
       settledFragment: () => fragment,

@@ -8,7 +8,13 @@ import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { lockNetns, lockState } from "../../daemon/lock.ts";
 import { Database } from "../../daemon/store/database.ts";
-import { eventBounds, eventLimit, eventsAfter, insertEvent } from "../../daemon/store/events.ts";
+import {
+  eventBounds,
+  eventLimit,
+  eventsAfter,
+  insertEvent,
+  skipLostCursors,
+} from "../../daemon/store/events.ts";
 import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
@@ -30,6 +36,29 @@ test("the journal is a WAL and every commit is flushed", (t) => {
   t.is(db.get("PRAGMA foreign_keys")?.["foreign_keys"], 1);
 });
 
+test("what need not survive a loss of power is not flushed; what is committed next is", (t) => {
+  const dir = directory();
+  {
+    using db = Database.openIn(dir);
+    const flushes = (): unknown => db.get("PRAGMA synchronous")?.["synchronous"];
+    const during = (lasting: "always" | "boot"): unknown =>
+      db.transaction(
+        () => {
+          setMeta(db, "boot_id", lasting);
+          return flushes();
+        },
+        "change",
+        lasting,
+      );
+    t.deepEqual([during("boot"), during("boot"), during("always"), during("boot")], [1, 1, 2, 1]);
+    setMeta(db, "network_memory", "flushed");
+    t.is(flushes(), 2);
+    during("boot");
+  }
+  using db = Database.openIn(dir);
+  t.is(getMeta(db, "boot_id"), "boot");
+});
+
 test("what was committed is there after reopening, what failed is not", (t) => {
   const dir = directory();
   {
@@ -44,6 +73,22 @@ test("what was committed is there after reopening, what failed is not", (t) => {
   }
   using db = Database.openIn(dir);
   t.is(getMeta(db, "boot_id"), "one");
+});
+
+test("cursors that may have been told and lost with the power are not used again", (t) => {
+  using db = Database.openIn(directory());
+  skipLostCursors(db);
+  t.is(eventBounds(db).newest, 0);
+  const tell = (): number =>
+    insertEvent(db, { kind: "attachment", timeMs: 0, data: { text: "" } }).cursor;
+  t.is(tell(), 1);
+  skipLostCursors(db);
+  t.is(tell(), 1002);
+  t.deepEqual(eventBounds(db), { oldest: 1, newest: 1002 });
+  t.deepEqual(
+    eventsAfter(db, 1, eventLimit).map(({ cursor }) => cursor),
+    [1002],
+  );
 });
 
 test("a newer schema is refused and left as it is", (t) => {

@@ -2,9 +2,11 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
+import { ipOf } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
 import { migrations } from "../../daemon/store/migrations.ts";
 import { type InterfacePlan, parseStoredPlan } from "../../daemon/pod/pod-plan.ts";
+import { listAttachments } from "../../daemon/store/attachments.ts";
 import { listNetworks } from "../../daemon/store/networks.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
@@ -84,6 +86,35 @@ const states: Readonly<Record<number, Left>> = {
       "stopping stopped",
     ],
     usedThen: 16n,
+  },
+  // What schema 4 had, and containers.
+  5: {
+    network: { "network.cidr": "10.0.0.0/27", "network.cidr6": "fd00::/64" },
+    pods: [
+      "creating",
+      "deleting",
+      "everywhere",
+      "failed",
+      "paused",
+      "removing",
+      "running",
+      "set",
+      "stopped",
+      "stopping",
+    ],
+    used: 24n,
+    resting: 2n,
+    recovered: [
+      "everywhere running",
+      "failed failed",
+      "paused running",
+      "removing running",
+      "running running",
+      "set running",
+      "stopped stopped",
+      "stopping stopped",
+    ],
+    usedThen: 20n,
   },
 };
 
@@ -199,4 +230,33 @@ test("the state of schema 4 has in it whatever a state can have", (t) => {
   t.false(set.before?.plan.interfaces[1]?.addresses.includes("10.77.0.80/24" as never));
   t.is(node.pods.find("paused").state, "paused");
   t.is(node.db.get("SELECT count(*) AS n FROM ports")?.["n"], 5);
+});
+
+test("the containers of a state of schema 5 are read: their plans, addresses and host ports", (t) => {
+  using node = openLeft(5);
+  const rows = listAttachments(node.db);
+  t.deepEqual(
+    rows.map(({ containerId, state, network }) => `${containerId} ${state} ${network}`).toSorted(),
+    ["attached ready default", "attaching adding default", "detaching deleting blue"],
+  );
+  for (const { id, plan } of rows) {
+    t.is(plan.id, id);
+    t.is(plan.fragment.key, id);
+    t.is(String(plan.fragment.hostLink), `pc${id}`);
+    // Of the one on its way out, too: its link may be there still.
+    for (const address of plan.addresses)
+      t.is(node.addresses.status(plan.network, ipOf(address)).kind, "held", address);
+  }
+  const [attached] = rows.filter(({ state }) => state === "ready");
+  t.deepEqual(
+    attached?.plan.published?.map(({ hostPort, podPort }) => [hostPort, podPort]),
+    [[18200, 80]],
+  );
+  t.truthy(attached?.plan.fragment.bandwidth?.fromGuest);
+  t.is(attached?.plan.mtu, 1400);
+  const held = "SELECT DISTINCT host_port FROM ports WHERE attachment_id IS NOT NULL ORDER BY 1";
+  t.deepEqual(
+    node.db.all(held).map(({ host_port }) => host_port),
+    [18200, 18201],
+  );
 });

@@ -4,11 +4,10 @@ import { NetworkSpecSchema } from "../../api/gen/podnet/v1/network_service_pb.ts
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { validateNetwork } from "../../api/validate-network.ts";
 import { systemClock } from "../../core/clock.ts";
-import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { isPodnetError } from "../../core/errors.ts";
 import { ipRangeText, parseIpRange } from "../../core/ip-range.ts";
-import { type NetworkDefinition, unusedFamilies } from "../../daemon/networks/definition.ts";
+import { unusedFamilies } from "../../daemon/networks/definition.ts";
 import { networkFragment } from "../../daemon/networks/network-fragment.ts";
-import { Networks } from "../../daemon/networks/networks.ts";
 import {
   overlapsOfNetworks,
   planNetwork,
@@ -19,12 +18,10 @@ import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { refitted } from "../../daemon/pod/refit.ts";
 import { deleteRestingOutside, listLeases } from "../../daemon/store/leases.ts";
 import * as rows from "../../daemon/store/networks.ts";
-import { openLog } from "../../linux/log.ts";
-import type { Fragment } from "../../network/desired.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import { podIdOf } from "../lab/network.ts";
-import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
+import { onHost } from "./daemon-fixtures/networks.ts";
+import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
 type Asked = MessageInitShape<typeof NetworkSpecSchema>;
 
@@ -231,50 +228,6 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
     ["fd00::5" as never],
   );
 });
-
-/** Networks on a host that takes or refuses, and what it was asked for. */
-function onHost(node: Node, settled: readonly NetworkDefinition[]) {
-  const host = {
-    refusing: true,
-    ensured: [] as Fragment[],
-    removed: [] as Fragment[],
-    onEnsure: () => {},
-  };
-  const told = async (fragment: Fragment, list: Fragment[]): Promise<void> => {
-    list.push(fragment);
-    if (host.refusing) throw new PodnetError("NETLINK_FAILED", "The host refuses");
-  };
-  const networks = new Networks(
-    {
-      db: node.db,
-      config: configuration({}),
-      host: {
-        ensure: (fragment: Fragment) => {
-          host.onEnsure();
-          return told(fragment, host.ensured);
-        },
-        remove: (fragment: Fragment) => told(fragment, host.removed),
-        unforward: async () => {},
-      } as unknown as HostNetwork,
-      addresses: node.addresses,
-      clock: systemClock,
-      log: openLog({ component: "test", level: "silent" }),
-      configured: "default" as never,
-      onHost: true,
-      resolvers: {
-        settle: async () => {},
-        answers: () => false,
-        isWanted: () => false,
-        domain: "podnet",
-      },
-      refit: async () => {},
-      refitPlan: () => [],
-      refitText: () => [],
-    },
-    settled,
-  );
-  return { host, networks };
-}
 
 test("a change that can be neither made nor taken back is looked for until it has gone", async (t) => {
   using node = openNode(configuration({}));

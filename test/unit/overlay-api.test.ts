@@ -52,6 +52,7 @@ const kept: Reservation = {
 
 interface Script {
   views: OverlayView[];
+  troubles: readonly string[];
   diff: readonly string[];
   readonly calls: string[];
 }
@@ -59,37 +60,51 @@ interface Script {
 /** Overlays as the script has them. */
 const scripted = (script: Script): OverlayControl => ({
   list: () => script.views,
-  nodes: () => [
-    {
-      key: "/coreos.com/network/subnets/10.5.34.0-24",
-      subnets: flannel.subnets,
-      publicIps: flannel.publicIps,
-      backend: "vxlan",
-      expiresAt: Date.now() + 20.5 * hour,
-      reserved: false,
-      self: true,
-    },
-    {
-      key: "/coreos.com/network/subnets/10.5.35.0-24",
-      subnets: [parseCidr("10.5.35.0/24")],
-      publicIps: [parseIp("192.0.2.2")],
-      backend: "vxlan",
-      expiresAt: Date.now() + 3.5 * hour,
-      reserved: false,
-      self: false,
-      reachable: true,
-      rttMs: 0.42,
-    },
-    {
-      key: "/coreos.com/network/subnets/10.5.36.0-24",
-      subnets: [parseCidr("10.5.36.0/24")],
-      publicIps: [parseIp("192.0.2.3")],
-      backend: "vxlan",
-      reserved: true,
-      self: false,
-      reachable: false,
-    },
-  ],
+  get troubles() {
+    return script.troubles;
+  },
+  nodes: () => [],
+  leasedNodes: () =>
+    Promise.resolve([
+      {
+        key: "/coreos.com/network/subnets/10.5.34.0-24",
+        subnets: flannel.subnets,
+        publicIps: flannel.publicIps,
+        backend: "vxlan",
+        expiresAt: Date.now() + 20.5 * hour,
+        reserved: false,
+        self: true,
+      },
+      {
+        key: "/coreos.com/network/subnets/10.5.35.0-24",
+        subnets: [parseCidr("10.5.35.0/24")],
+        publicIps: [parseIp("192.0.2.2")],
+        backend: "vxlan",
+        expiresAt: Date.now() + 3.5 * hour,
+        renewedAt: Date.now() - 20.5 * hour,
+        reserved: false,
+        self: false,
+        reachable: true,
+        rttMs: 0.42,
+      },
+      {
+        key: "/coreos.com/network/subnets/10.5.36.0-24",
+        subnets: [parseCidr("10.5.36.0/24")],
+        publicIps: [parseIp("192.0.2.3")],
+        backend: "vxlan",
+        reserved: true,
+        self: false,
+        reachable: false,
+      },
+      {
+        key: "/coreos.com/network/subnets/10.5.37.0-24",
+        subnets: [parseCidr("10.5.37.0/24")],
+        publicIps: [parseIp("192.0.2.4")],
+        backend: "vxlan",
+        reserved: false,
+        self: false,
+      },
+    ]),
   leave(name) {
     script.calls.push(`leave ${name}`);
     return Promise.resolve();
@@ -123,7 +138,7 @@ function knownHosts(): Pick<HostRecords, "remote" | "staleMs" | "withdraw"> {
 }
 
 async function open(overlays?: (script: Script) => OverlayControl) {
-  const script: Script = { views: [flannel], diff: [], calls: [] };
+  const script: Script = { views: [flannel], troubles: [], diff: [], calls: [] };
   const log = openLog({ component: "test", level: "silent" });
   const parts =
     overlays === undefined
@@ -223,8 +238,17 @@ test("podnet nodes: each host with its lease, its answer to a probe, and no esca
     [
       ["HOST", "SUBNET", "PUBLIC-IP", "BACKEND", "LEASE", "REACHABLE", "RTT"],
       [`${hostname()} (this host)`, "10.5.34.0/24", "192.0.2.1", "vxlan", "20 h left", "-", "-"],
-      ["two\\u001b[31m", "10.5.35.0/24", "192.0.2.2", "vxlan", "3 h left", "yes", "0.42 ms"],
+      [
+        "two\\u001b[31m",
+        "10.5.35.0/24",
+        "192.0.2.2",
+        "vxlan",
+        "20 h old, 3 h left",
+        "yes",
+        "0.42 ms",
+      ],
       ["-", "10.5.36.0/24", "192.0.2.3", "vxlan", "reserved", "no", "-"],
+      ["-", "10.5.37.0/24", "192.0.2.4", "vxlan", "unknown", "-", "-"],
       [""],
     ],
   );
@@ -258,6 +282,17 @@ test("podnet overlay list: a line each, troubles below, and programs get it all"
   t.like(items[0], { phase: "waiting", staleMs: "5000", skippedKeys: 3, network: "default" });
   const [overlay] = (await one.overlays.list({})).overlays;
   t.is(overlay?.phase, OverlayPhase.WAITING);
+  // What is in the way of all of them stands below, also where there is none yet.
+  one.script.troubles = ["etcd permits\u001b[31m nothing"];
+  t.regex((await one.run("overlay")).out, /passed over\netcd permits\\u001b\[31m nothing\n$/);
+  one.script.views = [];
+  t.deepEqual(await one.run("overlay").then(({ out, err }) => [out, err]), [
+    "etcd permits\\u001b[31m nothing\n",
+    "",
+  ]);
+  t.like(JSON.parse((await one.run("overlay", "-o", "json")).out), {
+    troubles: one.script.troubles,
+  });
 });
 
 test("what podnetd's own tunnel has moved and what it has dropped is told, in metrics too", async (t) => {

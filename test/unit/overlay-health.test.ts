@@ -28,7 +28,10 @@ function judged(differs: Partial<OverlayView>): {
   readonly message: string;
   readonly ready: boolean;
 } {
-  const overlays = { list: () => [{ ...held, ...differs }] } as unknown as OverlayControl;
+  const overlays = {
+    list: () => [{ ...held, ...differs }],
+    troubles: [],
+  } as unknown as OverlayControl;
   const [check] = overlayChecks(overlays);
   return {
     status: check?.status,

@@ -10,7 +10,7 @@ function stage() {
     get record() {
       return kept.record;
     },
-    remember: (more: OverlayRecord) => void (kept.record = { ...kept.record, ...more }),
+    note: (more: OverlayRecord) => void (kept.record = { ...kept.record, ...more }),
   };
   const clock = { now: () => time.now, monotonic: () => time.monotonic };
   const pass = (ms: number): void => {

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { type Cidr, ipOf, parseCidr, parseIp } from "../../core/address.ts";
+import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseNetworkName } from "../../core/names.ts";
 import { LeasedNetwork, type LeasedShape } from "../../daemon/overlay/leased-network.ts";
@@ -60,8 +61,10 @@ function stage(t: ExecutionContext, first: readonly Cidr[] = []) {
         open: () => void delete closed.why,
       },
       db,
+      clock: systemClock,
       log: openLog({ component: "test", level: "error" }),
       remember: ({ subnets }) => happened.push(`remember ${subnets.join()}`),
+      takeBack: ({ subnets }) => happened.push(`remember ${subnets.join()}`),
     },
     "waiting",
   );

@@ -39,7 +39,7 @@ test("names come and go with what is written; leases beside them change nothing"
       events: [{ kind: "put", at: stored(`${prefix}/red/subnets/10.0.1.0-24`) }],
     },
     { kind: "changes", revision: 3n, events: [{ kind: "put", at: stored(config("blue")) }] },
-    { kind: "stale", error: undefined },
+    { kind: "stale", error: "away" },
     { kind: "current" },
     {
       kind: "changes",
@@ -59,8 +59,9 @@ test("names come and go with what is written; leases beside them change nothing"
     prefix,
     new AbortController().signal,
     (names) => told.push([...names].toSorted().join()),
+    (reasons) => reasons.length > 0 && told.push(`not heard: ${reasons.join()}`),
   );
-  t.deepEqual(told, ["red", "blue,red", "blue", ""]);
+  t.deepEqual(told, ["red", "blue,red", "not heard: away", "blue", ""]);
 });
 
 const config = (network: string, vni: number) =>

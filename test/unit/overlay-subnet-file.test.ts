@@ -153,6 +153,31 @@ test.serial("what could not be written or removed is, once it can be", async (t)
   t.is(told.length, 3, "each once, however often it is tried");
 });
 
+test.serial("what others took or changed of the file is put back, and nothing else", (t) => {
+  const path = join(top, "healed.env");
+  const { file, warnings } = open(path);
+  writeFileSync(path, "FLANNEL_SUBNET=10.77.9.1/24\n");
+  t.false(file.look(), "of an earlier start, before anything is known");
+  t.regex(readFileSync(path, "utf8"), /10\.77\.9\.1/);
+  file.write(env(5));
+  const wanted = readFileSync(path, "utf8");
+  t.false(file.look(), "as it was written");
+  rmSync(path);
+  t.true(file.look());
+  t.is(readFileSync(path, "utf8"), wanted);
+  writeFileSync(path, "FLANNEL_SUBNET=10.77.9.1/24\n");
+  t.true(file.look());
+  t.is(readFileSync(path, "utf8"), wanted);
+  rmSync(path);
+  mkdirSync(join(path, "in the way"), { recursive: true });
+  t.false(file.look(), "it cannot be put back");
+  t.is(warnings.length, 1);
+  rmSync(path, { recursive: true });
+  file.remove();
+  t.false(file.look());
+  t.false(existsSync(path), "what was given up stays away");
+});
+
 test.serial(
   "a link in the way leads nowhere else, and a file that goes on for ever is not read",
   (t) => {

@@ -1,7 +1,9 @@
 import test from "ava";
 import type { Cidr, Ipv4 } from "../../core/address.ts";
+import { ReachNews } from "../../daemon/overlay/reach-news.ts";
 import { TunnelWatch, type TunnelWatchOptions } from "../../daemon/overlay/tunnel-watch.ts";
 import type { EchoAnswer } from "../../linux/echo-socket.ts";
+import type { LogFields } from "../../linux/log.ts";
 import type { Peer } from "../../overlay/peers.ts";
 
 const peer = (n: number): Peer => ({
@@ -19,13 +21,16 @@ class Between {
   damages = false;
   silent = new Set<string>();
   readonly warnings: string[] = [];
+  readonly details: string[] = [];
   damage = 0;
   compared = 0;
   #heard: (() => void) | undefined;
 
   readonly options = (txChecksum: "auto" | "on" | "off"): TunnelWatchOptions => ({
     settings: { probeMs: 60_000, txChecksum },
+    tellAfterMs: 1,
     log: {
+      debug: (_, msg) => void this.details.push(msg),
       info: (_, msg) => this.#say(msg),
       warn: (_, msg) => this.#say(msg),
     },
@@ -119,9 +124,41 @@ test("a peer that cannot be reached is warned of, and when it can be it is tried
   between.carries = 1300;
   between.silent.clear();
   await between.until(() => between.warnings.length === 3);
-  t.is(between.warnings[0], "A host of the overlay cannot be reached");
-  t.is(between.warnings[1], "A host of the overlay can be reached again");
+  t.is(between.warnings[0], "1 of 1 other hosts of the overlay cannot be reached");
+  t.true(between.warnings.includes("All hosts of the overlay can be reached again"));
   t.is(watch.troubles.length, 1);
+});
+
+test("of a thousand peers that are lost or come back together one line tells, and of none that is told already", async (t) => {
+  const lines: (readonly [string, LogFields])[] = [];
+  const waits: (() => void)[] = [];
+  const say = (fields: LogFields, msg: string): void => {
+    lines.push([msg, fields]);
+    for (const done of waits.splice(0)) done();
+  };
+  let unreachable = 0;
+  using news = new ReachNews({
+    log: { info: say, warn: say },
+    reach: () => ({ reachable: 1000 - unreachable, unreachable, lost: ["k1", "k2"] }),
+    afterMs: 1,
+  });
+  const alive = setInterval(() => {}, 1000);
+  t.teardown(() => clearInterval(alive));
+  const next = async (lost: number): Promise<unknown> => {
+    for (let n = 0; n < 1000; n++) news.changed();
+    unreachable = lost;
+    await new Promise<void>((resolve) => waits.push(resolve));
+    return lines.splice(0);
+  };
+  const some = (n: number): string => `${n} of 1000 other hosts of the overlay cannot be reached`;
+  const fields = { hosts: 1000, peers: ["k1", "k2"] };
+  t.deepEqual(await next(997), [[some(997), { ...fields, unreachable: 997 }]]);
+  // One is lost and one comes back: nothing is told, and of what comes after it is.
+  news.changed();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  t.deepEqual(lines, []);
+  t.deepEqual(await next(3), [[some(3), { ...fields, unreachable: 3 }]]);
+  t.deepEqual(await next(0), [["All hosts of the overlay can be reached again", { hosts: 1000 }]]);
 });
 
 test("with probes off nobody is asked", (t) => {

@@ -3,7 +3,6 @@ import test from "ava";
 import {
   addIngress,
   deleteIngress,
-  deleteRootQueue,
   parseQdisc,
   setTokenBucket,
 } from "../../linux/rtnetlink/qdisc.ts";
@@ -21,7 +20,6 @@ test("a place for filters is asked for and given up as tc does", (t) => {
   const whole = `${tcmsg("03000000", "0000ffff", "f1ffffff")}${ingressKind}`;
   t.is(hex(addIngress(3).payload), whole);
   t.is(hex(deleteIngress(3).payload), whole);
-  t.is(hex(deleteRootQueue(3).payload), tcmsg("03000000", "00000000", "ffffffff"));
 });
 
 // tc filter add dev va parent ffff: protocol all prio 1 u32 match u8 0 0 action mirred egress redirect dev vb

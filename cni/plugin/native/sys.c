@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -114,11 +113,6 @@ CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
 
 /* --- the rest --------------------------------------------------------------------------------------- */
 
-static double milliseconds(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
 CALL(monotonic) { return (void)call, milliseconds(CLOCK_MONOTONIC); }
 CALL(clock) { return (void)call, milliseconds(CLOCK_REALTIME); }
 CALL(pid) { return (void)call, getpid(); }

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "inside.h"
@@ -90,6 +89,12 @@ struct bytes arg_bytes(struct call *call, uint32_t index) {
 }
 
 double or_errno(long result) { return result < 0 ? -(double)errno : (double)result; }
+
+double milliseconds(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
 
 /* --- text ------------------------------------------------------------------------------------------ */
 

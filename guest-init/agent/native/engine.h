@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /* The arguments of one call from JavaScript. Pointers obtained from it are valid until the call returns. */
 struct call {
@@ -50,5 +51,7 @@ extern char **program_argv;
 
 /* -errno after a call that returns -1. */
 double or_errno(long result);
+/* What a clock says, in milliseconds. */
+double milliseconds(clockid_t clock);
 
 #endif

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -120,11 +119,6 @@ CALL(sync) {
   return 0;
 }
 
-static double milliseconds(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
 CALL(monotonic) { return (void)call, milliseconds(CLOCK_MONOTONIC); }
 CALL(clock) { return (void)call, milliseconds(CLOCK_REALTIME); }
 CALL(setClock) {

@@ -13,6 +13,8 @@ export interface Growth {
 
 /** Lengths compared, bytes: each four times the one before, so that sixteen times the work stands out. */
 const ladder = [2 * 1024, 8 * 1024, 32 * 1024] as const;
+/** One more, for what a closer look that begins above some length makes seem out of proportion. */
+const beyond = 128 * 1024;
 /** More work than this for four times the length is out of proportion; twice, as a refusal may hide one step. */
 const most = 8;
 
@@ -58,7 +60,10 @@ export function superlinear(
       random.below(random.once(2) ? bytes.length - from : Math.min(8, bytes.length - from));
     const family = ladder.map((length) => repeated(bytes, from, to, length));
     const [small = 0, middle = 0, large = 0] = family.map(steps);
-    if (middle > most * small && large > most * middle)
+    if (middle <= most * small || large <= most * middle) continue;
+    const huge = steps(repeated(bytes, from, to, beyond));
+    // Where it is refused at once, nothing is said for it.
+    if (huge < large / 2 || huge > most * large)
       return {
         bytes: family[0] as Uint8Array,
         lengths: family.map(({ length }) => length),

@@ -7,6 +7,7 @@ import { parseCapabilities, parseIps, parseWantedIp } from "../../../cni/protoco
 import { decodeConfig, parseConfig } from "../../../cni/protocol/config-read.ts";
 import { parseExchange, parseOutcome, renderExchange } from "../../../cni/protocol/exchange.ts";
 import { flagAt, truth } from "../../../cni/protocol/json.ts";
+import { isNestedTooDeep, nestingLimit } from "../../../cni/protocol/nesting.ts";
 import { isPendingName, parsePending, pendingName } from "../../../cni/protocol/pending.ts";
 import { parseRequest } from "../../../cni/protocol/request-read.ts";
 import { parseDns, parseResult } from "../../../cni/protocol/result-read.ts";
@@ -341,4 +342,38 @@ const words: Target = {
   },
 };
 
-export const cni = [requests, results, exchanges, words];
+/** Lists and objects in each other, by a parser that needs no stack for them. */
+function depthOf(text: string): number {
+  let depth = 0;
+  for (let level = [JSON.parse(text) as unknown]; ; depth++) {
+    const inside = level.filter((value) => typeof value === "object" && value !== null);
+    if (inside.length === 0) return depth;
+    level = inside.flatMap((value) => Object.values(value));
+  }
+}
+
+const nested = (open: string, close: string, levels: number): Uint8Array =>
+  utf8(`${open.repeat(levels)}${close.repeat(levels)}`);
+
+const nesting: Target = {
+  name: "cni-nesting",
+  files: ["cni/protocol/nesting.ts"],
+  longest: 2 * nestingLimit + 2,
+  seeds: [
+    utf8("{}"),
+    nested("[", "]", nestingLimit),
+    nested("[", "]", nestingLimit + 1),
+    utf8("[".repeat(3000)),
+    json(Array.from({ length: nestingLimit + 1 }, () => [])),
+    json(Array.from({ length: 1000 }, () => ({}))),
+    json(["[{".repeat(1500), '\\"]']),
+  ],
+  words: ["[", "]", "{", "}", '"', "\\", '[{"a":'],
+  run: (bytes) => {
+    const tooDeep = isNestedTooDeep(bytes);
+    if (valueIn(bytes) === undefined) return;
+    deepStrictEqual(tooDeep, depthOf(textOf(bytes)) > nestingLimit);
+  },
+};
+
+export const cni = [requests, results, exchanges, words, nesting];

@@ -2,6 +2,8 @@ import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/attachments.test.ts";
 const rates = "test/kernel/attachment-rates.test.ts";
+const drift = "test/kernel/attachment-drift.test.ts";
+const living = "test/cni/living.test.ts";
 const join = "test/kernel/netns-join.test.ts";
 const namespace = "test/kernel/linux-namespace.test.ts";
 
@@ -49,7 +51,7 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "bound",
     name: "the way out of a container is not held to its rate",
     file: "network/attachment/rates.ts",
-    find: "{ says, request: addRedirect(index, to.index) },",
+    find: "{ deviation, request: addRedirect(index, to.index) },",
     put: "",
     noticedBy: { file: rates, title: "the way out is held to its rate by a link of its own" },
   },
@@ -74,5 +76,53 @@ export const attachmentFaults: readonly Fault[] = [
       file: namespace,
       title: "what is no network namespace of somebody else is refused, and none of it waited for",
     },
+  },
+  {
+    kind: "mark",
+    name: "an end that has another name in its container is taken away and made anew",
+    file: "network/attachment/links.ts",
+    find: "throw elsewhere(fragment, isOurs(host, alias));",
+    put: "return [lost(fragment)];",
+    noticedBy: {
+      file: drift,
+      title: "an end that has another name inside is taken from nobody, and told of",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a lost pair is left lost until the next start",
+    file: "network/attachment/attachments.ts",
+    find: "return isGone(seen.error) ? oneAfterTheOther(links, port) : seen;",
+    put: "return seen;",
+    noticedBy: {
+      file: drift,
+      title: "a look at the port alone sees nothing inside, but makes a lost pair anew",
+    },
+  },
+  {
+    kind: "record",
+    name: "with another firewall containers' ports are let in after networks judge them",
+    file: "daemon/node.ts",
+    find: "    ...containers.map(({ plan }) => hostPart(plan.fragment)),\n",
+    put: "",
+    noticedBy: {
+      file: living,
+      title:
+        "with another firewall than before, what a container publishes is let in before anything else is judged",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "containers do not follow their network",
+    file: "daemon/node.ts",
+    find: "        await attachments.refit(name);\n",
+    put: "",
+    noticedBy: {
+      file: living,
+      title:
+        "containers follow their network: isolated or not, and its MTU unless they asked for one",
+    },
+    slow: true,
   },
 ];

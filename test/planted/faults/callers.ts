@@ -139,7 +139,7 @@ export const callersFaults: readonly Fault[] = [
     kind: "mark",
     name: "a file that is no socket is replaced by the API's",
     file: "daemon/server/unix-listener.ts",
-    find: "if (lstatSync(path).isSocket()) cross(",
+    find: "if (lstatSync(path).isSocket())\n      cross(",
     put: "cross(",
     noticedBy: {
       file: "test/unit/daemon-api-server.test.ts",

@@ -95,12 +95,13 @@ export const overlayHostsFaults: readonly Fault[] = [
       title:
         "a lease that came back different waits until the last address of the former subnet is free",
     },
+    slow: true,
   },
   {
     kind: "undo",
     name: "what the host refused of a network stays written down",
     file: "daemon/overlay/leased-network.ts",
-    find: "remember(before);",
+    find: "takeBack(before);",
     put: "void before;",
     noticedBy: {
       file: leased,
@@ -174,6 +175,78 @@ export const overlayHostsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/overlay/etcd-trust.test.ts",
       title: "an etcd of another authority is not spoken to",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "what others write into subnet.env stays there",
+    file: "daemon/overlay/subnet-file.ts",
+    find: "if (told === undefined || this.#text() === told) return false;",
+    put: "if (told === undefined || this.#text() !== undefined) return false;",
+    noticedBy: {
+      file: "test/unit/overlay-subnet-file.test.ts",
+      title: "what others took or changed of the file is put back, and nothing else",
+    },
+  },
+  {
+    kind: "bound",
+    name: "one look asks etcd about the leases of all hosts, however many there are",
+    file: "daemon/overlay/lease-ends.ts",
+    find: "      .slice(0, most);",
+    put: "      .slice(0, 1_000_000 + most);",
+    noticedBy: {
+      file: "test/unit/overlay-lease-ends.test.ts",
+      title:
+        "four thousand are asked about a thousand a look and few at once; the next looks come to the others",
+    },
+  },
+  {
+    kind: "record",
+    name: "a bridge becomes as narrow as its overlay, under pods that were told more",
+    file: "daemon/networks/told-mtus.ts",
+    find: "return most === mtu ? {} : { bridgeMtu: most };",
+    put: "return most >= mtu ? {} : { bridgeMtu: most };",
+    noticedBy: {
+      file: "test/unit/overlay-narrower.test.ts",
+      title:
+        "pods that come to a network whose overlay carries less are told so; those that were there keep what they have",
+    },
+  },
+  {
+    kind: "bound",
+    name: "how many hosts cannot be reached is told again and again",
+    file: "daemon/overlay/reach-news.ts",
+    find: "this.#soon ??= setTimeout(() => this.#tell(), this.#options.afterMs ?? 5000).unref();",
+    put: "this.#soon ??= setTimeout(() => this.#tell(), this.#options.afterMs ?? 5000).unref();\n    this.#told = -1;",
+    noticedBy: {
+      file: "test/unit/overlay-tunnel-watch.test.ts",
+      title:
+        "of a thousand peers that are lost or come back together one line tells, and of none that is told already",
+    },
+  },
+  {
+    kind: "record",
+    name: "podnetd is ready before this host has a subnet",
+    file: "daemon/command.ts",
+    find: "await daemon.told();",
+    put: "void daemon.told();",
+    noticedBy: {
+      file: "test/overlay/daemon-ready.test.ts",
+      title: "podnetd is ready when subnet.env is there, and not before",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "leases that etcd does not permit to be read are waited for without a word",
+    file: "overlay/drive-lease.ts",
+    find: "this.#unread.set(prefix, update.error);",
+    put: "this.#unread.delete(prefix);",
+    noticedBy: {
+      file: "test/overlay/etcd-rights.test.ts",
+      title:
+        "each right that is missing is named with its keys, and what was missing works once it is there",
     },
     slow: true,
   },

@@ -78,7 +78,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "what fails is tried again at once",
-    file: "overlay/lease.ts",
+    file: "overlay/lease-news.ts",
     find: "const pause = Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);",
     put: "const pause = draw * 0;",
     noticedBy: histories,
@@ -86,7 +86,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an etcd lease that is gone is asked for again and again",
-    file: "overlay/lease.ts",
+    file: "overlay/lease-news.ts",
     find: "? { ...state, spare: undefined }\n    : state;",
     put: "? state\n    : state;",
     noticedBy: {
@@ -174,6 +174,18 @@ export const overlayFaults: readonly Fault[] = [
       file: leases,
       title:
         "of a peer that has changed is told what has; one that left is told of with all it had",
+    },
+  },
+  {
+    kind: "bound",
+    name: "who has lost a race draws from as few subnets as before",
+    file: "overlay/subnets.ts",
+    find: "drawnFrom * widening ** Math.min(choice.losses ?? 0, mostWidenings);",
+    put: "drawnFrom * widening ** 0;",
+    noticedBy: {
+      file: "test/unit/overlay-races.test.ts",
+      title:
+        "who has lost a race draws from more subnets, so that thousands who come at once find room",
     },
   },
 ];

@@ -71,6 +71,7 @@ export const portsFaults: readonly Fault[] = [
       file: forwarder,
       title: "letting go of a port ends what passes by it, and nothing of the pod's other ports",
     },
+    slow: true,
   },
   {
     kind: "release",
@@ -82,6 +83,7 @@ export const portsFaults: readonly Fault[] = [
       file: forwarder,
       title: "what a pod has not taken yet ends with its port, and leaves nothing open",
     },
+    slow: true,
   },
   {
     kind: "release",

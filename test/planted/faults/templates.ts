@@ -20,6 +20,7 @@ export const templatesFaults: readonly Fault[] = [
       file: session,
       title: "a clone that refuses to be one, or cannot be resumed, is not gone on with",
     },
+    slow: true,
   },
   {
     kind: "record",

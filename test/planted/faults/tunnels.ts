@@ -59,4 +59,16 @@ export const tunnelFaults: readonly Fault[] = [
       title: "a tunnel stays while it is as it is to be, works, and has its device",
     },
   },
+  {
+    kind: "bound",
+    name: "an overlay with IPv6 goes by udp, which carries none of it",
+    file: "daemon/overlay/refuse-backend.ts",
+    find: "udp: (_, { v6 }) => (v6 ? [noIpv6] : []),",
+    put: "udp: () => [],",
+    noticedBy: {
+      file: "test/unit/overlay-refused.test.ts",
+      title:
+        "an overlay with IPv6 is refused by udp, whose tunnel carries none, and by no other for that",
+    },
+  },
 ];

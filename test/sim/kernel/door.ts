@@ -103,6 +103,13 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
         const found = links.find(which);
         return found === undefined ? undefined : links.show(found);
       }),
+    linksNamed: (which) =>
+      ask(`read ${which.join(", ")}`, () =>
+        which.map((each) => {
+          const found = links.find(each);
+          return found === undefined ? undefined : links.show(found);
+        }),
+      ),
     // Two requests, as with the real one: birth, and the alias after it.
     addBridge: async (wanted) => {
       await ask(`add ${wanted.name}`, () => links.addBridge(wanted));

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNIqEBCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQiTgoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCCIeCglDbG91ZEluaXQSEQoJdXNlcl9kYXRhGAEgASgJIvUBCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgiYgoKQnJpZGdlUG9ydBIMCgR2bGFuGAEgASgNEhUKCGlzb2xhdGVkGAIgASgISACIAQESFQoIbGVhcm5pbmcYAyABKAhIAYgBAUILCglfaXNvbGF0ZWRCCwoJX2xlYXJuaW5nIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJmCg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEg0KBWNvdW50GAQgASgNEhAKCHByb3RvY29sGAUgASgJYgZwcm90bzM");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNIqEBCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQiTgoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCCIeCglDbG91ZEluaXQSEQoJdXNlcl9kYXRhGAEgASgJIpsCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZSKtAQoMQ25pSW50ZXJmYWNlEg0KBW5ldG5zGAEgASgJEgwKBGxpc3QYAiABKAkSDAoEbGluaxgDIAEoCRIvCgRhcmdzGAQgAygLMiEucG9kbmV0LnYxLkNuaUludGVyZmFjZS5BcmdzRW50cnkSFAoMY2FwYWJpbGl0aWVzGAUgASgJGisKCUFyZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBImIKCkJyaWRnZVBvcnQSDAoEdmxhbhgBIAEoDRIVCghpc29sYXRlZBgCIAEoCEgAiAEBEhUKCGxlYXJuaW5nGAMgASgISAGIAQFCCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZyI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0iZgoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRINCgVjb3VudBgEIAEoDRIQCghwcm90b2NvbBgFIAEoCWIGcHJvdG8z");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -333,6 +333,13 @@ export type Interface = Message<"podnet.v1.Interface"> & {
    * @generated from field: bool loopback = 13;
    */
   loopback: boolean;
+
+  /**
+   * The interface takes the place of a link that CNI plugins made. They decide about all else: beside it guest_name alone may be given.
+   *
+   * @generated from field: podnet.v1.CniInterface cni = 14;
+   */
+  cni?: CniInterface | undefined;
 };
 
 /**
@@ -341,6 +348,56 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 5);
+
+/**
+ * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes over.
+ *
+ * @generated from message podnet.v1.CniInterface
+ */
+export type CniInterface = Message<"podnet.v1.CniInterface"> & {
+  /**
+   * Absolute path of a namespace that somebody else has set up: podnet runs no plugin. Empty: podnet makes one.
+   *
+   * @generated from field: string netns = 1;
+   */
+  netns: string;
+
+  /**
+   * Name of the network, in the lists of plugins in cni.conf_dir. Empty: the first list that is good. Not with netns.
+   *
+   * @generated from field: string list = 2;
+   */
+  list: string;
+
+  /**
+   * The link in the namespace. Empty: `eth0`.
+   *
+   * @generated from field: string link = 3;
+   */
+  link: string;
+
+  /**
+   * CNI_ARGS, beside IgnoreUnknown=1. At most 32. Not with netns.
+   *
+   * @generated from field: map<string, string> args = 4;
+   */
+  args: { [key: string]: string };
+
+  /**
+   * What plugins are told where they declare such a capability, as a JSON object: `{"mac":"0a:58:0a:00:00:05"}`. Empty: nothing.
+   * Not with netns.
+   *
+   * @generated from field: string capabilities = 5;
+   */
+  capabilities: string;
+};
+
+/**
+ * Describes the message podnet.v1.CniInterface.
+ * Use `create(CniInterfaceSchema)` to create a new message.
+ */
+export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * How the tap is a port of its bridge.
@@ -375,7 +432,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -408,7 +465,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * @generated from message podnet.v1.Route
@@ -448,7 +505,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -496,5 +553,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 

@@ -1,0 +1,141 @@
+import { toPodnetError } from "../../core/errors.ts";
+import type { Log } from "../../linux/log.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import type { AttachedFragment } from "../../network/desired.ts";
+import { type Inspection, nothingFound } from "../../network/inspect.ts";
+import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
+import type { KeyedLock } from "../keyed-lock.ts";
+import type { HeldPorts } from "../ports/held-ports.ts";
+import type { AttachmentId } from "../store/attachments.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
+import { namespaceIdentity } from "./namespace.ts";
+import type { AttachmentRecords } from "./records.ts";
+
+export interface ReadyParts {
+  readonly network: Pick<AttachmentNetwork, "inspect">;
+  readonly published: Pick<HeldPorts, "missing" | "retry">;
+  readonly records: Pick<AttachmentRecords, "note">;
+  /** By container. */
+  readonly locks: KeyedLock<string>;
+  readonly log: Log;
+}
+
+interface Ready {
+  readonly plan: AttachmentPlan;
+  /** Of its namespace; another one by the same path is not its own, and nothing is made there. */
+  readonly namespace: string | undefined;
+  /** What of its links cannot be healed, or why they cannot be looked at. */
+  trouble: string | undefined;
+  /** Why a host port of its is not held. */
+  unheld: string | undefined;
+  trying: boolean;
+}
+
+/** Containers that have their networks, as long as podnetd runs: what drift looks at, often and without asking rows. */
+export class ReadyAttachments implements RunningAttachments {
+  readonly #parts: ReadyParts;
+  readonly #ready = new Map<AttachmentId, Ready>();
+
+  constructor(parts: ReadyParts) {
+    this.#parts = parts;
+  }
+
+  /** It is ready by its row, or another than before; the host ports that can be held are. */
+  enter(plan: AttachmentPlan): void {
+    this.#ready.set(plan.id, {
+      plan,
+      namespace: namespaceIdentity(plan.netns),
+      trouble: undefined,
+      unheld: this.#parts.published.missing(plan.id)?.message,
+      trying: false,
+    });
+  }
+
+  /** From now on what is missing of it is no drift. */
+  leave(id: AttachmentId): void {
+    this.#ready.delete(id);
+  }
+
+  running(): RunningAttachment[] {
+    return Array.from(this.#ready.values(), ({ plan: { id, containerId, fragment } }) => ({
+      id,
+      containerId,
+      tap: fragment.hostLink,
+      hasRules: fragment.published !== undefined,
+    }));
+  }
+
+  fragmentNow(id: AttachmentId): AttachedFragment | undefined {
+    const fragment = this.#fragmentOf(id);
+    return fragment && hostPart(fragment);
+  }
+
+  /** See `RunningAttachments`. Of one whose namespace is gone, or cannot be opened, nothing is found: that is noted, once. */
+  async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
+    const ready = this.#ready.get(id);
+    if (ready === undefined) return nothingFound;
+    const { plan, namespace } = ready;
+    const there = options.inside ? namespaceIdentity(plan.netns) : namespace;
+    if (there !== undefined && there !== namespace) {
+      this.#note(ready, `Network namespace "${plan.netns}" is another one by now`);
+      return nothingFound;
+    }
+    const { network } = this.#parts;
+    const seen = await network.inspect(id, () => this.#fragmentOf(id), options, signal);
+    if (seen.error?.code === "NETNS_UNUSABLE") {
+      this.#note(ready, seen.error.message);
+      return nothingFound;
+    }
+    if (seen.error !== undefined) ready.trouble = seen.error.message;
+    else if (seen.healed && options.inside) ready.trouble = undefined;
+    return seen;
+  }
+
+  /** What a container lacks that podnetd cannot give it now. */
+  troubleOf(id: AttachmentId): string | undefined {
+    const ready = this.#ready.get(id);
+    return ready?.trouble ?? ready?.unheld;
+  }
+
+  /** Tries again to hold host ports that somebody else had; nobody waits for it. */
+  holdPorts(): void {
+    for (const ready of this.#ready.values()) {
+      if (ready.unheld === undefined || ready.trying) continue;
+      ready.trying = true;
+      const { containerId } = ready.plan;
+      void this.#parts.locks.run(containerId, () => this.#holdPortsOf(ready));
+    }
+  }
+
+  async #holdPortsOf(ready: Ready): Promise<void> {
+    const { published, records, log } = this.#parts;
+    const { plan } = ready;
+    try {
+      // It may be on its way out by now.
+      if (this.#ready.get(plan.id) !== ready) return;
+      await published.retry(plan.id, portsToHold(plan));
+      ready.unheld = undefined;
+      log.info({ container: plan.containerId }, "Its published ports are held");
+      records.note(plan, "its published ports are held");
+    } catch (thrown) {
+      ready.unheld = toPodnetError(thrown).message;
+    } finally {
+      ready.trying = false;
+    }
+  }
+
+  #fragmentOf(id: AttachmentId): AttachmentFragment | undefined {
+    return this.#ready.get(id)?.plan.fragment;
+  }
+
+  #note(ready: Ready, trouble: string): void {
+    if (ready.trouble === trouble) return;
+    ready.trouble = trouble;
+    const { records, log } = this.#parts;
+    log.warn({ container: ready.plan.containerId }, `Not looked after any more: ${trouble}`);
+    records.note(ready.plan, trouble);
+  }
+}

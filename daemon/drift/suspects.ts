@@ -1,0 +1,18 @@
+/** What is to be looked at next. */
+export interface Suspects {
+  /** Links named by events. */
+  readonly links: Set<string>;
+  /** Everything that events could have named: some were lost, or an address changed, which names no link. */
+  networks: boolean;
+  ports: boolean;
+  /** Rules and settings too, for which there are no events. */
+  rules: boolean;
+}
+
+/** Nothing is. */
+export const nobody = (): Suspects => ({
+  links: new Set(),
+  networks: false,
+  ports: false,
+  rules: false,
+});

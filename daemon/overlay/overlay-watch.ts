@@ -1,0 +1,80 @@
+import type { Log } from "../../linux/log.ts";
+import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { Overlays } from "../../network/overlay/overlays.ts";
+
+/** From an event of the kernel to the look it asks for, milliseconds. */
+const settleMs = 100;
+
+export interface OverlayWatchParts {
+  readonly overlays: Pick<Overlays, "hasAsked" | "isDamaged" | "tunnels">;
+  /** Within which what no event tells of is put right, milliseconds; 0 looks at nothing but tunnels that have ended. */
+  readonly driftMs: number;
+  readonly log: Pick<Log, "warn">;
+  /** What the kernel is to have of overlays. */
+  readonly wanted: () => readonly OverlayDesired[];
+  /** All of them are to be looked at. */
+  readonly look: () => void;
+}
+
+/** Has overlays looked at: soon after the kernel tells of damage, and from time to time. */
+export class OverlayWatch implements Disposable {
+  readonly #parts: OverlayWatchParts;
+  readonly #opened = new DisposableStack();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Begins to watch the network namespace of the calling thread. */
+  constructor(parts: OverlayWatchParts) {
+    this.#parts = parts;
+    const { driftMs, overlays, log } = parts;
+    if (driftMs > 0) {
+      // Twice in the time, so that what no event tells of is put right within it, look included.
+      const every = setInterval(() => this.#soon(), driftMs / 2);
+      every.unref();
+      this.#opened.defer(() => clearInterval(every));
+      // Rules, and what others add, are found at the next look: the kernel tells of neither, or says not whose it is.
+      this.#opened.use(
+        watchRtnetlink(
+          {
+            groups: ["link", "neighbour", "address4", "address6", "route4", "route6"],
+            passOver: (portId) => overlays.hasAsked(portId),
+          },
+          (event) => {
+            if (this.#concerns(event)) this.#soon();
+          },
+          () => this.#soon(),
+        ),
+      );
+    }
+    overlays.tunnels.onEnd = (overlay, reason) => {
+      log.warn({ overlay, reason }, "A tunnel has ended; it is opened again");
+      this.#soon();
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.#opened.dispose();
+    clearTimeout(this.#timer);
+  }
+
+  #concerns(event: RtnetlinkEvent): boolean {
+    const { overlays, wanted } = this.#parts;
+    if (overlays.isDamaged(event)) return true;
+    if (event.kind !== "link") return false;
+    return wanted().some(
+      ({ parent, sides }) =>
+        event.link.name === parent ||
+        sides.some(({ vtep }) => vtep !== undefined && event.link.name === vtep.device),
+    );
+  }
+
+  #soon(): void {
+    if (this.#timer !== undefined || this.#opened.disposed) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#parts.look();
+    }, settleMs);
+    this.#timer.unref();
+  }
+}

@@ -1,0 +1,87 @@
+import { isIP } from "node:net";
+import { parseConflist } from "../../cni/runtime/list.ts";
+import { addList, deleteList, type ListCall } from "../../cni/runtime/run-list.ts";
+import type { JsonObject } from "../../cni/protocol/json.ts";
+import { parseResult } from "../../cni/protocol/result-read.ts";
+import { parseIp } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import type { GuestDns } from "../../guest-init/protocol/configure.ts";
+import { makeNamespace, removeNamespace } from "../../linux/named-namespace.ts";
+import { NetworkNamespace } from "../../linux/namespace.ts";
+import {
+  type JoinDesired,
+  joinNamespace,
+  type Joined,
+  leaveNamespace,
+} from "../../network/netns-join/join.ts";
+import type { RuntimeSettings } from "../config/cni.ts";
+import type { CniPlan, SandboxPlan } from "./cni-plan.ts";
+
+/** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
+export interface Sandboxes {
+  /** Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it. What fails is undone. */
+  add(cni: SandboxedPlan, signal: AbortSignal): Promise<JsonObject>;
+  join(desired: JoinDesired, signal: AbortSignal): Promise<Joined>;
+  /** Absent is success. */
+  leave(desired: JoinDesired): Promise<void>;
+  /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
+  release(cni: SandboxedPlan): Promise<void>;
+  /** Removes a namespace of podnet's own, whatever plugins have set up in it. Absent is success. */
+  remove(netns: string): void;
+}
+
+export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
+
+/** Those of the kernel, with plugins that lie where the settings say. */
+export const openSandboxes = (settings: RuntimeSettings): Sandboxes => ({
+  add: async (cni, signal) => {
+    makeNamespace(cni.netns);
+    const { written } = await addList({ ...callOf(cni, settings), signal });
+    return written;
+  },
+  join: (desired, signal) => joinNamespace(desired, signal),
+  leave: (desired) => leaveNamespace(desired),
+  release: async (cni) => {
+    const { sandbox, ...call } = callOf(cni, settings);
+    const { netns: _gone, ...without } = sandbox;
+    const there = isThere(cni.netns);
+    await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);
+    removeNamespace(cni.netns);
+  },
+  remove: (netns) => removeNamespace(netns),
+});
+
+function callOf({ netns, link, sandbox }: SandboxedPlan, settings: RuntimeSettings): ListCall {
+  const { containerId, list, args, capabilities } = sandbox;
+  return {
+    host: settings,
+    list: parseConflist(encodeUtf8(JSON.stringify(list))),
+    sandbox: { containerId, netns, ifName: link, args, capabilities },
+  };
+}
+
+/** Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and resolv.conf does not, are left out. */
+export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
+  if (result === undefined) return undefined;
+  const { version } = parseConflist(encodeUtf8(JSON.stringify(list)));
+  const { nameservers, domain, search, options } = parseResult(result, version).dns;
+  const servers = nameservers.flatMap((text) => (isIP(text) === 0 ? [] : parseIp(text)));
+  if (servers.length === 0) return undefined;
+  return {
+    servers,
+    search: [...new Set([...(domain === undefined ? [] : [domain]), ...search])],
+    options,
+  };
+}
+
+/** Of a host that was restarted the namespaces are gone, and what plugins wrote to disk is not. */
+function isThere(netns: string): boolean {
+  try {
+    NetworkNamespace.open(netns)[Symbol.dispose]();
+    return true;
+  } catch (error) {
+    if (isPodnetError(error, "NETNS_UNUSABLE")) return false;
+    throw error;
+  }
+}

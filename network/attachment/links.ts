@@ -1,0 +1,91 @@
+import { PodnetError } from "../../core/errors.ts";
+import { mark } from "../desired.ts";
+import { absent, type Deviation } from "../deviation.ts";
+import type { AttachmentFragment } from "./desired.ts";
+import { lookInside, observeInside, planInside } from "./inside.ts";
+import type { AttachmentKernel, Inside } from "./kernel.ts";
+import { observeMacvlan } from "./macvlan.ts";
+import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
+import { observeRates, planRates, wantedIfb } from "./rates.ts";
+import { type Step, takeSteps } from "./step.ts";
+
+/** Makes the inside of a container, and the rates of a pair that is there, what they should be. */
+export async function setUpLinks(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  pair: Pair,
+): Promise<void> {
+  await takeSteps(await insideSteps(kernel, inside, fragment, pair), inside.netlink);
+  // A pair that was just made has no rate to be rid of.
+  if (pair.isNew && fragment.bandwidth === undefined) return;
+  const { netlink } = kernel;
+  const { mtu, alias } = fragment;
+  const name = wantedIfb(fragment);
+  if (name !== undefined && (await netlink.link(name)) === undefined)
+    await netlink.addIfb({ name, mtu, group: mark.linkGroup, alias, up: true });
+  const observed = await observeRates(netlink, fragment, pair.host);
+  await takeSteps(planRates(fragment, pair.host, observed), netlink);
+}
+
+/**
+ * What of a container's links is not as it should be: the pair, the inside, the rates. Changes nothing. Throws
+ * `INTERFACE_NOT_FOUND` where the pair is there, and its end inside has another name, or is elsewhere.
+ */
+export async function compareLinks(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+): Promise<Deviation[]> {
+  const { hostLink, alias } = fragment;
+  const { netlink } = kernel;
+  const host = await netlink.link(hostLink);
+  if (host === undefined || isDoomed(host)) return [lost(fragment)];
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
+  const rates = await observeRates(netlink, fragment, host);
+  const ifb = wantedIfb(fragment);
+  const steps = [
+    ...(await insideSteps(kernel, inside, fragment, { host, guest, beside, isNew: false })),
+    ...planRates(fragment, host, rates),
+  ];
+  return [
+    ...steps.map(({ deviation }) => deviation),
+    ...(ifb !== undefined && rates.ifb === undefined
+      ? [{ subject: `link ${ifb}`, found: absent, wanted: "there" }]
+      : []),
+  ];
+}
+
+const lost = ({ hostLink, guestLink }: AttachmentFragment): Deviation => ({
+  subject: `link ${hostLink}`,
+  found: absent,
+  wanted: `there, with ${guestLink}`,
+});
+
+async function insideSteps(
+  { netlink }: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  { guest, beside, isNew }: Pair,
+): Promise<Step[]> {
+  const macvlan = await observeMacvlan(netlink, inside, fragment, beside);
+  const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
+  const observed = await observeInside(inside.netlink, guest, beside, isNew);
+  return [...macvlan.steps, ...planInside(wanted, observed)];
+}
+
+/** A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use. */
+const elsewhere = ({ hostLink, guestLink }: AttachmentFragment, ours: boolean): PodnetError =>
+  new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    ours
+      ? `The other end of "${hostLink}" is not "${guestLink}" in its container any more`
+      : `Link "${hostLink}" is somebody else's by now`,
+    {
+      hint: ours
+        ? "Somebody gave it another name, or moved it; podnetd takes it from nobody. Give it back its name, or end the container"
+        : "Delete or rename that link; podnetd then makes the container's anew",
+      details: { link: guestLink, hostLink },
+    },
+  );

@@ -1,0 +1,99 @@
+import type { Ip } from "../../core/address.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { overlayMark } from "../ownership.ts";
+import type { OverlayChange } from "./change.ts";
+import type { OverlayDesired, OverlaySide } from "./desired.ts";
+import { type FollowedSide, refuseForeignAddress } from "./followed.ts";
+import type { OverlayKernel } from "./kernel.ts";
+import { observeDirect, observeMarked, observeSide } from "./observe.ts";
+import { type ObservedSide, planSide } from "./plan.ts";
+import { deviceToCome, planTunnel, wantedTunnel } from "./udp/plan.ts";
+import { wantedSide } from "./wanted.ts";
+
+/** One side as it is to be, by what was seen of it, and what makes it so. */
+export interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
+  readonly changes: readonly OverlayChange[];
+}
+
+/**
+ * What is to be changed before any side is compared: devices that an earlier configuration of the overlay made and this one does not want,
+ * and podnetd's own tunnel, which brings its device.
+ */
+export const compareBasis = async (
+  kernel: OverlayKernel,
+  desired: OverlayDesired,
+): Promise<OverlayChange[]> => [
+  ...(await compareFormer(kernel, desired)),
+  ...(await compareTunnel(kernel, desired)),
+];
+
+/** Looks at one side on the host. Throws `OVERLAY_CONFLICT`, and what looking throws. */
+export async function compareSide(
+  kernel: OverlayKernel,
+  desired: OverlayDesired,
+  side: OverlaySide,
+  parent: Link,
+): Promise<ComparedSide> {
+  const { netlink, tunnels } = kernel;
+  if (desired.backend.kind === "host-gw") await refuseForeignAddress(netlink, side, parent);
+  const tunnel = desired.backend.kind === "udp" ? tunnels.get(desired.name) : undefined;
+  const seen = await observeSide(netlink, side, parent, tunnel);
+  const observed = withChecksums(kernel, desired, seen);
+  const asked = side.peers.map(({ publicIp }) => publicIp);
+  const direct = await directOf(kernel, desired, asked);
+  const wanted = wantedSide(desired, side, {
+    parentMtu: parent.mtu,
+    deviceMac: observed.device?.mac,
+    isDirect: (ip) => direct.has(ip),
+    tunnelDevice: tunnel?.device ?? deviceToCome,
+  });
+  const changes = planSide(desired.name, side.network, wanted, observed);
+  return { changes, wanted, direct: new Set(direct), asked: new Set(asked) };
+}
+
+/** What makes podnetd's own tunnel as it is to be. */
+export async function compareTunnel(
+  { tunnels, netlink }: OverlayKernel,
+  desired: OverlayDesired,
+): Promise<OverlayChange[]> {
+  const { name } = desired;
+  const open = tunnels.get(name);
+  const link = open && (await netlink.link(open.device));
+  return planTunnel(name, wantedTunnel(desired), open, link?.kind === "tun");
+}
+
+/** Which of these hosts are reached without the overlay's device. */
+export async function directOf(
+  { netlink }: OverlayKernel,
+  { backend }: OverlayDesired,
+  addresses: readonly Ip[],
+): Promise<ReadonlySet<Ip>> {
+  if (backend.kind !== "vxlan" || !backend.directRouting) return new Set();
+  return observeDirect(netlink, addresses);
+}
+
+/** Asked for where it is to be some way alone. */
+function withChecksums(
+  { checksums }: OverlayKernel,
+  { backend }: OverlayDesired,
+  observed: ObservedSide,
+): ObservedSide {
+  const { device } = observed;
+  if (backend.kind !== "vxlan" || backend.txChecksum === undefined || device?.kind !== "vxlan")
+    return observed;
+  const txChecksum = checksums.left(device.device);
+  return { ...observed, device: { ...device, txChecksum } };
+}
+
+async function compareFormer(
+  { netlink }: OverlayKernel,
+  { name, sides, backend }: OverlayDesired,
+): Promise<OverlayChange[]> {
+  const wanted = new Set(
+    backend.kind === "vxlan" ? sides.flatMap(({ vtep }) => vtep?.device ?? []) : [],
+  );
+  const marked = await observeMarked(netlink);
+  return marked
+    .filter(({ device, alias }) => alias === overlayMark(name) && !wanted.has(device))
+    .map(({ device }) => ({ kind: "delete-device", device }));
+}

@@ -1,0 +1,70 @@
+/**
+ * Makes one file of all of podnetd's sources and packages, and one of podnet's: Node finds, reads and links one module where
+ * there are 1,200, which is half of a start. Why so: docs/decisions/0054-one-file-to-start.md.
+ */
+import { mkdirSync, renameSync, rmSync, utimesSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import path from "node:path";
+import { build, type Plugin } from "esbuild";
+import { complainAndFail } from "./complain.ts";
+
+const top = path.resolve(import.meta.dirname, "..");
+const directory = path.join(top, "build/programs");
+
+/** Programs, and the sources they begin with. bin/podnetd and bin/podnet start them. */
+const programs = { podnetd: "daemon/main.ts", podnet: "cli/main.ts" } as const;
+
+/** What is a library of machine code stays where it is. */
+const external = ["koffi"];
+
+/** Packages from before there were modules ask for others, and for Node's, by this. */
+const requireOfOld =
+  'import { createRequire as makeRequire } from "node:module"; const require = makeRequire(import.meta.url);';
+
+/** A source that asks where it lies is told where it lies, and not where the program made of it does. */
+const ownPlaces: Plugin = {
+  name: "own-places",
+  setup({ onLoad }) {
+    onLoad({ filter: /\.ts$/ }, async ({ path: file }) => {
+      if (file.includes("/node_modules/")) return undefined;
+      const place = path.relative(directory, file);
+      const text = await readFile(file, "utf8");
+      const contents = text.replaceAll(/import\.meta\.(dirname|url)\b/g, (_asked, what) =>
+        what === "url"
+          ? `new URL(${JSON.stringify(place)}, import.meta.url).href`
+          : `(import.meta.dirname + ${JSON.stringify(`/${path.dirname(place)}`)})`,
+      );
+      return { contents, loader: "ts" };
+    });
+  },
+};
+
+try {
+  // Taken before the first source is read: what changes meanwhile is newer than what is made.
+  const begun = new Date();
+  const draft = `${directory}.${process.pid}`;
+  mkdirSync(draft, { recursive: true });
+  await build({
+    absWorkingDir: top,
+    entryPoints: programs,
+    outdir: draft,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    platform: "node",
+    format: "esm",
+    target: "node24",
+    legalComments: "none",
+    external,
+    banner: { js: requireOfOld },
+    plugins: [ownPlaces],
+    logLevel: "warning",
+  });
+  mkdirSync(directory, { recursive: true });
+  for (const name of Object.keys(programs)) {
+    utimesSync(path.join(draft, `${name}.mjs`), begun, begun);
+    renameSync(path.join(draft, `${name}.mjs`), path.join(directory, `${name}.mjs`));
+  }
+  rmSync(draft, { recursive: true });
+} catch (thrown) {
+  complainAndFail("build-programs", thrown);
+}

@@ -1,0 +1,174 @@
+/** Debian's plugins before and after podnet's in one list: what goes together, and what is refused with a reason. */
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test from "ava";
+import { unpacked } from "../lab/container-host.ts";
+import type { Machine } from "../lab/lab.ts";
+import { type CniRig, openCniRig } from "./cni-rig.ts";
+import { pluginProgram, type PluginEnd, runPlugin } from "./run-plugin.ts";
+
+const debian = path.join(unpacked, "usr/lib/cni");
+const leases = mkdtempSync(path.join(tmpdir(), "chain-"));
+
+let cni: CniRig;
+test.serial.before(async () => {
+  cni = await openCniRig();
+});
+test.serial.after.always(async () => {
+  await cni?.[Symbol.asyncDispose]();
+});
+
+type Plugin = Readonly<Record<string, unknown>> & { readonly type: string };
+
+/** Runs one plugin of a list on the host, as libcni does. */
+function call(command: string, plugin: Plugin, container: Machine, more: object) {
+  const own = plugin.type === "podnet-cni";
+  const { host } = cni.rig.lab;
+  const env = [
+    `CNI_COMMAND=${command}`,
+    `CNI_CONTAINERID=${container.name}`,
+    `CNI_NETNS=${container.path}`,
+    "CNI_IFNAME=eth0",
+    `CNI_PATH=${debian}:${path.dirname(pluginProgram)}`,
+    `PATH=${process.env["PATH"]}`,
+  ];
+  const config = { cniVersion: "1.0.0", name: "chain", ...plugin, ...more };
+  const stdin = JSON.stringify(own ? { ...config, socket: cni.socket } : config);
+  return runPlugin(env, stdin, own ? undefined : { on: host, program: `${debian}/${plugin.type}` });
+}
+
+interface Chained {
+  /** Of each plugin that was run; the last may have failed. */
+  readonly ends: readonly PluginEnd[];
+  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  readonly result: any;
+}
+
+async function add(list: readonly Plugin[], container: Machine): Promise<Chained> {
+  const ends: PluginEnd[] = [];
+  for (const plugin of list) {
+    const before = ends.at(-1)?.json;
+    ends.push(await call("ADD", plugin, container, before ? { prevResult: before } : {}));
+    if (ends.at(-1)?.exit !== 0) break;
+  }
+  return { ends, result: ends.at(-1)?.json };
+}
+
+/** DEL in reverse, with the final result where there is one. */
+async function del(list: readonly Plugin[], container: Machine, result?: object) {
+  for (const plugin of list.toReversed()) {
+    const { exit, stdout } = await call(
+      "DEL",
+      plugin,
+      container,
+      result ? { prevResult: result } : {},
+    );
+    if (exit !== 0) throw new Error(`DEL by ${plugin.type}: ${stdout}`);
+  }
+}
+
+const podnet: Plugin = { type: "podnet-cni" };
+const bridge = (type: string): Plugin => ({
+  type,
+  ipam: { type: "host-local", subnet: "10.70.0.0/24", dataDir: leases },
+});
+const links = (): Promise<string> => cni.rig.lab.host.run("ip", "-o", "link", "show");
+
+test.serial(
+  "loopback before, and tuning, bandwidth, portmap and firewall after: each does its part, and gives it back",
+  async (t) => {
+    const { host } = cni.rig.lab;
+    const container = await cni.container();
+    const portMappings = [{ hostPort: 8085, containerPort: 80, protocol: "tcp" }];
+    const sysctl = { "net.ipv4.conf.eth0.accept_redirects": "0" };
+    const list: Plugin[] = [
+      { type: "loopback" },
+      podnet,
+      { type: "tuning", sysctl },
+      { type: "bandwidth", ingressRate: 8_000_000, ingressBurst: 8_000_000 },
+      { type: "portmap", runtimeConfig: { portMappings } },
+      { type: "firewall", backend: "iptables" },
+    ];
+    const before = await host.run("iptables-save");
+    const { ends, result } = await add(list, container);
+    t.deepEqual(
+      ends.map(({ exit, stdout }) => (exit === 0 ? "" : stdout)),
+      list.map(() => ""),
+    );
+    // Who comes later finds what was there, in its place; indexes still lead to it.
+    const names = result.interfaces.map(({ name }: { name: string }) => name);
+    t.deepEqual([names[0], names[1], names[3]], ["lo", "hyper0", "eth0"]);
+    const own = result.ips.find(({ address }: { address: string }) =>
+      address.startsWith("192.168."),
+    );
+    t.is(result.interfaces[own.interface].sandbox, container.path);
+    await container.ping("192.168.123.1");
+    t.regex(await container.run("ip", "link", "show", "lo"), /LOOPBACK,UP/);
+    const redirects = ["cat", "/proc/sys/net/ipv4/conf/eth0/accept_redirects"] as const;
+    t.is((await container.run(...redirects)).trim(), "0");
+    t.regex(await host.run("tc", "qdisc", "show", "dev", names[2]), /tbf/);
+    const rules = await host.run("iptables-save");
+    const [address] = own.address.split("/");
+    t.true(rules.includes(`--dport 8085 -j DNAT --to-destination ${address}:80`));
+    // What a plugin after ours has set on our link is its own: neither taken away nor complained of.
+    t.is((await cni.rig.daemon.tryPodnet("diff")).exitCode, 0);
+    const checked = await call("CHECK", podnet, container, { prevResult: result });
+    t.like(checked, { exit: 0 }, checked.stdout);
+
+    await del(list, container, result);
+    t.false(await container.reaches("192.168.123.1"));
+    await cni.settled();
+    const left = await host.run("iptables-save");
+    for (const mark of [address, "8085"])
+      t.deepEqual([left.includes(mark), before.includes(mark)], [false, false], mark);
+    t.notRegex(await links(), new RegExp(names[2]));
+  },
+);
+
+for (const type of ["bridge", "ptp"])
+  test.serial(`${type} before podnet-cni has the link already, and podnet says so`, async (t) => {
+    const container = await cni.container();
+    const list = [bridge(type), podnet];
+    const { ends } = await add(list, container);
+    t.deepEqual(
+      ends.map(({ exit }) => exit),
+      [0, 1],
+    );
+    t.is(ends[1]?.json.code, 105);
+    t.regex(ends[1]?.json.msg, /plugin before podnet-cni has made "eth0"/);
+    t.regex(ends[1]?.json.details, /^NAME_IN_USE prevResult\.interfaces: .*bridge, ptp/);
+    // A runtime takes back all of a list that failed: ours has nothing, and spoils nothing.
+    t.is((await call("DEL", podnet, container, {})).exit, 0);
+    t.regex(await container.run("ip", "link", "show", "eth0"), /UP/);
+    await del(list, container, ends[0]?.json);
+    t.deepEqual(await cni.links(), []);
+  });
+
+test.serial("a link that nobody tells of is found in the way all the same", async (t) => {
+  const container = await cni.container();
+  await container.run("ip", "link", "add", "eth0", "type", "bridge");
+  const { ends } = await add([podnet], container);
+  t.is(ends[0]?.exit, 1);
+  t.regex(ends[0]?.stdout ?? "", /eth0/);
+  t.regex(await container.run("ip", "-d", "link", "show", "eth0"), / bridge /);
+  t.deepEqual(await cni.links(), []);
+  await del([podnet], container);
+  await container.run("ip", "link", "del", "eth0");
+  t.is((await add([podnet], container)).ends[0]?.exit, 0);
+  await del([podnet], container);
+});
+
+test.serial("bridge after podnet-cni refuses, and all of the list is taken back", async (t) => {
+  const container = await cni.container();
+  const list = [podnet, bridge("bridge")];
+  const { ends } = await add(list, container);
+  t.deepEqual(
+    ends.map(({ exit }) => exit),
+    [0, 1],
+  );
+  await del(list, container);
+  t.false(await container.reaches("192.168.123.1"));
+  await cni.settled();
+  t.deepEqual(await cni.links(), []);
+});

@@ -1,0 +1,209 @@
+import { armed, hanging } from "./arming.ts";
+import { type ContainerOperation, cleared, containerActs } from "./container-acts.ts";
+import { type ContainerLane, openContainerLane } from "./container-lane.ts";
+import { type Allowed, quiet, settled } from "./container-look.ts";
+import { started } from "./pods.ts";
+import { type Action, impossible, type Point, pointsIn } from "./points.ts";
+import { passes, patience } from "./visit-node.ts";
+
+/** One failpoint of something done to containers, and what is done at it. */
+export interface ContainerCase {
+  readonly operation: ContainerOperation;
+  readonly point: Point;
+  readonly action: Action;
+}
+
+export const containerTitle = ({ operation, point, action }: ContainerCase): string =>
+  `${operation} ${point}=${action}`;
+
+/** Some actions at every point where they can be. */
+export const containerCases = (
+  operation: ContainerOperation,
+  points: readonly Point[],
+  actions: readonly Action[] = ["kill", "error", "hang"],
+): readonly ContainerCase[] =>
+  points
+    .flatMap((point) => actions.map((action): ContainerCase => ({ operation, point, action })))
+    .filter((each) => !impossible(each));
+
+export interface ContainerRunResult {
+  readonly visited: number;
+  /** Points that were not come by again. */
+  readonly missed: readonly string[];
+  readonly failures: readonly string[];
+}
+
+export interface ContainerRunOptions {
+  readonly config: string;
+  readonly lanes: number;
+  /** The first lane, if there is one already. */
+  readonly first: ContainerLane;
+  log(text: string): void;
+}
+
+/** Times a point is armed before it counts as one that cannot be reached. */
+const attempts = 3;
+/** Longest from the end of an act to the last point it comes by, milliseconds: links are ended a little later. */
+const afterActMs = 3000;
+/** How long a runtime waits where a call hangs for longer. */
+const impatientMs = hanging.createMs;
+/** Failures shown before a run gives up: one defect fails many cases. */
+const mostFailures = 12;
+
+let labs = 0;
+
+/** Visits cases, several lanes side by side. */
+export async function runContainerCases(
+  cases: readonly ContainerCase[],
+  { config, lanes, first, log }: ContainerRunOptions,
+): Promise<ContainerRunResult> {
+  const waiting = cases.values();
+  const missed: string[] = [];
+  const failures: string[] = [];
+  let visited = 0;
+  let given: ContainerLane | undefined = first;
+  const open = async (): Promise<ContainerLane> => {
+    const site = given;
+    given = undefined;
+    return site ?? openContainerLane(`crashc${labs++}`, config);
+  };
+  const work = async (): Promise<void> => {
+    for (let over = false; !over; ) {
+      await using site = await open();
+      over = true;
+      for (const each of waiting) {
+        if (failures.length >= mostFailures) return;
+        const begun = performance.now();
+        const problems = await visitAgain(site, each);
+        const took = Math.round(performance.now() - begun);
+        const came =
+          problems === undefined ? "unreached" : problems.length === 0 ? "clean" : "wrong";
+        log(`${came} ${took} ms ${containerTitle(each)}`);
+        if (problems === undefined) missed.push(containerTitle(each));
+        else visited += 1;
+        if (problems === undefined || problems.length === 0) continue;
+        log(problems.join("\n"));
+        failures.push([containerTitle(each), ...problems].join("\n  "));
+        // What is wrong with a lane would be wrong with every case after it.
+        over = false;
+        break;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: lanes }, work));
+  return { visited, missed, failures };
+}
+
+async function visitAgain(
+  site: ContainerLane,
+  visited: ContainerCase,
+): Promise<readonly string[] | undefined> {
+  for (let attempt = 1; attempt <= attempts; attempt++) {
+    try {
+      const problems = await visit(site, visited);
+      if (problems !== undefined)
+        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.lane.log()}`];
+    } catch (thrown) {
+      const { stack } = thrown as Error;
+      return [stack ?? String(thrown), site.lane.log()];
+    }
+  }
+  return undefined;
+}
+
+/** What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and after, with no container. */
+async function visit(
+  site: ContainerLane,
+  { operation, point, action }: ContainerCase,
+): Promise<readonly string[] | undefined> {
+  const { lane } = site;
+  const { from, prepare, act } = containerActs[operation];
+  await prepare(site);
+  await lane.kill();
+  const start = await lane.start([
+    ...(from === undefined ? [] : [`from:${from}`]),
+    armed(point, action),
+  ]);
+  const allowed = await act(site, action === "hang" ? impatientMs : patience.settledMs);
+  const limitMs = from === undefined ? patience.pointMs : afterActMs;
+  const reached =
+    action === "kill"
+      ? (await lane.ended(limitMs)) !== undefined
+      : await passes(lane, point, limitMs);
+  const problems: string[] = [];
+  if (reached && action !== "kill")
+    problems.push(
+      ...(await withoutRestart(
+        site,
+        { operation, action },
+        from === undefined ? undefined : allowed,
+        start.kind === "ready",
+      )),
+    );
+  await lane.kill();
+  await started(lane, []);
+  problems.push(...tell(await settled(site, allowed), "after the restart"));
+  problems.push(...tell(await cleared(site), "after everything was taken away"));
+  return reached ? problems : undefined;
+}
+
+const tell = (problems: readonly string[], when: string): string[] =>
+  problems.map((problem) => `${when}: ${problem}`);
+
+/** A podnetd that lives on says what failed, and has put it right or taken it back; one that cannot start says why. */
+async function withoutRestart(
+  site: ContainerLane,
+  { operation, action }: Pick<ContainerCase, "operation" | "action">,
+  allowed: Allowed | undefined,
+  ready: boolean,
+): Promise<readonly string[]> {
+  const { lane } = site;
+  // (`podnet down` ends it; what failed on the way and then worked is nobody's concern.)
+  const silent =
+    action === "error" && operation !== "down" && !lane.log().includes("Injected failure");
+  if (ready && (await lane.ended(0)) === undefined) {
+    // What a start could not put right drift does, for which nobody waits here.
+    if (allowed === undefined) return [];
+    const problems = await settled(site, allowed);
+    // (What goes down may have answered before it ended.)
+    if ((await lane.ended(0)) === undefined) return tell(problems, "before the restart");
+  }
+  return silent ? ["podnetd ends and does not tell of the failure"] : [];
+}
+
+/** The failpoints of an operation: what each of several runs records of it. */
+export async function enumerateContainers(
+  site: ContainerLane,
+  operation: ContainerOperation,
+  times: number,
+): Promise<readonly Point[]> {
+  const { lane } = site;
+  const { from, only = /./, prepare, act } = containerActs[operation];
+  const bare = from === undefined ? await startRecord(site) : [];
+  const records: (readonly string[])[] = [];
+  for (let run = 1; run <= times; run++) {
+    await prepare(site);
+    await lane.kill();
+    await started(lane, from === undefined ? [] : [`from:${from}`]);
+    const allowed = await act(site, patience.settledMs);
+    const alive = (await lane.ended(operation === "down" ? afterActMs : 0)) === undefined;
+    if (alive) await quiet(site);
+    // Before anybody looks whether all is well, which comes by failpoints of its own.
+    records.push(lane.record());
+    const problems = alive ? await settled(site, allowed) : [];
+    if (problems.length > 0) throw new Error(`Nothing is armed, and still: ${problems.join("\n")}`);
+    await lane.kill();
+    await started(lane, []);
+    const left = await cleared(site);
+    if (left.length > 0) throw new Error(`Nothing is armed, and still: ${left.join("\n")}`);
+  }
+  const known = new Set(bare);
+  return pointsIn(...records).filter((point) => only.test(point) && !known.has(point));
+}
+
+/** What a start with nothing to do comes by: visited as a start is. */
+async function startRecord({ lane }: ContainerLane): Promise<readonly string[]> {
+  await lane.kill();
+  await started(lane, []);
+  return lane.record();
+}

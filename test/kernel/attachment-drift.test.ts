@@ -1,0 +1,113 @@
+import test from "ava";
+import type { IfName } from "../../core/names.ts";
+import { run } from "../../linux/command.ts";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { onlyLook } from "../../network/inspect.ts";
+import { AttachmentSite } from "../lab/attachment-site.ts";
+import { ip } from "../lab/network.ts";
+import { until } from "../lab/until.ts";
+
+const { signal } = new AbortController();
+const rate = { bitsPerSecond: 800_000_000, burstBits: 8_000_000 };
+
+let site: AttachmentSite;
+let fragment: AttachmentFragment;
+
+test.before(async () => {
+  site = await AttachmentSite.open();
+  await site.container(2);
+  const bandwidth = { toGuest: rate, fromGuest: rate };
+  fragment = site.fragment(2, { ifb: "pi2" as IfName, bandwidth });
+});
+test.beforeEach(() => site.attachments.ensure(fragment, signal));
+test.after.always(() => site[Symbol.asyncDispose]());
+
+const look = (inside: boolean, heal = (): boolean => true) =>
+  site.attachments.inspect(
+    fragment.key,
+    () => fragment,
+    { heal, linksOnly: false, inside },
+    signal,
+  );
+const qdisc = (text: string) => run(["tc", "qdisc", ...(text.split(" ") as [string])]);
+
+const harms: Readonly<Record<string, readonly [harm: () => Promise<unknown>, subject: string]>> = {
+  "its address": [() => site.inside(2, "address flush dev eth0"), "address of eth0"],
+  "its route": [() => site.inside(2, "route del default"), "route of eth0 to 0.0.0.0/0"],
+  "its link down": [() => site.inside(2, "link set eth0 down"), "link eth0 state"],
+  "its MTU": [() => site.inside(2, "link set eth0 mtu 1280"), "link eth0 mtu"],
+  "the rate in": [() => qdisc("del dev pc2 root"), "rate of pc2"],
+  "the redirection of the way out": [() => qdisc("del dev pc2 ingress"), "way out by pc2"],
+  "the rate out": [() => qdisc("del dev pi2 root"), "rate of pi2"],
+  "the link that limits the way out": [() => ip("link del pi2"), "link pi2"],
+  "the pair": [() => ip("link del pc2"), "link pc2"],
+  "the pair, from inside": [() => site.inside(2, "link del eth0"), "link pc2"],
+};
+
+for (const [what, [harm, subject]] of Object.entries(harms))
+  test.serial(`a look into a container heals what others took: ${what}`, async (t) => {
+    t.deepEqual(await look(true), { found: [], healed: true, error: undefined });
+    await harm();
+    const seen = await look(true, onlyLook);
+    t.false(seen.healed);
+    t.true(
+      seen.found.some((each) => each.subject === subject),
+      JSON.stringify(seen.found),
+    );
+    const healed = await look(true);
+    t.like(healed, { healed: true, error: undefined });
+    t.deepEqual(await site.attachments.check(fragment, signal), []);
+    t.deepEqual(await look(true), { found: [], healed: true, error: undefined });
+    t.true(await site.reaches(2, "192.168.123.1"));
+    t.true(await site.reaches(2, "fd00:123::1"));
+  });
+
+test.serial(
+  "a look at the port alone sees nothing inside, but makes a lost pair anew",
+  async (t) => {
+    await site.inside(2, "link set eth0 mtu 1280");
+    t.deepEqual((await look(false)).found, []);
+    await ip("link del pc2");
+    t.like(await look(false), { healed: true, error: undefined });
+    t.deepEqual(await site.attachments.check(fragment, signal), []);
+    t.true(await site.reaches(2, "192.168.123.1"));
+  },
+);
+
+test.serial("an end that has another name inside is taken from nobody, and told of", async (t) => {
+  await site.inside(2, "link set eth0 down");
+  await site.inside(2, "link set eth0 name mine");
+  const before = await ip("-o link show pc2");
+  const { healed, error } = await look(true);
+  t.false(healed);
+  t.is(error?.code, "INTERFACE_NOT_FOUND");
+  t.is(await ip("-o link show pc2"), before);
+  t.regex((await site.attachments.check(fragment, signal)).join(), /is not "eth0" in its/);
+  await site.inside(2, "link set mine name eth0");
+  t.like(await look(true), { healed: true, error: undefined });
+});
+
+test.serial("what is on its way out is not looked at, whoever asked before", async (t) => {
+  const released = site.attachments.release([fragment]);
+  const seen = await site.attachments.inspect(
+    fragment.key,
+    () => undefined,
+    { heal: () => true, linksOnly: false, inside: true },
+    signal,
+  );
+  await released;
+  t.deepEqual(seen, { found: [], healed: true, error: undefined });
+  t.is(await site.attachments.sweep(), 2);
+});
+
+test.serial("a namespace that is gone is told as such, and nothing is made", async (t) => {
+  await site.lose(2);
+  // The kernel ends a namespace in its own time.
+  await until("its links are gone", async () => !/pc2/.test(await ip("-o link show")));
+  const { healed, error } = await look(true);
+  t.false(healed);
+  t.is(error?.code, "NETNS_UNUSABLE");
+  t.notRegex(await ip("-o link show"), /pc2/);
+  await site.attachments.release([fragment]);
+  await site.container(2);
+});

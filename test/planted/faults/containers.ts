@@ -1,0 +1,184 @@
+import type { Fault } from "../fault.ts";
+
+const departures = {
+  file: "test/unit/cni-departures.test.ts",
+  title: "a container's row goes after its link, and its address is nobody's before",
+};
+const settle = "test/unit/cni-settle.test.ts";
+const installation = "test/unit/cni-installation.test.ts";
+const runtime = "test/unit/cni-runtime.test.ts";
+const join = "test/kernel/netns-join.test.ts";
+
+const written = {
+  file: settle,
+  title: "a DEL that was written down is done once, unless it was written before the ADD",
+};
+const cutShort = {
+  file: installation,
+  title:
+    "an installation that podnetd's end cuts short anywhere is whole or gone after its next start",
+};
+
+/** Containers of runtimes: what is written down of them, in which order they go, and machines in their namespaces. */
+export const containerFaults: readonly Fault[] = [
+  {
+    kind: "record",
+    name: "a container is forgotten before its link is ended",
+    file: "daemon/cni/departures.ts",
+    find: "    await network.sweep();\n",
+    put: "",
+    noticedBy: departures,
+  },
+  {
+    kind: "record",
+    name: "nobody knows of a container's end that a crash cuts short",
+    file: "daemon/cni/departures.ts",
+    find: 'if (row.state !== "deleting") records.deleting(row, text);',
+    put: "",
+    noticedBy: departures,
+  },
+  {
+    kind: "release",
+    name: "a container's host ports are held when it has gone",
+    file: "daemon/cni/departures.ts",
+    find: "      published.release(row.id);\n",
+    put: "",
+    noticedBy: departures,
+  },
+  {
+    kind: "release",
+    name: "conversations of a container are its successor's",
+    file: "daemon/cni/departures.ts",
+    find: "for (const { fragment } of dead) await host.endFlows(hostPart(fragment));",
+    put: "",
+    noticedBy: departures,
+  },
+  {
+    kind: "release",
+    name: "a container's addresses are never free again",
+    file: "daemon/cni/records.ts",
+    find: "    addresses.freed(plans);\n",
+    put: "",
+    noticedBy: departures,
+  },
+  {
+    kind: "mark",
+    name: "a DEL from before an ADD takes what the ADD made",
+    file: "daemon/cni/settle-pending.ts",
+    find: "row !== undefined && row.createdMs <= atMs",
+    put: "row !== undefined",
+    noticedBy: written,
+  },
+  {
+    kind: "record",
+    name: "a DEL that was done stays written down",
+    file: "daemon/cni/settle-pending.ts",
+    find: 'cross("file", "remove pending DEL", () => rmSync(path, { force: true }));',
+    put: "",
+    noticedBy: written,
+  },
+  {
+    kind: "bound",
+    name: "what a plugin is just writing down is taken from it",
+    file: "daemon/cni/settle-pending.ts",
+    find: "if (statSync(path).mtimeMs < Date.now() - draftMs)",
+    put: "",
+    noticedBy: {
+      file: settle,
+      title:
+        "what a plugin that was killed left of a record goes, and one that is being written stays",
+    },
+  },
+  {
+    kind: "record",
+    name: "nobody knows of an installation that a crash cuts short",
+    file: "daemon/cni/installation.ts",
+    find: "    this.#note({ ...installed, half: true });\n    try {",
+    put: "    try {",
+    noticedBy: cutShort,
+  },
+  {
+    kind: "release",
+    name: "half a plugin stays where runtimes look",
+    file: "daemon/cni/whole-files.ts",
+    find: "for (const each of [draftOf(path), path])",
+    put: "for (const each of [path])",
+    noticedBy: cutShort,
+  },
+  {
+    kind: "undo",
+    name: "an installation that fails stays half there",
+    file: "daemon/cni/installation.ts",
+    find: '      this.#try("taken back", () => void this.uninstall());\n      throw thrown;',
+    put: "      throw thrown;",
+    noticedBy: { file: installation, title: "one that fails anywhere is undone, and told of" },
+  },
+  {
+    kind: "record",
+    name: "an installation is half taken away, and then announced",
+    file: "daemon/cni/installation.ts",
+    find: "if (installed.half === undefined) this.#note({ ...installed, half: true });",
+    put: "",
+    noticedBy: {
+      file: installation,
+      title: "the end of an installation that is cut short anywhere is gone through with",
+    },
+  },
+  {
+    kind: "escape",
+    name: "an argument for plugins ends in the middle and begins another",
+    file: "cni/runtime/derive.ts",
+    find: 'if (!/[;=]/.test(name) && !value.includes(";")) continue;',
+    put: "if (name !== value) continue;",
+    noticedBy: {
+      file: runtime,
+      title: "the environment has every variable of CNI, whatever podnetd's own surroundings have",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a guest takes over what its host has learnt",
+    file: "network/netns-join/taken-over.ts",
+    find: 'state === "permanent" && mac !== undefined',
+    put: "mac !== undefined",
+    noticedBy: {
+      file: "test/unit/netns-taken-over.test.ts",
+      title: "neighbours that somebody set are taken over, those that were learnt are not",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a join that a crash cut short cannot be made again",
+    file: "network/netns-join/join.ts",
+    find: "  await refuseOthers(netlink, desired);\n  await dropRedirect(netlink, link.index);\n",
+    put: "  await refuseOthers(netlink, desired);\n",
+    noticedBy: {
+      file: join,
+      title: "a join that a crash cut short is taken up anew; leaving twice is as good as once",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a configuration nested without end uses up the plugin's stack",
+    file: "cni/protocol/config-read.ts",
+    find: '  if (isNestedTooDeep(stdin)) throw undecodable("it is nested too deep");\n',
+    put: "",
+    noticedBy: {
+      file: "test/unit/cni-request.test.ts",
+      title:
+        "what is nested deeper than the plugin's engine can read is refused, much side by side is not",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a body that never ends keeps its connection of the containers' socket",
+    file: "daemon/cni/read-body.ts",
+    find: "setTimeout(() => request.destroy(), ms)",
+    put: "setTimeout(() => {}, ms)",
+    noticedBy: {
+      file: "test/cni/fuzzed.test.ts",
+      title: "bodies that never end are cut, and keep nobody waiting",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,62 @@
+import type { Fault } from "../fault.ts";
+
+const joining = "test/kernel/netns-join.test.ts";
+const planning = "test/unit/plan-cni.test.ts";
+const lives = "test/vm/standin-cni.test.ts";
+
+/** Pods that take their network from CNI plugins. */
+export const podsOnCniFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "undoing a second machine in a namespace ends the first one's part",
+    file: "network/netns-join/join.ts",
+    find: "if ((await otherTap(netlink, desired)) !== undefined) return;",
+    put: "",
+    noticedBy: {
+      file: joining,
+      title: "a second machine is refused a namespace, and takes nothing from the first",
+    },
+  },
+  {
+    kind: "lock",
+    name: "a second machine takes the link of a namespace from the first",
+    file: "network/netns-join/join.ts",
+    find: "await refuseOthers(netlink, desired);",
+    put: "",
+    noticedBy: {
+      file: joining,
+      title: "a second machine is refused a namespace, and takes nothing from the first",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a link's default route stands beside the pod's own",
+    file: "daemon/pod/plan-cni.ts",
+    find: ".filter((route) => !has.has(placeOf(route)))",
+    put: ".filter((route) => has.size >= 0 || placeOf(route))",
+    noticedBy: { file: planning, title: "a pod's own routes and networks come first" },
+  },
+  {
+    kind: "record",
+    name: "what a link gave stays the pod's after it was given back",
+    file: "daemon/pod/plan-cni.ts",
+    find: "routes: without(guest.routes, gone.routes),",
+    put: "",
+    noticedBy: {
+      file: planning,
+      title: "what a link is, its guest is told, and nothing of it is left when it is forgotten",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a namespace stays when its plugins have taken everything back",
+    file: "daemon/pod/sandboxes.ts",
+    find: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);\n    removeNamespace(cni.netns);",
+    put: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);",
+    noticedBy: {
+      file: lives,
+      title: "a pod that is stopped gives its network back, and gets one when it starts",
+    },
+    slow: true,
+  },
+];

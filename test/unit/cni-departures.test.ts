@@ -1,0 +1,147 @@
+import test from "ava";
+import type { Ip } from "../../core/address.ts";
+import { type Clock, systemClock } from "../../core/clock.ts";
+import { watchCrossings } from "../../core/crossing.ts";
+import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
+import { Departures } from "../../daemon/cni/departures.ts";
+import { AttachmentRecords } from "../../daemon/cni/records.ts";
+import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import { openLog } from "../../linux/log.ts";
+import { configuration, openNode } from "./daemon-fixtures/node.ts";
+
+const fragment = {
+  kind: "attachment",
+  key: "aaaaaaaaaaaa",
+  netns: "/run/netns/one",
+  hostLink: "pcaaaaaaaaaaaa",
+  guestLink: "eth0",
+  bridge: "hyper0",
+  mac: "0a:58:0a:00:00:02",
+  mtu: 1500,
+  addresses: ["10.0.0.2/29"],
+  routes: [],
+  alias: "podnet:attachment/aaaaaaaaaaaa",
+  isolated: false,
+};
+const plan = {
+  version: 1,
+  id: "aaaaaaaaaaaa",
+  containerId: "one",
+  ifName: "eth0",
+  config: "podnet",
+  network: "default",
+  netns: fragment.netns,
+  mac: fragment.mac,
+  mtu: 1500,
+  addresses: fragment.addresses,
+  gateways: ["10.0.0.1"],
+  fragment,
+  dns: { nameservers: [], search: [], options: [] },
+} as unknown as AttachmentPlan;
+
+/** A container that is attached, on a host that is played and says what was done to it, and how its row stood then. */
+function openSite() {
+  const clock: Clock = systemClock;
+  const node = openNode(configuration({ quarantine_s: "0" }), clock);
+  const { db, journal, addresses } = node;
+  const records = new AttachmentRecords({ db, journal, addresses, clock });
+  const done: string[] = [];
+  const failing = new Set<string>();
+  const does = async (what: string): Promise<void> => {
+    done.push(`${what}, ${records.get(plan.id)?.state ?? "no row"}`);
+    if (failing.delete(what)) throw new Error(`Injected failure: ${what}`);
+  };
+  const departures = new Departures({
+    network: {
+      ensure: () => Promise.reject(new Error("not asked for")),
+      check: () => Promise.reject(new Error("not asked for")),
+      release: () => does("release"),
+      sweep: () => does("sweep"),
+    } as never,
+    host: { endFlows: () => does("end flows") },
+    published: { release: () => void done.push("let go of ports") },
+    records,
+    locks: new KeyedLock<string>(),
+    log: openLog({ component: "cni", level: "silent" }),
+    leaves: () => void done.push("no drift"),
+  });
+  records.claim(plan);
+  records.ready(plan);
+  const row = () => {
+    const found = records.get(plan.id);
+    if (found === undefined) throw new Error("There is no row");
+    return found;
+  };
+  return {
+    done,
+    failing,
+    records,
+    departures,
+    row,
+    /** Whether an address, the container's unless given, could be somebody else's now. */
+    isFree: (ip = "10.0.0.2") => addresses.status(plan.network, ip as Ip).kind === "free",
+    [Symbol.dispose]: () => node[Symbol.dispose](),
+  };
+}
+
+test("a container's row goes after its link, and its address is nobody's before", async (t) => {
+  using site = openSite();
+  const { done, departures, records } = site;
+  await departures.detach(site.row(), "detached");
+  t.deepEqual(done, ["no drift", "let go of ports", "release, deleting"]);
+  t.is(site.row().state, "deleting");
+  t.false(site.isFree());
+  await departures.bury();
+  t.deepEqual(done.slice(3), ["sweep, deleting", "end flows, deleting"]);
+  t.is(records.get(plan.id), undefined);
+  t.true(site.isFree());
+  await departures.close();
+});
+
+for (const what of ["release", "sweep", "end flows"])
+  test(`a container is not forgotten when its end fails: ${what}`, async (t) => {
+    using site = openSite();
+    const { departures, failing, records } = site;
+    failing.add(what);
+    const gone = departures.detach(site.row(), "detached").then(() => departures.bury());
+    await t.throwsAsync(gone, { message: `Injected failure: ${what}` });
+    t.is(site.row().state, "deleting");
+    t.false(site.isFree());
+    // Asked again, it goes.
+    await departures.detach(site.row(), "again");
+    await departures.bury();
+    t.is(records.get(plan.id), undefined);
+    t.true(site.isFree());
+    await departures.close();
+  });
+
+test.serial("a claim whose commit throws and is there counts; one that is not does not", (t) => {
+  for (const [side, kept] of [
+    ["after", true],
+    ["before", false],
+  ] as const) {
+    using site = openSite();
+    const other = { ...plan, id: "b", containerId: "two", addresses: ["10.0.0.3/29"] } as never;
+    const at = ({ what }: { readonly what: string }, now: string): void => {
+      if (what === "claim attachment" && now === side) throw new Error("Injected failure");
+    };
+    watchCrossings({ at, atAsync: async () => {} });
+    try {
+      if (kept) site.records.claim(other);
+      else t.throws(() => site.records.claim(other));
+    } finally {
+      watchCrossings(undefined);
+    }
+    t.is(site.records.get("b" as never) !== undefined, kept);
+    t.is(site.isFree("10.0.0.3"), !kept);
+  }
+});
+
+test("an ADD that fails leaves no row and no address", async (t) => {
+  using site = openSite();
+  await site.departures.undo(plan, new Error("why"));
+  t.is(site.records.get(plan.id), undefined);
+  t.true(site.isFree());
+  t.deepEqual(site.done.at(-1), "end flows, deleting");
+  await site.departures.close();
+});

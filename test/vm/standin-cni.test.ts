@@ -1,0 +1,177 @@
+/** What becomes of pods that take their network from CNI plugins: no guest is needed for it. */
+import { readFileSync, rmSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+import { until } from "../lab/until.ts";
+import { first, openPodCniRig, type PodCniRig } from "./pod-cni-rig.ts";
+import { openStandInRig } from "./standin-rig.ts";
+
+let cni: PodCniRig;
+test.serial.before(async () => {
+  cni = await openPodCniRig(openStandInRig);
+});
+test.serial.after.always(async () => {
+  await cni?.[Symbol.asyncDispose]();
+});
+
+test.serial("what fails or hangs in a list is undone, and said", async (t) => {
+  cni.vendorPlugin(
+    "fails",
+    `[ $CNI_COMMAND = DEL ] || { echo '{"code":11,"msg":"not now"}'; exit 1; }`,
+  );
+  cni.vendorPlugin("hangs", `[ $CNI_COMMAND = DEL ] || exec sleep 60`);
+  const links = await cni.ip("-o link show type veth");
+  for (const [type, code, message] of [
+    ["fails", "COMMAND_FAILED", /plugin fails failed at ADD: not now/],
+    ["hangs", "DEADLINE_EXCEEDED", /took longer than 6000 ms/],
+  ] as const) {
+    cni.writeList("20-bad.conflist", "bad", cni.bridge("bad", "10.68.0.0/24"), { type });
+    const interfaces = [{ cni: { list: "bad" } }];
+    const error = await t.throwsAsync(cni.rig.client.pods.create({ spec: { interfaces } }), {
+      message,
+    });
+    t.is((error as { code?: string } | undefined)?.code, code);
+    t.deepEqual(cni.held("bad"), []);
+    t.deepEqual(cni.sandboxes(), []);
+    t.is(await cni.ip("-o link show type veth"), links);
+  }
+  const { pods } = await cni.rig.client.pods.list({});
+  t.deepEqual(pods, []);
+  const none = { interfaces: [{ cni: { list: "none" } }] };
+  await t.throwsAsync(cni.rig.client.pods.create({ spec: none }), {
+    message: /no list of CNI plugins for a network "none"/,
+  });
+});
+
+test.serial(
+  "a pod that is stopped gives its network back, and gets one when it starts",
+  async (t) => {
+    cni.writeList("30-net.conflist", "again", cni.bridge("again", "10.67.0.0/24"));
+    const interfaces = [{ cni: { list: "again" } }];
+    await cni.rig.client.pods.create({ spec: { name: "stopped", interfaces } });
+    await cni.rig.client.pods.stop({ idOrName: "stopped", force: true });
+    const { pod: stopped } = await cni.rig.client.pods.get({ idOrName: "stopped" });
+    t.deepEqual(first(stopped).addresses, []);
+    t.deepEqual([cni.held("again"), cni.sandboxes()], [[], []]);
+    const { pod } = await cni.rig.client.pods.start({ idOrName: "stopped" });
+    t.deepEqual(first(pod).addresses, ["10.67.0.3/24"]);
+    await cni.rig.client.pods.delete({ idOrName: "stopped", force: true });
+    t.deepEqual([cni.held("again"), cni.sandboxes()], [[], []]);
+  },
+);
+
+test.serial("podnet's own plugin sets a pod up as any other does", async (t) => {
+  const { rig } = cni;
+  const socket = `${rig.daemon.runDir}/cni.sock`;
+  cni.writeList("50-own.conflist", "own", { type: "podnet-cni", socket });
+  const spec = { name: "own", interfaces: [{ cni: { list: "own" } }] };
+  const { pod } = await rig.client.pods.create({ spec });
+  const { mac, addresses, netns } = first(pod);
+  t.regex(addresses.join(), /^192\.168\.123\.\d+\/24$/);
+  // (Made of the address, as the plugin's are.)
+  t.regex(mac, /^0a:58:c0:a8:7b:/);
+  const attached = async (): Promise<readonly string[]> =>
+    (await rig.client.cni.list({})).attachments.map(({ containerId }) => containerId);
+  t.deepEqual(await attached(), [`${pod?.id}-0`]);
+  t.regex(await cni.rig.lab.host.run("nsenter", `--net=${netns}`, "ip", "address"), /eth0/);
+  await rig.restart("kill");
+  await cni.rig.client.pods.delete({ idOrName: "own", force: true });
+  t.deepEqual(cni.sandboxes(), []);
+  await until("the attachment's end", async () => (await attached()).length === 0);
+});
+
+test.serial(
+  "a namespace that podnetd does not see any more is given back without it",
+  async (t) => {
+    // Its mounts end with it, as those of a service with ProtectSystem= do.
+    await using hidden = await openPodCniRig(openStandInRig, (host) => host);
+    const { rig } = hidden;
+    const told = path.join(hidden.lists, "told");
+    const result = `{"cniVersion":"1.0.0","by":"notes","ips":[],"dns":{}}`;
+    hidden.vendorPlugin(
+      "notes",
+      `[ $CNI_COMMAND = DEL ] && { echo "netns=$CNI_NETNS"; cat; } >${told} || echo '${result}'`,
+    );
+    const bridge = hidden.bridge("hidden", "10.65.0.0/24");
+    hidden.writeList("10-net.conflist", "hidden", bridge, { type: "notes", note: 7 });
+    const spec = { name: "hidden", interfaces: [{ cni: {} }] };
+    const { pod } = await rig.client.pods.create({ spec });
+    await rig.restart("kill");
+    rmSync(path.join(hidden.lists, "10-net.conflist"));
+    const { pod: again } = await rig.client.pods.get({ idOrName: "hidden" });
+    t.is(again?.vm?.pid, pod?.vm?.pid, "it runs on");
+    t.deepEqual(hidden.held("hidden"), ["10.65.0.2"]);
+    await rig.client.pods.delete({ idOrName: "hidden", force: true });
+    t.deepEqual([hidden.held("hidden"), hidden.sandboxes()], [[], []]);
+    const [netns, ...config] = readFileSync(told, "utf8").split("\n");
+    t.is(netns, "netns=");
+    t.like(JSON.parse(config.join("")), {
+      name: "hidden",
+      note: 7,
+      prevResult: JSON.parse(result) as Record<string, unknown>,
+    });
+    await until(
+      "the link's end",
+      async () => !(await hidden.ip("-o link show")).includes("master br-hidden"),
+    );
+  },
+);
+
+/** Where podnetd is killed, in a create and in a delete: each once, before the next is told of. */
+const points = {
+  create: [
+    "commit:learn:before#1",
+    "file:make a namespace:after#1",
+    "command:loopback:before#1",
+    "command:bridge:after#1",
+    "command:portmap:before#1",
+    "commit:learn:after#1",
+    "ioctl:make tap:after#1",
+    "commit:learn:after#2",
+    "commit:running:before#1",
+  ],
+  delete: [
+    "command:bridge:after#1",
+    "command:portmap:after#1",
+    "commit:learn:before#1",
+    "file:remove a namespace:before#1",
+    "commit:forget:before#1",
+  ],
+} as const;
+const everyPoint = process.env["PODNET_TEST_FULL"] === "1";
+
+for (const during of ["create", "delete"] as const)
+  test.serial(`a podnetd that is killed in the middle of a ${during} leaves nothing`, async (t) => {
+    const { rig } = cni;
+    const portmap = { type: "portmap", capabilities: { portMappings: true } };
+    cni.writeList("40-net.conflist", "killed", cni.bridge("killed", "10.66.0.0/24"), portmap);
+    const capabilities = JSON.stringify({
+      portMappings: [{ hostPort: 8066, containerPort: 80, protocol: "tcp" }],
+    });
+    const spec = { name: "killed", interfaces: [{ cni: { list: "killed", capabilities } }] };
+    const make = () => rig.client.pods.create({ spec });
+    const left = async (): Promise<unknown> => [
+      cni.held("killed"),
+      cni.sandboxes().length,
+      await cni.rules(/8066/),
+      (await cni.ip("-o link show")).includes("master br-killed"),
+    ];
+    const start = (point: string): Promise<void> =>
+      rig.restart("stop", { PODNET_FAILPOINTS: `${point}=kill` });
+    for (const point of everyPoint ? points[during] : points[during].slice(3, 4)) {
+      if (during === "create") await start(point);
+      else {
+        await make();
+        await start(point);
+        t.not(((await left()) as readonly unknown[])[1], 0, "what is to go is there");
+      }
+      await t.throwsAsync(
+        during === "create" ? make() : rig.client.pods.delete({ idOrName: "killed", force: true }),
+        undefined,
+        point,
+      );
+      await rig.restart("kill");
+      t.deepEqual((await rig.client.pods.list({})).pods, [], point);
+      t.deepEqual(await left(), [[], 0, [], false], point);
+    }
+  });
