@@ -28,7 +28,19 @@ const traced = [
 ].join();
 
 /** Kinds and borders that a start, a create, a delete and the way down have; nobody is signalled meanwhile. */
-const kinds = ["netlink", "device", "child", "file", "name", "qmp", "channel", "stdin"] as const;
+const kinds = [
+  "netlink",
+  "device",
+  "child",
+  "file",
+  "database",
+  "directory",
+  "listener",
+  "name",
+  "qmp",
+  "channel",
+  "stdin",
+] as const;
 const borders = [
   "netlink",
   "ioctl",

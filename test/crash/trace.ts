@@ -1,5 +1,8 @@
 import type { Border } from "../../core/crossing.ts";
+import { Children } from "./children.ts";
+import { bordersOf, fileKind, type Kind } from "./call-kinds.ts";
 import { beginsRequest } from "./http2-frames.ts";
+import { parse } from "./points.ts";
 
 /**
  * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds the system calls that
@@ -11,42 +14,11 @@ import { beginsRequest } from "./http2-frames.ts";
  * record itself.
  */
 export interface TraceResult {
-  /** Calls in no crossing, as strace wrote them. */
+  /** Calls in no crossing, as strace wrote them; and crossings that were to start a process, and started none. */
   readonly naked: readonly string[];
   /** How many calls lay in a crossing, by what kind of call they were. */
   readonly covered: ReadonlyMap<Kind, number>;
 }
-
-/** Kinds of calls that leave the process. */
-export type Kind =
-  | "netlink"
-  | "device"
-  | "child"
-  | "signal"
-  | "file"
-  | "name"
-  | "qmp"
-  | "channel"
-  | "stdin"
-  | "etcd";
-
-/** The crossings each may lie in. */
-const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
-  netlink: ["netlink"],
-  device: ["ioctl"],
-  child: ["command", "spawn"],
-  signal: ["signal"],
-  // SQLite's files are changed by commits; the API's socket file goes when it is closed.
-  file: ["file", "commit", "socket"],
-  /** bind(2) and connect(2). */
-  name: ["socket"],
-  qmp: ["qmp"],
-  channel: ["channel"],
-  /** Input of a command that runs. */
-  stdin: ["command"],
-  /** A request: what else goes by the connection to etcd changes nothing. */
-  etcd: ["etcd"],
-};
 
 export interface TraceOptions {
   readonly recordFile: string;
@@ -129,7 +101,7 @@ class Reader implements TraceResult {
   /** What connected sockets are connected to, by inode. */
   readonly #connected = new Map<string, string>();
   readonly #taps = new Set<number>();
-
+  readonly #children = new Children();
   readonly #accepted: ReadonlySet<string>;
 
   constructor(options: TraceOptions, accepted: ReadonlySet<string>) {
@@ -142,8 +114,11 @@ class Reader implements TraceResult {
     if (marker !== undefined) return this.#cross(marker);
     const kind = this.#kindOf(call);
     if (kind === undefined) return;
-    if (bordersOf[kind].some((border) => (this.#open.get(border) ?? 0) > 0))
-      this.covered.set(kind, (this.covered.get(kind) ?? 0) + 1);
+    const covered =
+      kind === "child"
+        ? this.#children.takesOne()
+        : bordersOf[kind].some((border) => (this.#open.get(border) ?? 0) > 0);
+    if (covered) this.covered.set(kind, (this.covered.get(kind) ?? 0) + 1);
     else this.naked.push(`${kind}: ${call.line}`);
   }
 
@@ -153,9 +128,13 @@ class Reader implements TraceResult {
   }
 
   #cross(marker: string): void {
-    const [, border, side] = /^(\w+):.+:(before|after|failed)#\d+$/.exec(marker) ?? [];
-    if (border === undefined) throw new Error(`Not a crossing: ${marker}`);
+    const { name, border, side } = parse(marker);
     if (border === this.#options.without) return;
+    if (border === "command" || border === "spawn") {
+      if (side === "before") this.#children.begins(name);
+      else if (!this.#children.ends(name, side === "failed"))
+        this.naked.push(`child: ${marker}, and no process was started`);
+    }
     this.#open.set(border, (this.#open.get(border) ?? 0) + (side === "before" ? 1 : -1));
   }
 
@@ -210,18 +189,21 @@ class Reader implements TraceResult {
       case "open":
       case "openat":
       case "openat2":
-        return args.includes("O_CREAT") && !args.includes(recordFile) ? "file" : undefined;
+        return args.includes("O_CREAT") && !args.includes(recordFile)
+          ? fileKind(name, args)
+          : undefined;
       default:
-        return "file";
+        return fileKind(name, args);
     }
   }
 
   #writeTo(target: string, args: string): Kind | undefined {
     if (/^(?:pipe|anon_inode):/.test(target)) return undefined;
     if (target.startsWith("NETLINK:")) return "netlink";
+    if (/^(?:RAW|UDP|PACKET|PING)(?:v6)?:/.test(target)) return "packet";
     if (target.startsWith("TCP:")) return beginsRequest(args) ? "etcd" : undefined;
     const [, inode] = /^UNIX-(?:STREAM|DGRAM):\[(\d+)/.exec(target) ?? [];
-    if (inode === undefined) return "file";
+    if (inode === undefined) return fileKind("write", args);
     if (this.#accepted.has(inode)) return undefined;
     const peer = this.#connected.get(inode);
     if (peer === undefined) return "stdin";
