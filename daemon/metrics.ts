@@ -46,7 +46,7 @@ export class Metrics {
     });
     this.#drifts = new Counter({
       name: "podnet_drifts_total",
-      help: "Changes of others to what podnet made, by what was changed (network, port, overlay, attachment) and whether it was healed or failed",
+      help: "Changes of others to what podnet made, by what was changed (network, port, overlay, attachment, join) and whether it was healed or failed",
       labelNames: ["kind", "outcome"],
       registers,
     });
@@ -100,7 +100,7 @@ export class Metrics {
 
   /** Counts what others changed, and whether they keep doing so. */
   drift(
-    kind: "network" | "port" | "overlay" | "attachment",
+    kind: "network" | "port" | "overlay" | "attachment" | "join",
     outcome: "healed" | "failed",
     alarm: boolean,
   ): void {

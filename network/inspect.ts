@@ -29,6 +29,31 @@ export const nothingFound: Inspection = { found: [], healed: true, error: undefi
 /** Looks and changes nothing. */
 export const onlyLook = (): boolean => false;
 
+/** What a look has found, and how it is put right. */
+export interface Finding {
+  readonly found: readonly Deviation[];
+  mend(): Promise<void>;
+}
+
+/** Looks, and puts right what was found if asked to. Does not throw, but when the signal aborts that `look` knows. */
+export async function mending(
+  heal: InspectOptions["heal"],
+  look: () => Promise<Finding>,
+): Promise<Inspection> {
+  let found: readonly Deviation[] = [];
+  try {
+    const finding = await look();
+    ({ found } = finding);
+    if (found.length === 0) return nothingFound;
+    if (!heal(found)) return { found, healed: false, error: undefined };
+    await finding.mend();
+    return { found, healed: true, error: undefined };
+  } catch (thrown) {
+    if (isPodnetError(thrown, "CANCELLED", "DEADLINE_EXCEEDED")) throw thrown;
+    return { found, healed: false, error: toPodnetError(thrown) };
+  }
+}
+
 /** Compares a fragment with the host and, if asked to, heals it. Does not throw, but when the signal aborts. */
 export async function inspect(
   view: View,

@@ -2,13 +2,14 @@ import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { Deviation } from "../../network/deviation.ts";
 import type { PodRecords } from "../pod/records.ts";
-import type { Part, PortPart } from "./parts.ts";
+import type { JoinPart, Part, PortPart } from "./parts.ts";
 import { type Reporting, reportDrift } from "./report.ts";
 
 /** A tap that is missing is told of when it is still missing after so long: its machine may just be ending. */
 const missingMs = 2000;
-/** What ails a pod whose port cannot be healed. */
+/** What ails a pod whose port cannot be healed, or cannot be looked at. */
 const cut = "its network is cut";
+const unseen = "its network is not looked after";
 
 export interface AilmentsParts extends Reporting {
   readonly records: PodRecords;
@@ -49,7 +50,7 @@ export class Ailments {
     const missing = part.kind !== "network" && thrown.details["errno"] === "ENODEV";
     if (missing && now - sick.sinceMs < missingMs) return;
     const error = toPodnetError(thrown);
-    if (part.kind === "port") this.#ailing(part, error);
+    if (isOfPod(part)) this.#ailing(part, error);
     if (sick.told === error.message) return;
     sick.told = error.message;
     reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
@@ -58,16 +59,22 @@ export class Ailments {
   /** It is as planned; a pod that said otherwise says so no more. */
   recovered(part: Part): void {
     const wasSick = this.#sick.delete(part.key);
-    if (!wasSick || part.kind !== "port") return;
+    if (!wasSick || !isOfPod(part)) return;
     const { records } = this.#parts;
     const row = records.get(part.podId);
-    if (row?.reason?.startsWith(cut) === true) records.well(row.plan, "its network is whole again");
+    if (row?.reason?.startsWith(cut) === true || row?.reason?.startsWith(unseen) === true)
+      records.well(row.plan, "its network is whole again");
   }
 
   /** The pod runs on and says what it lacks, unless something else ails it already. */
-  #ailing({ podId }: PortPart, error: PodnetError): void {
+  #ailing({ podId }: PortPart | JoinPart, error: PodnetError): void {
     const { records } = this.#parts;
     const row = records.get(podId);
-    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, cut, error);
+    // In a namespace that podnetd cannot enter any more its machine may well go on.
+    const what = error.code === "NETNS_UNUSABLE" ? unseen : cut;
+    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, what, error);
   }
 }
+
+const isOfPod = (part: Part): part is PortPart | JoinPart =>
+  part.kind === "port" || part.kind === "join";

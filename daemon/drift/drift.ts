@@ -9,6 +9,8 @@ import { type AilmentsParts, Ailments } from "./ailments.ts";
 import {
   attachmentParts,
   inspectPart,
+  isInside,
+  joinParts,
   type LiveParts,
   type Part,
   networkParts,
@@ -24,7 +26,7 @@ const settleMs = 100;
 const lookLimitMs = 60_000;
 /** Pods whose rules one look compares, as long as they are as planned: with iptables each costs some 6 ms. */
 const rulesAtOnce = 16;
-/** Containers looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
+/** Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
 const insideAtOnce = 64;
 
 export interface DriftParts extends AilmentsParts, LiveParts {
@@ -47,7 +49,7 @@ export class DriftWatch implements AsyncDisposable {
   readonly #known = new Set<string>();
   /** Ports whose pods' rules are to be looked at, now that some rule has changed. */
   readonly #ruled = new Set<string>();
-  /** Containers whose turn it is to be looked into. */
+  /** Containers and joined pods whose turn it is to be looked into. */
   #unvisited: string[] = [];
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
@@ -135,8 +137,9 @@ export class DriftWatch implements AsyncDisposable {
       }
       if (rules && !networks.well) this.#clean = undefined;
       // Without its bridge no port can be healed, and each would say so.
-      if (networks.well) await this.#lookAtPorts(suspects, rules, signal);
-      else this.#suspects.ports ||= suspects.ports;
+      const { well } = networks;
+      await this.#lookAtPorts(suspects, { rules: rules && well, joinsAlone: !well }, signal);
+      if (!well) this.#suspects.ports ||= suspects.ports;
     } catch (thrown) {
       if (this.#over.signal.aborted) return;
       this.#clean = undefined;
@@ -173,9 +176,16 @@ export class DriftWatch implements AsyncDisposable {
     return { well, deviated };
   }
 
-  async #lookAtPorts(suspects: Suspects, rules: boolean, signal: AbortSignal): Promise<void> {
-    const ports = [...portParts(this.#parts.pods), ...attachmentParts(this.#parts.attachments)];
-    this.#forgetAllBut([...networkParts(this.#parts.networks), ...ports]);
+  async #lookAtPorts(
+    suspects: Suspects,
+    { rules, joinsAlone }: { readonly rules: boolean; readonly joinsAlone: boolean },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { pods, networks, attachments } = this.#parts;
+    const joins = joinParts(pods);
+    const all = [...portParts(pods), ...attachmentParts(attachments), ...joins];
+    this.#forgetAllBut([...networkParts(networks), ...all]);
+    const ports = joinsAlone ? joins : all;
     for (const { key, hasRules } of rules ? ports : []) if (hasRules === true) this.#ruled.add(key);
     const visited = new Set(suspects.rules ? this.#nextInside(ports) : []);
     let more = rulesAtOnce;
@@ -195,10 +205,10 @@ export class DriftWatch implements AsyncDisposable {
     }
   }
 
-  /** The containers to be looked into now: all of them in so many looks. */
+  /** Those to be looked into now: all of them in so many looks. */
   #nextInside(ports: readonly Part[]): string[] {
     if (this.#unvisited.length === 0)
-      this.#unvisited = ports.filter(({ kind }) => kind === "attachment").map(({ key }) => key);
+      this.#unvisited = ports.filter(isInside).map(({ key }) => key);
     return this.#unvisited.splice(0, insideAtOnce);
   }
 

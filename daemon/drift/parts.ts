@@ -9,10 +9,11 @@ import type {
 } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
+import type { JoinDesired } from "../../network/netns-join/join.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 
-/** A part of the host that is looked at and repaired by itself: a network, one port of a running pod, or a container's. */
-export type Part = NetworkPart | PortPart | AttachmentPart;
+/** A part that is looked at and repaired by itself: a network, one port of a running pod, or a container's, or a pod's place elsewhere. */
+export type Part = NetworkPart | PortPart | AttachmentPart | JoinPart;
 
 /** One that is looked at by who has the kernel follow it (`overlay/kernel-follower.ts`). */
 export interface OverlayPart {
@@ -41,12 +42,33 @@ export interface PortPart extends RunningPort {
   readonly key: string;
 }
 
+/** A running pod's place in a namespace of CNI plugins. */
+export interface RunningJoin {
+  readonly podId: PodId;
+  readonly podName: PodName;
+  /** Its machine's link there. */
+  readonly tap: IfName;
+  readonly netns: string;
+}
+
+export interface JoinPart extends RunningJoin {
+  readonly kind: "join";
+  readonly key: string;
+  readonly hasRules?: never;
+}
+
 /** The running pods, as far as drift is concerned. */
 export interface RunningPorts {
   /** The ports that running pods are to have now. */
   runningPorts(): readonly RunningPort[];
   /** One of them; undefined when its pod does not run any more, or has let go of it. */
   portNow(port: RunningPort): PodFragment | undefined;
+  /** The places that running pods have in namespaces of CNI plugins. */
+  runningJoins(): readonly RunningJoin[];
+  /** One of them; undefined as a port would be. */
+  joinNow(join: RunningJoin): JoinDesired | undefined;
+  /** Looks at one, and heals it if asked to; nothing is found of one that is no more. */
+  inspectJoin(join: RunningJoin, options: LookOptions, signal: AbortSignal): Promise<Inspection>;
 }
 
 /** A container's port, with the rules of what it has published. */
@@ -108,16 +130,23 @@ export const attachmentParts = (attachments: LiveParts["attachments"]): Attachme
     .running()
     .map((each) => ({ ...each, kind: "attachment", key: `container port ${each.tap}` }));
 
+export const joinParts = (pods: RunningPorts): JoinPart[] =>
+  pods.runningJoins().map((join) => ({ ...join, kind: "join", key: `joined port ${join.tap}` }));
+
+/** Whether the kernel tells the host nothing of it, so that it is looked into in turn. */
+export const isInside = ({ kind }: Part): boolean => kind === "attachment" || kind === "join";
+
 /** Looks at a part, and heals it if asked to; `inside` is about containers alone. */
 export const inspectPart = (
   part: Part,
   live: VisibleParts,
   options: LookOptions,
   signal: AbortSignal,
-): Promise<Inspection> =>
-  part.kind === "attachment"
-    ? live.attachments.ready.inspect(part.id, options, signal)
-    : live.network.inspect(() => partNow(part, live), options, signal);
+): Promise<Inspection> => {
+  if (part.kind === "attachment") return live.attachments.ready.inspect(part.id, options, signal);
+  if (part.kind === "join") return live.pods.inspectJoin(part, options, signal);
+  return live.network.inspect(() => partNow(part, live), options, signal);
+};
 
 /**
  * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
@@ -125,7 +154,7 @@ export const inspectPart = (
  * was asked for. So what podnet does itself is no drift.
  */
 export const partNow = (
-  part: Part,
+  part: Exclude<Part, JoinPart>,
   { pods, networks, attachments }: LiveParts,
 ): Fragment | undefined => {
   switch (part.kind) {

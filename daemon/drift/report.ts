@@ -41,7 +41,9 @@ export function reportDrift(report: DriftReport, { journal, log, metrics }: Repo
   metrics.drift(part.kind, healed ? "healed" : "failed", pauseMs > 0);
   journal.emit({
     kind: "drift",
-    ...(part.kind === "port" ? { podId: part.podId, podName: part.podName } : {}),
+    ...(part.kind === "port" || part.kind === "join"
+      ? { podId: part.podId, podName: part.podName }
+      : {}),
     data: { text, drift, ...(error === undefined ? {} : { error: recordError(error) }) },
   });
 }
@@ -53,6 +55,7 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
     case "overlay":
       return { overlay: part.name };
     case "port":
+    case "join":
       return { pod_id: part.podId };
     case "attachment":
       return { container: part.containerId };

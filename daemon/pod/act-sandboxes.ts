@@ -86,7 +86,8 @@ const notReleased = ({
   ...sandbox
 }: SandboxPlan): SandboxPlan => sandbox;
 
-const joinOf = ({ cni: { netns, link }, nic: { tap } }: CniInterface): JoinDesired => ({
+/** How an interface is in a namespace. */
+export const joinOf = ({ cni: { netns, link }, nic: { tap } }: CniInterface): JoinDesired => ({
   netns,
   link,
   tap,

@@ -2,7 +2,10 @@ import type { CreateSpec } from "../../api/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { PodFragment } from "../../network/desired.ts";
-import type { RunningPort, RunningPorts } from "../drift/parts.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
+import type { Inspection } from "../../network/inspect.ts";
+import type { JoinDesired } from "../../network/netns-join/join.ts";
+import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import type { PodRow } from "../store/pods.ts";
@@ -20,7 +23,7 @@ import type { PodPlan } from "./pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./recover.ts";
 import { refitPlan, refitPods, refitRow, refitText } from "./refit.ts";
-import { portOfPod, portsOfPod } from "./running-ports.ts";
+import { joinOfPod, joinsOfPod, portOfPod, portsOfPod } from "./running-ports.ts";
 import { type CreateOptions, Starts } from "./starts.ts";
 import { notHeld, wrongState } from "./wrong-state.ts";
 import { writeDown } from "./write-down.ts";
@@ -126,6 +129,20 @@ export class Pods implements RunningPorts {
   portNow(port: RunningPort): PodFragment | undefined {
     const live = this.#live.get(port.podId);
     return live === undefined ? undefined : portOfPod(live, port.tap);
+  }
+
+  runningJoins(): RunningJoin[] {
+    return [...this.#live.values()].flatMap(joinsOfPod);
+  }
+
+  joinNow({ podId, tap }: RunningJoin): JoinDesired | undefined {
+    const live = this.#live.get(podId);
+    return live === undefined ? undefined : joinOfPod(live, tap);
+  }
+
+  inspectJoin(join: RunningJoin, { heal }: LookOptions, signal: AbortSignal): Promise<Inspection> {
+    const { sandboxes } = this.#parts.host;
+    return sandboxes.inspect(join.netns, () => this.joinNow(join), heal, signal);
   }
 
   /** What a create would do. Takes nothing. */

@@ -1,8 +1,10 @@
 import type { IfName } from "../../core/names.ts";
 import type { PodFragment } from "../../network/desired.ts";
-import type { RunningPort } from "../drift/parts.ts";
+import type { JoinDesired } from "../../network/netns-join/join.ts";
+import type { RunningJoin, RunningPort } from "../drift/parts.ts";
+import { joinOf } from "./act-sandboxes.ts";
 import type { LivePod } from "./live-pod.ts";
-import { withNic } from "./pod-plan.ts";
+import { withCni, withNic } from "./pod-plan.ts";
 
 /** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
 export function portsOfPod(live: LivePod): RunningPort[] {
@@ -25,6 +27,21 @@ export function portOfPod(live: LivePod, tap: IfName): PodFragment | undefined {
     return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
   const bearsRules = ports.published !== undefined && tap === bearerOfRules(live);
   return bearsRules ? { ...ports, ports: [] } : undefined;
+}
+
+/** The places that a running pod has in namespaces of CNI plugins. */
+export const joinsOfPod = ({ plan }: LivePod): RunningJoin[] =>
+  withCni(plan.interfaces).map(({ cni: { netns }, nic: { tap } }) => ({
+    podId: plan.podId,
+    podName: plan.name,
+    tap,
+    netns,
+  }));
+
+/** One of them as it is to be; undefined when its NIC is not plugged. */
+export function joinOfPod(live: LivePod, tap: IfName): JoinDesired | undefined {
+  const found = withCni(live.plan.interfaces).find(({ nic }) => nic.tap === tap);
+  return found !== undefined && isPlugged(live, tap) ? joinOf(found) : undefined;
 }
 
 /** The port with which a pod's rules are looked at. */

@@ -15,7 +15,10 @@ import {
   type Joined,
   leaveNamespace,
 } from "../../network/netns-join/join.ts";
+import { inspectJoin } from "../../network/netns-join/mend.ts";
+import { type Inspection, type InspectOptions, nothingFound } from "../../network/inspect.ts";
 import type { RuntimeSettings } from "../config/cni.ts";
+import { KeyedLock } from "../keyed-lock.ts";
 import type { CniPlan, SandboxPlan } from "./cni-plan.ts";
 
 /** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
@@ -23,6 +26,16 @@ export interface Sandboxes {
   /** Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it. What fails is undone. */
   add(cni: SandboxedPlan, signal: AbortSignal): Promise<JsonObject>;
   join(desired: JoinDesired, signal: AbortSignal): Promise<Joined>;
+  /**
+   * Looks at a join, and heals it if asked to. `now` is called when nothing else is done in the namespace; it answers undefined
+   * when its machine has nothing to do with it any more.
+   */
+  inspect(
+    netns: string,
+    now: () => JoinDesired | undefined,
+    heal: InspectOptions["heal"],
+    signal: AbortSignal,
+  ): Promise<Inspection>;
   /** Absent is success. */
   leave(desired: JoinDesired): Promise<void>;
   /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
@@ -34,14 +47,23 @@ export interface Sandboxes {
 export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
 
 /** Those of the kernel, with plugins that lie where the settings say. */
-export const openSandboxes = (settings: RuntimeSettings): Sandboxes => ({
+export const openSandboxes = (
+  settings: RuntimeSettings,
+  /** By the path of a namespace. */
+  turns = new KeyedLock<string>(),
+): Sandboxes => ({
   add: async (cni, signal) => {
     makeNamespace(cni.netns);
     const { written } = await addList({ ...callOf(cni, settings), signal });
     return written;
   },
-  join: (desired, signal) => joinNamespace(desired, signal),
-  leave: (desired) => leaveNamespace(desired),
+  join: (desired, signal) => turns.run(desired.netns, () => joinNamespace(desired, signal)),
+  inspect: (netns, now, heal, signal) =>
+    turns.run(netns, async () => {
+      const desired = now();
+      return desired === undefined ? nothingFound : inspectJoin(desired, heal, signal);
+    }),
+  leave: (desired) => turns.run(desired.netns, () => leaveNamespace(desired)),
   release: async (cni) => {
     const { sandbox, ...call } = callOf(cni, settings);
     const { netns: _gone, ...without } = sandbox;

@@ -4,10 +4,13 @@ import { DeviationSchema } from "../../api/gen/podnet/v1/drift_pb.ts";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { onlyLook } from "../../network/inspect.ts";
+import { joinText } from "../../network/netns-join/mend.ts";
 import {
   attachmentParts,
   inspectPart,
+  joinParts,
   networkParts,
+  type LiveParts,
   type Part,
   partNow,
   portParts,
@@ -22,18 +25,23 @@ export async function diffHost(
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
   const live = { networks, pods, attachments, network };
-  const all = [...networkParts(networks), ...portParts(pods), ...attachmentParts(attachments)];
+  const all = [
+    ...networkParts(networks),
+    ...portParts(pods),
+    ...attachmentParts(attachments),
+    ...joinParts(pods),
+  ];
   for (const part of all) {
     const options = { heal: onlyLook, linksOnly: false, inside: true };
     const { found, error } = await inspectPart(part, live, options, signal);
-    const planned = partNow(part, live);
+    const planned = plannedText(part, live, network);
     // A pod that ended meanwhile has no ports, and so no drift.
     if (planned === undefined) continue;
     parts.push(
       create(wire.PartDiffSchema, {
         part: part.key,
         pod: podName(part),
-        planned: [...network.describe(planned)],
+        planned: [...planned],
         found: found.map((each) => ({ ...each })),
         ...(error === undefined ? {} : { error: toErrorInfo(error) }),
       }),
@@ -63,4 +71,19 @@ async function overlayDiff(
   return diff;
 }
 
-const podName = (part: Part): string => (part.kind === "port" ? part.podName : "");
+/** What is planned of a part; undefined when there is none such any more. */
+function plannedText(
+  part: Part,
+  live: LiveParts,
+  network: ServiceParts["network"],
+): readonly string[] | undefined {
+  if (part.kind === "join") {
+    const join = live.pods.joinNow(part);
+    return join && joinText(join);
+  }
+  const fragment = partNow(part, live);
+  return fragment && network.describe(fragment);
+}
+
+const podName = (part: Part): string =>
+  part.kind === "port" || part.kind === "join" ? part.podName : "";

@@ -21,10 +21,10 @@ const TC_ACT_STOLEN = 4;
 const TCA_EGRESS_REDIR = 1;
 const ETH_P_ALL = 0x0003;
 
-/** Of the one filter there is. */
-const priority = 1;
+/** Of our filter: none is asked before. */
+export const redirectPriority = 1;
 /** Priority above, protocol in network order below. */
-const info = (priority << 16) | (ETH_P_ALL << 8);
+const info = (redirectPriority << 16) | (ETH_P_ALL << 8);
 
 /** The only action of a filter of ours, among up to 32. */
 const firstAction = 1;
@@ -69,11 +69,11 @@ export function addRedirect(from: number, to: number): Request {
   };
 }
 
-/** Takes away every filter on what comes in by a link. `ENOENT` or `EINVAL` when it can have none. */
-export const deleteFilters = (index: number): Request => ({
+/** Takes away the filters of a priority on what comes in by a link. `ENOENT` or `EINVAL` when there can be none. */
+export const deleteFilters = (index: number, priority: number): Request => ({
   type: RTM_DELTFILTER,
   flags: 0,
-  payload: tcmsg(index, 0, ingressHandle).finish(),
+  payload: tcmsg(index, 0, ingressHandle, priority << 16).finish(),
   what: `Cannot delete the filters of link ${index}`,
 });
 

@@ -4,9 +4,9 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../apply.ts";
 import { changesText } from "../change.ts";
 import type { AttachedFragment } from "../desired.ts";
-import { type Deviation, deviationText } from "../deviation.ts";
+import { deviationText } from "../deviation.ts";
 import type { HostNetwork } from "../ensure.ts";
-import { type Inspection, type InspectOptions, nothingFound } from "../inspect.ts";
+import { type Inspection, type InspectOptions, mending, nothingFound } from "../inspect.ts";
 import { requireLinks } from "../observe.ts";
 import { SerialQueue } from "../queue.ts";
 import type { AttachmentFragment, AttachmentObserved, ObservedEnd } from "./desired.ts";
@@ -152,18 +152,14 @@ export class Attachments implements Disposable {
     signal: AbortSignal,
   ): Promise<Inspection> {
     if (fragment.madeByCaller === true) return nothingFound;
-    let found: readonly Deviation[] = [];
-    try {
-      using inside = this.#kernel.open(fragment.netns);
-      found = await compareLinks(this.#kernel, inside, fragment);
-      if (found.length === 0) return nothingFound;
-      if (!heal(found)) return { found, healed: false, error: undefined };
-      await this.#make(fragment, inside, signal);
-      return { found, healed: true, error: undefined };
-    } catch (error) {
-      if (isPodnetError(error, "CANCELLED", "DEADLINE_EXCEEDED")) throw error;
-      return { found, healed: false, error: toPodnetError(error) };
-    }
+    using opened = new DisposableStack();
+    return await mending(heal, async () => {
+      const inside = opened.use(this.#kernel.open(fragment.netns));
+      return {
+        found: await compareLinks(this.#kernel, inside, fragment),
+        mend: () => this.#make(fragment, inside, signal),
+      };
+    });
   }
 
   /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */

@@ -2,22 +2,15 @@ import type { IfName } from "../../core/names.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import {
-  addIngress,
-  getIngress,
   getRootQueue,
   parseQdisc,
   type Qdisc,
   setTokenBucket,
   type TokenBucket,
 } from "../../linux/rtnetlink/qdisc.ts";
-import {
-  addRedirect,
-  deleteFilters,
-  getFilters,
-  type IngressFilter,
-  parseFilter,
-} from "../../linux/rtnetlink/redirect.ts";
+import type { IngressFilter } from "../../linux/rtnetlink/redirect.ts";
 import { absent, type Deviation } from "../deviation.ts";
+import { observeFilters, redirectRequests } from "../redirected.ts";
 import { atOnce, bucketOf, hasBucket } from "./bandwidth.ts";
 import type { AttachmentFragment, RateLimit } from "./desired.ts";
 import type { AttachmentNetlink } from "./kernel.ts";
@@ -42,15 +35,11 @@ export async function observeRates(
 ): Promise<ObservedRates> {
   const queueOf = ({ index }: Link): Promise<Qdisc | undefined> =>
     netlink.answer(getRootQueue(index), parseQdisc);
-  const ingress = await netlink.answer(getIngress(host.index), parseQdisc);
   const name = wantedIfb(fragment);
   const link = name === undefined ? undefined : await netlink.link(name);
   return {
     queue: await queueOf(host),
-    filters:
-      ingress === undefined
-        ? undefined
-        : await netlink.answers(getFilters(host.index), parseFilter),
+    filters: await observeFilters(netlink, host.index),
     ifb: link === undefined ? undefined : { link, queue: await queueOf(link) },
   };
 }
@@ -97,8 +86,6 @@ function planWayOut(
 ): Step[] {
   if (wanted === undefined || name === undefined || ifb === undefined) return [];
   const { link, queue } = ifb;
-  const [filter, ...others] = filters ?? [];
-  const redirected = filter?.redirectsTo === link.index && others.length === 0;
   return [
     ...planQueue(link, wanted, queue),
     ...(link.up && link.mtu === mtu
@@ -113,19 +100,10 @@ function planWayOut(
             request: changeLink(link.index, { mtu, up: true }),
           },
         ]),
-    ...(redirected ? [] : planRedirect(host, link, filters)),
-  ];
-}
-
-function planRedirect(host: Link, to: Link, filters: readonly IngressFilter[] | undefined): Step[] {
-  const { index } = host;
-  const deviation = wayOut(host, "otherwise", `by ${to.name}`);
-  return [
-    ...(filters === undefined ? [{ deviation, request: addIngress(index) }] : []),
-    ...(filters === undefined || filters.length === 0
-      ? []
-      : [{ deviation, request: deleteFilters(index) }]),
-    { deviation, request: addRedirect(index, to.index) },
+    ...redirectRequests(host.index, link.index, filters).map((request) => ({
+      deviation: wayOut(host, "otherwise", `by ${name}`),
+      request,
+    })),
   ];
 }
 

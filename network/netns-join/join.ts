@@ -56,7 +56,7 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
   await dropRedirect(netlink, link.index);
   const tap = namespace.enter(() => openQuietTap(desired.tap));
   try {
-    const { index } = await requireTap(netlink, desired.tap);
+    const { index } = await requireTap(netlink, desired);
     await insist(netlink, signal, [
       changeLink(index, { mtu: taken.mtu, up: true }),
       addIngress(link.index),
@@ -113,7 +113,7 @@ function openQuietTap(name: IfName): Tap {
   }
 }
 
-async function findLink(
+export async function findLink(
   netlink: Rtnetlink,
   { link: name, netns }: JoinDesired,
 ): Promise<Link & { readonly mac: NonNullable<Link["mac"]> }> {
@@ -123,7 +123,7 @@ async function findLink(
     "INTERFACE_NOT_FOUND",
     `There is no Ethernet link "${name}" in "${netns}"`,
     {
-      hint: "Let a CNI plugin make it before the machine is started",
+      hint: "It is there before a machine is started, by a CNI plugin, and stays while it runs: start the pod anew when it is there",
       details: { link: name, path: netns },
     },
   );
@@ -145,12 +145,15 @@ async function refuseOthers(netlink: Rtnetlink, desired: JoinDesired): Promise<v
   );
 }
 
-async function requireTap(netlink: Rtnetlink, name: IfName): Promise<Link> {
+export async function requireTap(
+  netlink: Rtnetlink,
+  { tap: name, netns }: JoinDesired,
+): Promise<Link> {
   const tap = await netlink.link(name);
-  if (tap !== undefined) return tap;
-  throw new PodnetError("NETLINK_FAILED", `Tap "${name}" has gone`, {
-    hint: "Somebody removed it meanwhile; try again",
-    details: { link: name, errno: "ENODEV" },
+  if (tap?.tun !== undefined) return tap;
+  throw new PodnetError("NETLINK_FAILED", `Tap "${name}" is not in "${netns}" any more`, {
+    hint: "Somebody removed or renamed it, or the path leads elsewhere by now; start the pod anew",
+    details: { link: name, path: netns, errno: "ENODEV" },
   });
 }
 
@@ -161,7 +164,7 @@ async function dropRedirect(netlink: Rtnetlink, index: number): Promise<void> {
 }
 
 /** Carries out requests one after the other, each again while the kernel is busy. */
-async function insist(
+export async function insist(
   netlink: Rtnetlink,
   signal: AbortSignal,
   requests: readonly Request[],

@@ -8,6 +8,7 @@ import type { PodRecords } from "../../daemon/pod/records.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { openLog } from "../../linux/log.ts";
 import { noContainers } from "../lab/no-containers.ts";
+import { noPods } from "../lab/no-pods.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";
 
@@ -44,7 +45,7 @@ function watched(everyMs = oftenMs): Watched {
     metrics: { drift: () => {} } as never,
     journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
     records: {} as PodRecords,
-    pods: { runningPorts: () => played.ports, portNow: () => undefined },
+    pods: { ...noPods, runningPorts: () => played.ports },
     network: {
       async fingerprint() {
         seen.looks++;

@@ -8,6 +8,7 @@ import { openLog } from "../../linux/log.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
 import { noContainers } from "../lab/no-containers.ts";
+import { noPods } from "../lab/no-pods.ts";
 
 const mtu = [{ subject: "link hyper0 mtu", found: "1400", wanted: "1500" }];
 const rules = [{ subject: "iptables-nft nat", found: "absent", wanted: "-A" }];
@@ -57,7 +58,7 @@ test("what a look that breaks off has not come to is looked at next time", async
       settledFragment: () => fragment,
       answerNames: async () => {},
     },
-    pods: { runningPorts: () => [port], portNow: () => ({ key: "a" }) as never },
+    pods: { ...noPods, runningPorts: () => [port], portNow: () => ({ key: "a" }) as never },
     everyMs: 20,
     clock: { now: () => 0, monotonic: () => 0 },
     log: openLog({ component: "test", level: "silent" }),

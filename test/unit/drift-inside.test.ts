@@ -5,6 +5,7 @@ import type { RunningAttachment } from "../../daemon/drift/parts.ts";
 import { openLog } from "../../linux/log.ts";
 import { nothingFound } from "../../network/inspect.ts";
 import { noContainers } from "../lab/no-containers.ts";
+import { noPods } from "../lab/no-pods.ts";
 
 test("all containers are looked into in turn, so many at a look", async (t) => {
   const all = Array.from({ length: 150 }, (_, n) => `c${n}`);
@@ -29,7 +30,7 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
       settledFragment: () => undefined,
       answerNames: async () => {},
     },
-    pods: { runningPorts: () => [], portNow: () => undefined },
+    pods: noPods,
     everyMs: 20,
     clock: { now: () => 0, monotonic: () => 0 },
     log: openLog({ component: "test", level: "silent" }),

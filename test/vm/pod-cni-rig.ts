@@ -22,6 +22,8 @@ export interface PodCniRig extends AsyncDisposable {
   held(network: string): string[];
   /** The namespaces that podnetd has made for pods. */
   sandboxes(): string[];
+  /** A command in a namespace by its path. */
+  inside(netns: string, words: string): Promise<string>;
   /** `ip` on the host, with everybody's mounts. */
   ip(words: string): Promise<string>;
   /** Rules of the host that bear one of these words. */
@@ -46,6 +48,7 @@ export async function openPodCniRig(
   ) as [string, string, string];
   mkdirSync(lists);
   const config = `quarantine_s = 0
+drift_s = 1
 [cni]
 conf_dir = "${lists}"
 bin_dirs = ["${path.join(unpacked, "usr/lib/cni")}", "${path.join(top, "build/cni-plugin")}"]
@@ -76,6 +79,7 @@ plugin_timeout_s = 6
     }),
     held: (network) => namesIn(path.join(leases, network)).filter((name) => /^[\d.]+$/.test(name)),
     sandboxes: () => namesIn(path.join(rig.daemon.runDir, "netns")),
+    inside: (netns, words) => rig.lab.host.run("nsenter", `--net=${netns}`, ...words.split(" ")),
     ip: (words) => beside(rig.lab.host).run("ip", ...words.split(" ")),
     rules: async (words) =>
       (await rig.lab.host.run("iptables-save", "-t", "nat"))

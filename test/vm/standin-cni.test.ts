@@ -1,10 +1,11 @@
 /** What becomes of pods that take their network from CNI plugins: no guest is needed for it. */
 import { readFileSync, rmSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { until } from "../lab/until.ts";
 import { first, openPodCniRig, type PodCniRig } from "./pod-cni-rig.ts";
-import { openStandInRig } from "./standin-rig.ts";
+import { eventually, openStandInRig } from "./standin-rig.ts";
 
 let cni: PodCniRig;
 test.serial.before(async () => {
@@ -60,6 +61,49 @@ test.serial(
   },
 );
 
+test.serial("what others take of a pod's link is put back, and told of with the pod", async (t) => {
+  const { client, daemon } = cni.rig;
+  cni.writeList("60-net.conflist", "kept", cni.bridge("kept", "10.64.0.0/24"));
+  const spec = { name: "kept", interfaces: [{ cni: { list: "kept" } }] };
+  const { pod } = await client.pods.create({ spec });
+  const { netns } = first(pod);
+  const drift = async (after: bigint): Promise<string> =>
+    (await eventually(client, ({ text }) => text.startsWith("joined port"), after)).text;
+  const upToNow = async (): Promise<bigint> => (await client.pods.list({})).cursor;
+  for (const [harm, says] of [
+    ["tc qdisc del dev eth0 ingress", /what comes in by eth0 is not led on.*; healed$/],
+    ["ip link set eth0 down", /link eth0 state is down, should be up.*; healed$/],
+  ] as const) {
+    const after = await upToNow();
+    await cni.inside(netns, harm);
+    t.regex(await drift(after), says);
+  }
+  const { drift: drifted, parts } = await client.node.diff({});
+  t.false(drifted);
+  const part = parts.find(({ part: key }) => key.startsWith("joined port"));
+  t.is(part?.pod, "kept");
+  t.regex(part?.planned.join("; ") ?? "", /what comes in by eth0 is led to pn/);
+
+  // What cannot be healed is told once, for as long as it is so; the pod says what it lacks.
+  const before = await upToNow();
+  await cni.inside(netns, "ip link set eth0 down");
+  await cni.inside(netns, "ip link set eth0 name eth7");
+  t.regex(await drift(before), /not healed: There is no Ethernet link "eth0"/);
+  const { pod: cut } = await client.pods.get({ idOrName: "kept" });
+  t.regex(cut?.reason ?? "", /^its network is cut: There is no Ethernet link/);
+  await delay(2500);
+  const told = daemon.log().match(/not healed: There is no Ethernet link/g);
+  t.is(told?.length, 1);
+  await cni.inside(netns, "ip link set eth7 name eth0");
+  await until("the pod's recovery", async () => {
+    const { pod: well } = await client.pods.get({ idOrName: "kept" });
+    return well?.reason === "";
+  });
+  await cni.inside(netns, "ip -o link show up eth0");
+  await client.pods.delete({ idOrName: "kept", force: true });
+  t.deepEqual([cni.held("kept"), cni.sandboxes()], [[], []]);
+});
+
 test.serial("podnet's own plugin sets a pod up as any other does", async (t) => {
   const { rig } = cni;
   const socket = `${rig.daemon.runDir}/cni.sock`;
@@ -98,8 +142,15 @@ test.serial(
     const { pod } = await rig.client.pods.create({ spec });
     await rig.restart("kill");
     rmSync(path.join(hidden.lists, "10-net.conflist"));
-    const { pod: again } = await rig.client.pods.get({ idOrName: "hidden" });
-    t.is(again?.vm?.pid, pod?.vm?.pid, "it runs on");
+    await until("a word about it", async () => {
+      const { pod: again } = await rig.client.pods.get({ idOrName: "hidden" });
+      t.is(again?.vm?.pid, pod?.vm?.pid, "it runs on");
+      return (
+        again?.reason.startsWith("its network is not looked after: Network namespace") === true
+      );
+    });
+    await delay(2500);
+    t.is(rig.daemon.log().match(/not healed: Network namespace/g)?.length, 1, "told once");
     t.deepEqual(hidden.held("hidden"), ["10.65.0.2"]);
     await rig.client.pods.delete({ idOrName: "hidden", force: true });
     t.deepEqual([hidden.held("hidden"), hidden.sandboxes()], [[], []]);

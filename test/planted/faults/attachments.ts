@@ -50,9 +50,9 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the way out of a container is not held to its rate",
-    file: "network/attachment/rates.ts",
-    find: "{ deviation, request: addRedirect(index, to.index) },",
-    put: "",
+    file: "network/redirected.ts",
+    find: "return [addIngress(from), addRedirect(from, to)];",
+    put: "return [addIngress(from)];",
     noticedBy: { file: rates, title: "the way out is held to its rate by a link of its own" },
   },
   {

@@ -1,11 +1,23 @@
 import type { Fault } from "../fault.ts";
 
 const joining = "test/kernel/netns-join.test.ts";
+const mending = "test/kernel/netns-join-drift.test.ts";
 const planning = "test/unit/plan-cni.test.ts";
 const lives = "test/vm/standin-cni.test.ts";
 
 /** Pods that take their network from CNI plugins. */
 export const podsOnCniFaults: readonly Fault[] = [
+  {
+    kind: "repair",
+    name: "a redirection that others have put another in place of stays lost",
+    file: "network/redirected.ts",
+    find: "if (first?.redirectsTo === to && others.length === 0) return [];",
+    put: "if (first !== undefined && others.length === 0) return [];",
+    noticedBy: {
+      file: mending,
+      title: "what others take of a join is put back; a look alone changes nothing",
+    },
+  },
   {
     kind: "undo",
     name: "undoing a second machine in a namespace ends the first one's part",
