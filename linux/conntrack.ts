@@ -1,13 +1,17 @@
 import { cross, crossAsync } from "../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
-import type { Ip } from "../core/address.ts";
+import { familyOf, type Ip } from "../core/address.ts";
 import {
+  askCount,
   CT_DELETE,
   CT_GET,
+  CT_GET_STATS,
   CT_NEW,
   type Flow,
   flowsFrom,
+  flowsOf,
   nameFlow,
+  parseCount,
   parseFlow,
   type Side,
 } from "./conntrack/flow.ts";
@@ -36,6 +40,9 @@ function openSocket(): NetlinkSocket | undefined {
   }
 }
 
+/** Flows read here in the time in which the kernel goes through its table once, whatever is in it: some 2 ms. */
+const readPerWalk = 256;
+
 /** The flows that the kernel tracks in the network namespace it was opened in. */
 export class Conntrack implements AsyncDisposable {
   readonly #socket = openSocket();
@@ -43,30 +50,49 @@ export class Conntrack implements AsyncDisposable {
   #looking: Promise<unknown> = Promise.resolve();
 
   /**
-   * Those that an address began, or answers. None where the kernel does not tell (CONFIG_NF_CT_NETLINK). The kernel goes
-   * through its whole table, all namespaces', for milliseconds: on another thread, one look at a time.
+   * Those that one of these addresses began, or answers. None where the kernel does not tell (CONFIG_NF_CT_NETLINK). To
+   * list any the kernel goes through its whole table, all namespaces', for milliseconds: on another thread, one look at a
+   * time, and not where it counts none.
    * Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
    */
-  flows(side: Side, address: Ip): Promise<Flow[]> {
-    const turn = this.#looking.then(() => this.#look(side, address));
+  flows(side: Side, addresses: readonly Ip[]): Promise<Flow[]> {
+    const turn = this.#looking.then(() => this.#look(side, addresses));
     this.#looking = turn.catch(() => {});
     return turn;
   }
 
-  async #look(side: Side, address: Ip): Promise<Flow[]> {
+  async #look(side: Side, addresses: readonly Ip[]): Promise<Flow[]> {
     const found: Flow[] = [];
     const socket = this.#socket;
-    if (socket === undefined) return found;
-    const ack = await crossAsync("netlink", "list flows", async () => {
-      await socket.sendAsync(this.#request(CT_GET, NLM_F_DUMP, flowsFrom(side, address)));
-      return this.#collect(socket, (payload) => {
-        const flow = parseFlow(payload);
-        if (flow?.[side].source === address) found.push(flow);
+    if (socket === undefined || addresses.length === 0) return found;
+    const count = this.#count(socket);
+    if (count === 0) return found;
+    const wanted = new Set(addresses);
+    for (const asked of questions(side, addresses, count)) {
+      const ack = await crossAsync("netlink", "list flows", async () => {
+        await socket.sendAsync(this.#request(CT_GET, NLM_F_DUMP, asked));
+        return this.#collect(socket, CT_NEW, (payload) => {
+          const flow = parseFlow(payload);
+          if (flow !== undefined && wanted.has(flow[side].source)) found.push(flow);
+        });
       });
+      if (ack.errno !== 0 && !unknownHere.has(errnoName(ack.errno)))
+        throw ackError("Cannot list flows", ack);
+    }
+    return found;
+  }
+
+  /** How many flows there are; undefined where the kernel does not say. */
+  #count(socket: NetlinkSocket): number | undefined {
+    let count: number | undefined;
+    cross("netlink", "count flows", () => {
+      socket.send(this.#request(CT_GET_STATS, NLM_F_ACK, askCount()));
+      const ack = this.#collect(socket, CT_GET_STATS, (payload) => {
+        count = parseCount(payload);
+      });
+      if (ack.errno !== 0) count = undefined;
     });
-    if (ack.errno === 0) return found;
-    if (unknownHere.has(errnoName(ack.errno))) return [];
-    throw ackError("Cannot list flows", ack);
+    return count;
   }
 
   /** Forgets flows: what comes of them is judged as if it began. Those that have ended are passed over. Throws as `flows`. */
@@ -82,7 +108,7 @@ export class Conntrack implements AsyncDisposable {
     cross("netlink", "forget flows", () => {
       for (const flow of flows) {
         socket.send(this.#request(CT_DELETE, NLM_F_ACK, nameFlow(flow)));
-        const ack = this.#collect(socket, () => {});
+        const ack = this.#collect(socket, CT_NEW, () => {});
         if (ack.errno !== 0 && errnoName(ack.errno) !== "ENOENT")
           throw ackError("Cannot forget a flow", ack);
       }
@@ -110,8 +136,8 @@ export class Conntrack implements AsyncDisposable {
     });
   }
 
-  /** Takes what is answered to the last request. */
-  #collect(socket: NetlinkSocket, take: (payload: Uint8Array) => void): Ack {
+  /** Takes what of a type is answered to the last request. */
+  #collect(socket: NetlinkSocket, type: number, take: (payload: Uint8Array) => void): Ack {
     for (;;) {
       const part = socket.receive();
       if (typeof part === "string")
@@ -122,10 +148,23 @@ export class Conntrack implements AsyncDisposable {
         // An answer to one that failed half way is no longer wanted.
         if (message.seq !== this.#seq) continue;
         if (message.type === NLMSG_DONE || message.type === NLMSG_ERROR) return parseAck(message);
-        if (message.type === CT_NEW) take(message.payload);
+        if (message.type === type) take(message.payload);
       }
     }
   }
+}
+
+/**
+ * What to ask for the flows of addresses: for each of IPv4 alone, which the kernel then tells apart, or for all at once, which
+ * are then told apart here: of IPv6 always, and where they are not many more than it takes to go through the table again.
+ */
+function questions(side: Side, addresses: readonly Ip[], count: number | undefined): Uint8Array[] {
+  const four = addresses.filter((address) => familyOf(address) === 4);
+  const together = count !== undefined && count <= readPerWalk * (four.length - 1);
+  return [
+    ...(together ? [flowsOf(4)] : four.map((address) => flowsFrom(side, address))),
+    ...(four.length < addresses.length ? [flowsOf(6)] : []),
+  ];
 }
 
 const isUnknownHere = (error: unknown): boolean =>

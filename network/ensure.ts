@@ -81,8 +81,8 @@ export interface HostNetwork extends AsyncDisposable {
    * begun is asked about no rule. Absent is success.
    */
   withdraw(pod: PluggedFragment): Promise<void>;
-  /** Ends what passes by the pod's addresses, its links and rules being gone. Absent is success. */
-  endFlows(pod: PluggedFragment): Promise<void>;
+  /** Ends what passes by the pods' addresses, their links and rules being gone. Absent is success. */
+  endFlows(pods: readonly PluggedFragment[]): Promise<void>;
   /**
    * Takes away the rules for what is published of who is going, and the host's memory of where its addresses were; looks at
    * no link. Absent is success.
@@ -222,8 +222,8 @@ class OpenHostNetwork implements HostNetwork {
     return endWithdrawn(pod, this.#view.conntrack);
   }
 
-  endFlows(pod: PluggedFragment): Promise<void> {
-    return endFlows(pod, this.#view.conntrack);
+  endFlows(pods: readonly PluggedFragment[]): Promise<void> {
+    return endFlows(pods, this.#view.conntrack);
   }
 
   unpublish(fragment: PluggedFragment, signal: AbortSignal): Promise<readonly Change[]> {

@@ -1,4 +1,4 @@
-import { ipOf } from "../core/address.ts";
+import { type Ip, ipOf } from "../core/address.ts";
 import type { Flow } from "../linux/conntrack/flow.ts";
 import type { PluggedFragment, PublishedDesired } from "./desired.ts";
 import type { HostConntrack } from "./kernel.ts";
@@ -7,26 +7,35 @@ import type { HostConntrack } from "./kernel.ts";
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
 /**
- * Ends the conversations of a pod's addresses that the host translates: whoever has an address next would go on with
+ * Ends the conversations of pods' addresses that the host translates: whoever has an address next would go on with
  * them. One that has begun needs no rule, and lives as long as anybody speaks.
  */
-export async function endFlows(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
-  const ips = pod.ports.flatMap(({ guestAddresses }) => guestAddresses.map(ipOf));
-  const sides =
-    pod.published === undefined ? (["original"] as const) : (["original", "reply"] as const);
-  for (const ip of new Set(ips))
-    for (const side of sides) await conntrack.forget(await conntrack.flows(side, ip));
+export async function endFlows(
+  pods: readonly PluggedFragment[],
+  conntrack: HostConntrack,
+): Promise<void> {
+  const began = addressesOf(pods);
+  const answers = addressesOf(pods.filter(({ published }) => published !== undefined));
+  await conntrack.forget(await conntrack.flows("original", began));
+  await conntrack.forget(await conntrack.flows("reply", answers));
 }
+
+const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
+  ...new Set(
+    pods.flatMap(({ ports }) =>
+      ports.flatMap(({ guestAddresses }) => guestAddresses.map((prefix) => ipOf(prefix))),
+    ),
+  ),
+];
 
 /** The same of those alone that came by what is not published any more. */
 export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
   const { published = [], withdrawn = [] } = pod;
   const again = new Set(published.map((each) => JSON.stringify(each)));
   const gone = withdrawn.filter((each) => !again.has(JSON.stringify(each)));
-  for (const ip of new Set(gone.map(({ podIp }) => podIp))) {
-    const answered = await conntrack.flows("reply", ip);
-    await conntrack.forget(answered.filter((flow) => gone.some((each) => cameBy(flow, each))));
-  }
+  const ips = [...new Set(gone.map(({ podIp }) => podIp))];
+  const answered = await conntrack.flows("reply", ips);
+  await conntrack.forget(answered.filter((flow) => gone.some((each) => cameBy(flow, each))));
 }
 
 /** Whether a flow is one that such an entry has translated. */

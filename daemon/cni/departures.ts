@@ -86,7 +86,7 @@ export class Departures {
     const { network, host, records } = this.#parts;
     await network.sweep();
     // Whoever has an address next would go on with them.
-    for (const { fragment } of dead) await host.endFlows(hostPart(fragment));
+    await host.endFlows(dead.map(({ fragment }) => hostPart(fragment)));
     records.forget(dead);
     for (const { id } of dead) this.#waiting.delete(id);
   }

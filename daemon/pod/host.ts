@@ -25,7 +25,7 @@ export interface PodNetwork {
   /** Ends what still passes by what a pod has published and does not any more. Absent is success. */
   withdraw(pod: PodFragment): Promise<void>;
   /** Ends what passes by its addresses, once links and rules are gone. Absent is success. */
-  endFlows(pod: PodFragment): Promise<void>;
+  endFlows(pods: readonly PodFragment[]): Promise<void>;
   /** Takes away the host's memory of where the ports' addresses were. Absent is success. */
   forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<unknown>;
   /** The links of these names, as far as they are there. */

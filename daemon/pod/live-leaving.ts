@@ -38,7 +38,7 @@ export async function takeBack(
   if (left === "pending") return "pending";
   if (each.bridge !== undefined) {
     await host.network.remove(leftOf(live, each), signal);
-    await host.network.endFlows(leftOf(live, each));
+    await host.network.endFlows([leftOf(live, each)]);
   }
   return "gone";
 }

@@ -116,7 +116,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     const { published, ...ports } = everyPort(live.plan);
     const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
     await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
-    if (flowsEnded !== true) await host.network.endFlows(everyPort(live.plan));
+    if (flowsEnded !== true) await host.network.endFlows([everyPort(live.plan)]);
   },
 };
 

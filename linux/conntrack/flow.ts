@@ -1,6 +1,6 @@
-import { familyOf, type Ip, ipToBytes } from "../../core/address.ts";
+import { type Family, familyOf, type Ip, ipToBytes } from "../../core/address.ts";
 import { type Attributes, parseAttributes } from "../rtnetlink/attributes.ts";
-import { familyNumber } from "../rtnetlink/family.ts";
+import { familyFilter } from "../rtnetlink/family.ts";
 import { optional } from "../rtnetlink/optional.ts";
 import { Reader } from "../rtnetlink/reader.ts";
 import { Writer } from "../rtnetlink/writer.ts";
@@ -10,6 +10,8 @@ const NFNL_SUBSYS_CTNETLINK = 1;
 export const CT_NEW = NFNL_SUBSYS_CTNETLINK << 8;
 export const CT_GET = CT_NEW | 1;
 export const CT_DELETE = CT_NEW | 2;
+export const CT_GET_STATS = CT_NEW | 5;
+const CTA_STATS_GLOBAL_ENTRIES = 1;
 const CTA_TUPLE_ORIG = 1;
 const CTA_TUPLE_REPLY = 2;
 const CTA_ID = 12;
@@ -60,18 +62,19 @@ interface FlowName {
 /** Whose source address is looked for: of who began a flow, or of who answers it. */
 export type Side = "original" | "reply";
 
+/** Asks for all flows of a family. */
+export const flowsOf = (family: Family): Uint8Array => genmsg(family).finish();
+
 /**
- * Asks for the flows with such a source; look again at what comes. Of IPv6 it is all of them, for kernels answer with every
- * other one instead (ctnetlink_filter_match_tuple compares the wrong way, Linux 6.18), and before 5.8 of IPv4 as well.
+ * Asks for the flows with such an IPv4 source; look again at what comes: kernels before 5.8 answer with all of them. (Of IPv6
+ * kernels answer with every other one: ctnetlink_filter_match_tuple compares the wrong way, Linux 6.18.)
  */
 export function flowsFrom(side: Side, address: Ip): Uint8Array {
-  const writer = genmsg(address);
-  if (familyOf(address) === 6) return writer.finish();
   const [tuple, flags] =
     side === "original"
       ? [CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS]
       : [CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS];
-  return writer
+  return genmsg(4)
     .nested(tuple, (outer) =>
       outer.nested(CTA_TUPLE_IP, (ip) => ip.attribute(CTA_IP_V4_SRC, ipToBytes(address))),
     )
@@ -81,12 +84,23 @@ export function flowsFrom(side: Side, address: Ip): Uint8Array {
 
 /** Names a flow to be deleted. */
 export function nameFlow({ original, name: { tuple, id, zone } }: Flow): Uint8Array {
-  const writer = genmsg(original.source).nested(CTA_TUPLE_ORIG, (nest) => nest.raw(tuple));
+  const writer = genmsg(familyOf(original.source)).nested(CTA_TUPLE_ORIG, (nest) =>
+    nest.raw(tuple),
+  );
   if (zone !== undefined) writer.attribute(CTA_ZONE, zone);
   // Only this one, and no other that has come to be in its place.
   if (id !== undefined) writer.attribute(CTA_ID, id);
   return writer.finish();
 }
+
+/** Asks how many flows there are, of the namespace alone. */
+export const askCount = (): Uint8Array => genmsg(4).finish();
+
+/** Parses the payload of CT_GET_STATS; undefined where a kernel does not say. Throws `NETLINK_FAILED`. */
+export const parseCount = (payload: Uint8Array): number | undefined =>
+  parseAttributes(new Reader(payload, "a count of flows").rest(genmsgSize)).u32be(
+    CTA_STATS_GLOBAL_ENTRIES,
+  );
 
 /** Parses the payload of CT_NEW; undefined when it is about no addresses. Throws `NETLINK_FAILED`. */
 export function parseFlow(payload: Uint8Array): Flow | undefined {
@@ -127,4 +141,4 @@ function direction(
   };
 }
 
-const genmsg = (address: Ip): Writer => new Writer().u8(familyNumber(address)).u8(0).u16(0);
+const genmsg = (family: Family): Writer => new Writer().u8(familyFilter(family)).u8(0).u16(0);

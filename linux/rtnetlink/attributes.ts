@@ -106,6 +106,17 @@ export class Attributes {
     return this.#unsigned(type, 4);
   }
 
+  u32be(type: number): number | undefined {
+    const value = this.#unsigned(type, 4);
+    return value === undefined
+      ? undefined
+      : (((value & 0xff) << 24) |
+          ((value & 0xff00) << 8) |
+          ((value >>> 8) & 0xff00) |
+          (value >>> 24)) >>>
+          0;
+  }
+
   i32(type: number): number | undefined {
     const value = this.#unsigned(type, 4);
     return value === undefined ? undefined : value | 0;

@@ -72,16 +72,23 @@ test.serial(
     /** By it, by it in IPv6, and to it. */
     const flowsOf = async (n: number): Promise<readonly number[]> => {
       const four = podAddress(n, 4) as Ip;
-      const began = await conntrack.flows("original", four);
-      const began6 = await conntrack.flows("original", podAddress(n, 6) as Ip);
-      return [began, began6, await conntrack.flows("reply", four)].map(({ length }) => length);
+      const began = await conntrack.flows("original", [four]);
+      const began6 = await conntrack.flows("original", [podAddress(n, 6) as Ip]);
+      return [began, began6, await conntrack.flows("reply", [four])].map(({ length }) => length);
     };
     t.deepEqual(await flowsOf(2), [1, 1, 1]);
     t.deepEqual(await flowsOf(3), [1, 1, 1]);
     await site.host.remove(dualPod(2, ports.slice(0, 1)), signal);
-    await site.host.endFlows(dualPod(2, ports.slice(0, 1)));
+    await site.host.endFlows([dualPod(2, ports.slice(0, 1))]);
     t.deepEqual(await flowsOf(2), [0, 0, 0]);
     t.deepEqual(await flowsOf(3), [1, 1, 1], "those of another are left alone");
     t.regex(await site.heard("outside", 8083), / 80$/);
+    // Of several at once, whichever way they are looked for.
+    const both = [2, 3].flatMap((n) => [podAddress(n, 4) as Ip, podAddress(n, 6) as Ip]);
+    const sources = (await conntrack.flows("original", both)).map((flow) => flow.original.source);
+    t.deepEqual(sources.toSorted(), both.slice(2).toSorted());
+    await site.host.remove(dualPod(3, ports.slice(1)), signal);
+    await site.host.endFlows([2, 3].map((n, i) => dualPod(n, ports.slice(i, i + 1))));
+    t.deepEqual(await flowsOf(3), [0, 0, 0]);
   },
 );

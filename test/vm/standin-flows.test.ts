@@ -18,7 +18,7 @@ test.serial.after.always(async () => {
 /** The host ports by which flows to an address came. */
 async function cameBy(address: string): Promise<number[]> {
   await using conntrack = withNetns(rig.lab.host.path, () => new Conntrack());
-  const flows = await conntrack.flows("reply", address as Ip);
+  const flows = await conntrack.flows("reply", [address as Ip]);
   return flows.map(({ original }) => original.destinationPort ?? 0).toSorted((x, y) => x - y);
 }
 

@@ -1,6 +1,6 @@
 import { deepStrictEqual, ok } from "node:assert";
 import { type Ip, ipToBytes } from "../../../core/address.ts";
-import { nameFlow, parseFlow } from "../../../linux/conntrack/flow.ts";
+import { askCount, nameFlow, parseCount, parseFlow } from "../../../linux/conntrack/flow.ts";
 import { Writer } from "../../../linux/rtnetlink/writer.ts";
 import { type Target, valueOf } from "../engine/target.ts";
 import { attributeLengths, payload } from "./rtnetlink-bytes.ts";
@@ -36,7 +36,7 @@ const seed = (family: number, ...ends: Parameters<typeof direction>): Uint8Array
 const flow: Target = {
   name: "conntrack-flow",
   files: ["linux/conntrack/flow.ts"],
-  except: ["flowsFrom"],
+  except: ["flowsFrom", "flowsOf"],
   seeds: [
     seed(2, "192.0.2.20", "192.0.2.1", [40_000, 8080]),
     seed(10, "2001:db8::20", "2001:db8::1", [40_000, 8080]),
@@ -64,4 +64,23 @@ const flow: Target = {
 const again = (tuple: Uint8Array): Uint8Array =>
   new Writer().nested(2, (nest) => nest.raw(tuple)).finish();
 
-export const conntrack: readonly Target[] = [flow];
+const count: Target = {
+  name: "conntrack-count",
+  files: ["linux/conntrack/flow.ts"],
+  except: ["flowsFrom", "flowsOf", "nameFlow", "parseFlow", "direction"],
+  seeds: [
+    new Writer()
+      .raw(askCount())
+      .attribute(1, Uint8Array.of(0xff, 0, 1, 2))
+      .attribute(2, Uint8Array.of(0, 4, 0, 0))
+      .finish(),
+  ],
+  generate: payload(4),
+  lengths: (bytes) => attributeLengths(bytes, 4),
+  run: (bytes) => {
+    const flows = valueOf(["NETLINK_FAILED"], () => parseCount(bytes));
+    ok(flows === undefined || (Number.isInteger(flows) && flows >= 0 && flows < 2 ** 32));
+  },
+};
+
+export const conntrack: readonly Target[] = [flow, count];

@@ -49,7 +49,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "release",
     name: "conversations of a container are its successor's",
     file: "daemon/cni/departures.ts",
-    find: "for (const { fragment } of dead) await host.endFlows(hostPart(fragment));",
+    find: "await host.endFlows(dead.map(({ fragment }) => hostPart(fragment)));",
     put: "",
     noticedBy: departures,
   },

@@ -112,8 +112,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "release",
     name: "flows of a pod that has gone are left to who has its address next",
     file: "network/ensure.ts",
-    find: "return endFlows(pod, this.#view.conntrack);",
-    put: "return endFlows({ ...pod, ports: [] }, this.#view.conntrack);",
+    find: "return endFlows(pods, this.#view.conntrack);",
+    put: "return endFlows([], this.#view.conntrack);",
     noticedBy: {
       file: flows,
       title: "a pod that is removed leaves no flow of its addresses, whoever began it",
