@@ -21,7 +21,6 @@ import type { Log } from "../linux/log.ts";
 import { oneLook } from "./metrics.ts";
 import { openNode } from "./node.ts";
 import { usageOfPods } from "./pod-metrics.ts";
-import { withNic } from "./pod/pod-plan.ts";
 import { withLeasedNetwork } from "./overlay/configured-network.ts";
 import { openHostRecords } from "./overlay/open-host-records.ts";
 import { otherPods } from "./overlay/other-pods.ts";
@@ -33,7 +32,7 @@ import type { ServiceParts } from "./server/context.ts";
 import { healthPage } from "./server/health-pages.ts";
 import { addRoutes } from "./server/routes.ts";
 import { Tally } from "./tally.ts";
-import { tapCounters } from "./traffic/counters.ts";
+import { placedCounters, tapsOf } from "./traffic/counters.ts";
 import { TrafficTotals } from "./traffic/totals.ts";
 import { Database } from "./store/database.ts";
 
@@ -122,14 +121,15 @@ export async function openDaemon(
   const netlink = opened.use(Rtnetlink.open());
   const totals = new TrafficTotals();
   const countLinks = oneLook(() =>
-    tapCounters(
+    placedCounters(
       netlink,
-      node.pods.held().flatMap(({ plan }) => withNic(plan.interfaces).map(({ nic }) => nic.tap)),
+      node.pods.held().flatMap(({ plan }) => tapsOf(plan.interfaces)),
     ),
   );
   const countPods = async () => {
     // A tap of somebody else has counted before, and does so afterwards.
-    const ours = new Set<string>(node.pods.runningPorts().map(({ tap }) => tap));
+    const ports = [...node.pods.runningPorts(), ...node.pods.runningJoins()];
+    const ours = new Set<string>(ports.map(({ tap }) => tap));
     const links = await countLinks();
     return totals.add(new Map([...links].filter(([tap]) => ours.has(tap))));
   };

@@ -32,15 +32,11 @@ async function* streamCapture(
   note(parts, context, `capture ${asked.pod}`);
   const live = parts.pods.withMachine(asked.pod);
   const { nic, guestName, cni } = interfaceOf(live, asked);
-  if (cni !== undefined)
-    throw new PodnetError("UNSUPPORTED", `The tap of "${guestName}" is in ${cni.netns}`, {
-      field: "guest_name",
-      hint: `Capture there: nsenter --net=${cni.netns} tcpdump -i ${nic.tap}`,
-    });
   using _place = context.values.get(callerKey)?.capture();
   const { snapBytes, maxPackets } = asked;
   try {
-    const captured = capture({ link: nic.tap, snapBytes, maxPackets }, context.signal);
+    const place = { link: nic.tap, ...(cni && { netns: cni.netns }) };
+    const captured = capture({ ...place, snapBytes, maxPackets }, context.signal);
     for await (const { data, lost } of captured)
       yield create(CaptureResponseSchema, { data, lost: BigInt(lost) });
   } catch (thrown) {

@@ -12,7 +12,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { staying, withNic } from "../pod/pod-plan.ts";
 import type { PodRow } from "../store/pods.ts";
-import { tapCounters } from "../traffic/counters.ts";
+import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import type { MachineSample } from "../traffic/machine-rates.ts";
 import { type Rates, ratesBetween, type Sample } from "../traffic/rates.ts";
 import type { ServiceParts } from "./context.ts";
@@ -32,8 +32,8 @@ export async function* streamStats(
   let machinesBefore: ReadonlyMap<PodId, MachineSample> = new Map();
   for (let due = clock.monotonic(); ; ) {
     const pods = podsOf(parts, only);
-    const taps = pods.flatMap(({ nics }) => nics.map(({ nic }) => nic.tap));
-    const links = await tapCounters(parts.netlink, taps);
+    const taps = pods.flatMap(({ nics }) => tapsOf(nics));
+    const links = await placedCounters(parts.netlink, taps);
     const atMs = clock.monotonic();
     const machines = await sampleMachines(
       pods.flatMap(({ row }) => parts.pods.live(row.id) ?? []),

@@ -1,9 +1,12 @@
 import type { IfName } from "../../core/names.ts";
+import { NetworkNamespace } from "../../linux/namespace.ts";
 import { PacketStream } from "../../linux/packet-stream.ts";
 import { pcapHeader, pcapRecord } from "./pcap.ts";
 
 export interface CaptureOptions {
   readonly link: IfName;
+  /** Path of the namespace it is in; absent: podnetd's own. */
+  readonly netns?: string;
   readonly snapBytes: number;
   /** Ends after so many packets; undefined goes on. */
   readonly maxPackets: bigint | undefined;
@@ -18,13 +21,13 @@ export interface CapturedPart {
 
 /**
  * What passes a link, as a pcap file in parts: its header first, when everything from then on is taken. Ends with the
- * link, or when there are packets enough. Throws `SYSCALL_FAILED`, `CANCELLED`.
+ * link, or when there are packets enough. Throws `SYSCALL_FAILED`, `NETNS_UNUSABLE`, `CANCELLED`.
  */
 export async function* capture(
-  { link, snapBytes, maxPackets }: CaptureOptions,
+  { link, netns, snapBytes, maxPackets }: CaptureOptions,
   signal: AbortSignal,
 ): AsyncGenerator<CapturedPart> {
-  using packets = new PacketStream({ link, snapBytes });
+  using packets = openThere(netns, () => new PacketStream({ link, snapBytes }));
   let told = 0;
   yield { data: pcapHeader(snapBytes), lost: told };
   for (let left = maxPackets; left !== 0n; ) {
@@ -35,4 +38,11 @@ export async function* capture(
     yield { data: Buffer.concat(frames.map(pcapRecord)), lost: told };
   }
   if (packets.lost > told) yield { data: new Uint8Array(0), lost: packets.lost };
+}
+
+/** Opens what listens in a namespace; it stays there, whatever becomes of the path. */
+function openThere(netns: string | undefined, open: () => PacketStream): PacketStream {
+  if (netns === undefined) return open();
+  using namespace = NetworkNamespace.open(netns);
+  return namespace.enter(open);
 }

@@ -6,12 +6,51 @@ import {
   getTapCounters,
   parseCounters,
 } from "../../linux/rtnetlink/counters.ts";
-import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { NetworkNamespace } from "../../linux/namespace.ts";
+import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { type InterfacePlan, withNic } from "../pod/pod-plan.ts";
 
 /** So many links are asked for one by one; more come in a list of all of them, which costs less then. */
 const oneByOne = 8;
 
-/** The counters of taps, by name. A tap that is not there, or goes meanwhile, is left out. */
+/** A tap, and where it is. */
+export interface PlacedTap {
+  readonly tap: IfName;
+  /** Path of its network namespace; absent: podnetd's own. */
+  readonly netns?: string;
+}
+
+/** Where the taps of interfaces are. Pure. */
+export const tapsOf = (interfaces: readonly InterfacePlan[]): PlacedTap[] =>
+  withNic(interfaces).map(({ nic: { tap }, cni }) => ({ tap, ...(cni && { netns: cni.netns }) }));
+
+/** The counters of taps, by name, wherever they are. One that is not there, or goes meanwhile, is left out. */
+export async function placedCounters(
+  netlink: Pick<Rtnetlink, "answers">,
+  taps: readonly PlacedTap[],
+): Promise<ReadonlyMap<string, CountedLink>> {
+  const own = taps.flatMap(({ tap, netns }) => (netns === undefined ? [tap] : []));
+  const counted = new Map(await tapCounters(netlink, own));
+  // One after the other: each has a socket of its own meanwhile.
+  for (const { tap, netns } of taps)
+    for (const link of netns === undefined ? [] : await countersThere(netns, tap))
+      counted.set(tap, link);
+  return counted;
+}
+
+/** The counters of a tap in a namespace; nothing where podnetd cannot look. */
+async function countersThere(netns: string, tap: IfName): Promise<readonly CountedLink[]> {
+  try {
+    using namespace = NetworkNamespace.open(netns);
+    using netlink = namespace.enter(() => Rtnetlink.openSmall());
+    return await countersOf(netlink, tap);
+  } catch (error) {
+    if (isPodnetError(error, "NETNS_UNUSABLE", "SYSCALL_FAILED")) return [];
+    throw error;
+  }
+}
+
+/** The counters of taps of podnetd's own namespace, by name. A tap that is not there, or goes meanwhile, is left out. */
 export async function tapCounters(
   netlink: Pick<Rtnetlink, "answers">,
   taps: readonly IfName[],

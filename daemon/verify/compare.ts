@@ -35,7 +35,7 @@ function compareBridge(bridge: string, host: HostTestimony): Check[] {
 }
 
 function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
-  if (each.elsewhere === true) return [];
+  if (each.elsewhere !== undefined) return [];
   const check = checker("netlink");
   const link = host.links.find(({ name }) => name === each.tap);
   // One line says enough about a link that is not there.
@@ -60,6 +60,27 @@ function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
     ...(each.vlan === undefined
       ? []
       : [check(`link ${each.tap} VLANs`, `${each.vlan} untagged`, link.vlans?.join(", "))]),
+  ];
+}
+
+/** A machine's place in a namespace of CNI plugins, beside what a witness saw there. Pure. */
+export function compareThere(
+  { tap, mac, mtu, addresses }: ExpectedInterface,
+  link: string,
+  there: HostTestimony,
+): Check[] {
+  const check = checker("netlink");
+  const [own, others] = [tap, link].map((name) => there.links.find((each) => each.name === name));
+  return [
+    check(`link ${tap} kind`, "tun", own?.kind),
+    check(`link ${tap} up`, true, own?.up),
+    check(`link ${link} of ${tap} up`, true, others?.up),
+    check(`link ${link} of ${tap} mac`, mac, others?.mac),
+    check(`link ${link} of ${tap} mtu`, mtu, others?.mtu),
+    ...addresses.map((prefix) => {
+      const holder = there.addresses.find((a) => `${a.address}/${a.length}` === prefix);
+      return check(`address ${prefix} beside ${tap} on`, link, holder?.link);
+    }),
   ];
 }
 

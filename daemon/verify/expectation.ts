@@ -8,6 +8,7 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
+import type { CniPlan } from "../pod/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pod/pod-plan.ts";
 
 /** What witnesses should find of one NIC of a running pod. */
@@ -15,8 +16,8 @@ export interface ExpectedInterface {
   readonly tap: IfName;
   /** The tap is somebody else's: that it is there and bears no mark is all that is expected of it. */
   readonly tapKept?: true;
-  /** The tap is in a namespace of CNI plugins', where no witness looks: nothing is expected of it on this side. */
-  readonly elsewhere?: true;
+  /** The tap is in a namespace of CNI plugins', beside the link in whose place the machine is. */
+  readonly elsewhere?: Pick<CniPlan, "netns" | "link">;
   /** Absent where the tap is another's. */
   readonly bridge?: IfName;
   readonly alias: string;
@@ -56,7 +57,9 @@ export function expectedInterfaces(
     return {
       tap,
       ...(each.tapKept === true ? { tapKept: true as const } : {}),
-      ...(each.cni === undefined ? {} : { elsewhere: true as const }),
+      ...(each.cni === undefined
+        ? {}
+        : { elsewhere: { netns: each.cni.netns, link: each.cni.link } }),
       ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,

@@ -74,7 +74,7 @@ const understood = async (
   text: string,
   signal: AbortSignal,
 ): Promise<RulesTestimony> =>
-  parseRulesTestimony(await hear("witness-rules.ts", [kind], signal, text));
+  parseRulesTestimony(await hear("witness-rules.ts", [kind], signal, { stdin: text }));
 
 /** podnet's table as `nft` prints it; nothing where there is none. */
 async function tableText(signal: AbortSignal): Promise<string> {

@@ -3,19 +3,23 @@ import { run } from "../../linux/command.ts";
 
 const witnessTimeoutMs = 10_000;
 
-/** What a witness prints. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak. */
+/** What a witness prints, from podnetd's own network namespace or the one of a path. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak. */
 export async function hear(
   program: string,
   args: readonly string[],
   signal: AbortSignal | undefined,
-  stdin?: string,
+  { stdin, netns }: { readonly stdin?: string; readonly netns?: string } = {},
 ): Promise<string> {
   const file = path.join(import.meta.dirname, program);
   // The packages warn of what they use of Node's; that is no finding.
-  const { stdout } = await run([process.execPath, "--no-warnings", file, ...args], {
-    timeoutMs: witnessTimeoutMs,
-    ...(signal === undefined ? {} : { signal }),
-    ...(stdin === undefined ? {} : { stdin }),
-  });
+  const words = [process.execPath, "--no-warnings", file, ...args] as const;
+  const { stdout } = await run(
+    netns === undefined ? words : ["nsenter", `--net=${netns}`, ...words],
+    {
+      timeoutMs: witnessTimeoutMs,
+      ...(signal === undefined ? {} : { signal }),
+      ...(stdin === undefined ? {} : { stdin }),
+    },
+  );
   return stdout;
 }

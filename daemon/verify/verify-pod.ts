@@ -10,13 +10,10 @@ import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
 import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
 import { hear } from "./hear.ts";
+import { hearHostWitness } from "./hear-host.ts";
+import { checkPlace } from "./check-place.ts";
 import { hearPorts } from "./hear-ports.ts";
-import {
-  type HostTestimony,
-  parseHostTestimony,
-  parseVmTestimony,
-  type VmTestimony,
-} from "./testimony.ts";
+import { parseVmTestimony, type VmTestimony } from "./testimony.ts";
 
 export interface Verification {
   readonly podId: string;
@@ -64,6 +61,7 @@ export async function verifyPod(
       published.length === 0 ? [] : hearPorts(pod.plan, await firewall(), signal),
       checkLoopback(pod.plan, pod.guest, signal),
       checkGuestLinks(pod.plan, pod.guest, signal),
+      ...expected.map((each) => checkPlace(each, signal)),
     ]);
     return [...comparePod(expected, host, vm), ...ports, ...inside.flat()];
   };
@@ -76,14 +74,6 @@ export async function verifyPod(
 const linkNames = (expected: readonly ExpectedInterface[]): string[] => [
   ...new Set(expected.flatMap(({ tap, bridge }) => (bridge === undefined ? [tap] : [tap, bridge]))),
 ];
-
-/** Links, routes and addresses of this process's network namespace, as npm's `netlink` reads them. */
-export async function hearHostWitness(
-  links: readonly string[],
-  signal?: AbortSignal,
-): Promise<HostTestimony> {
-  return parseHostTestimony(await hear("witness-host.ts", links, signal));
-}
 
 /** Status and network cards of the VM behind a monitor socket, as npm's `qemu-qmp` reads them. */
 export async function hearVmWitness(socket: string, signal?: AbortSignal): Promise<VmTestimony> {

@@ -104,6 +104,51 @@ test.serial("what others take of a pod's link is put back, and told of with the 
   t.deepEqual([cni.held("kept"), cni.sandboxes()], [[], []]);
 });
 
+test.serial("such a pod is counted, captured and verified as others are", async (t) => {
+  const { client, lab, daemon } = cni.rig;
+  const sum = async (): Promise<number> => {
+    const socket = ["--unix-socket", daemon.socket, "http://p/metrics"];
+    const text = await lab.host.run("curl", "-s", ...socket);
+    return Number(/^podnet_traffic_packets_total\{direction="rx"\} (\d+)$/m.exec(text)?.[1]);
+  };
+  cni.writeList("70-net.conflist", "seen", cni.bridge("seen", "10.63.0.0/24"));
+  const spec = { name: "seen", interfaces: [{ cni: { list: "seen" } }] };
+  const { pod } = await client.pods.create({ spec });
+  const { netns } = first(pod);
+  const ask = (): Promise<boolean> => lab.host.reaches("10.63.0.2");
+  const received = async (): Promise<bigint> => {
+    for await (const { pods } of client.pods.stats({ idOrName: "seen" }))
+      return pods[0]?.interfaces[0]?.rxPackets ?? -1n;
+    return -1n;
+  };
+  const sumBefore = await sum();
+  const before = await received();
+  t.true(before >= 0n, "there are counters");
+  const ended = new AbortController();
+  let captured = 0;
+  try {
+    const asked = { idOrName: "seen", maxPackets: 1n };
+    for await (const { data } of client.pods.capture(asked, { signal: ended.signal })) {
+      if (captured === 0) void ask();
+      captured += data.length;
+    }
+  } finally {
+    ended.abort();
+  }
+  t.true(captured > 24 + 16, "a header and a frame");
+  await until("what it was asked", async () => (await received()) > before);
+  await until("the sum of all pods", async () => (await sum()) > sumBefore);
+
+  const { checks, ok } = await client.pods.verify({ idOrName: "seen" });
+  t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+  t.is(checks.filter(({ subject }) => subject.startsWith("link eth0 of ")).length, 3);
+  await cni.inside(netns, "ip link set eth0 mtu 1300");
+  const wrong = (await client.pods.verify({ idOrName: "seen" })).checks.filter((each) => !each.ok);
+  t.regex(wrong.map(({ subject }) => subject).join(), /^link eth0 of pn\w+ mtu$/);
+  t.like(wrong[0], { wanted: "1450", found: "1300" });
+  await client.pods.delete({ idOrName: "seen", force: true });
+});
+
 test.serial("podnet's own plugin sets a pod up as any other does", async (t) => {
   const { rig } = cni;
   const socket = `${rig.daemon.runDir}/cni.sock`;

@@ -1,0 +1,24 @@
+import { isPodnetError } from "../../core/errors.ts";
+import { type Check, checker } from "./check.ts";
+import { compareThere } from "./compare.ts";
+import type { ExpectedInterface } from "./expectation.ts";
+import { hearHostWitness } from "./hear-host.ts";
+
+/**
+ * A machine's place in a namespace of CNI plugins, as a witness finds it there: tap and link, and what was taken over from it. How
+ * one is led to the other no witness can tell; `podnet diff` shows it.
+ */
+export async function checkPlace(
+  expected: ExpectedInterface,
+  signal: AbortSignal,
+): Promise<Check[]> {
+  const { elsewhere, tap } = expected;
+  if (elsewhere === undefined) return [];
+  const { netns, link } = elsewhere;
+  try {
+    return compareThere(expected, link, await hearHostWitness([tap, link], signal, netns));
+  } catch (error) {
+    if (!isPodnetError(error) || signal.aborted) throw error;
+    return [checker("netlink")(`links in ${netns}`, "seen", error.message)];
+  }
+}
