@@ -1,5 +1,6 @@
 import type { Clock } from "../core/clock.ts";
 import { PodnetError } from "../core/errors.ts";
+import type { Log } from "../linux/log.ts";
 import type { Database, Lasting } from "./store/database.ts";
 import { eventBounds, eventsAfter, type EventRow, insertEvent } from "./store/events.ts";
 
@@ -12,11 +13,14 @@ export type NewEvent = Omit<EventRow, "cursor" | "timeMs">;
 export class Journal {
   readonly #db: Database;
   readonly #clock: Clock;
+  readonly #log: Log | undefined;
   readonly #readers = new Set<(event: EventRow) => void>();
 
-  constructor(db: Database, clock: Clock) {
+  /** `log` is told of commits that failed and count all the same. */
+  constructor(db: Database, clock: Clock, log?: Log) {
     this.#db = db;
     this.#clock = clock;
+    this.#log = log;
   }
 
   /**
@@ -36,6 +40,7 @@ export class Journal {
       );
     } catch (thrown) {
       if (!this.#committed(emitted.at(-1))) throw thrown;
+      this.#log?.warn({ commit: what, err: thrown }, "A commit failed and is there all the same");
     }
     for (const event of emitted) for (const tell of this.#readers) tell(event);
   }

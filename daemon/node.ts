@@ -4,8 +4,8 @@ import type { Log } from "../linux/log.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import { Attachments as KernelAttachments } from "../network/attachment/attachments.ts";
 import { hostPart } from "../network/attachment/host-part.ts";
+import type { AttachmentKernel } from "../network/attachment/kernel.ts";
 import type { HostKernel } from "../network/kernel.ts";
-import type { AttachmentNetwork } from "./cni/attachment-network.ts";
 import { Attachments, type AttachmentsParts } from "./cni/attachments.ts";
 import { AttachmentRecords } from "./cni/records.ts";
 import type { Config } from "./config/config.ts";
@@ -43,8 +43,8 @@ export interface NodeParts
   readonly bootId: string;
   /** The real one unless given. */
   readonly kernel?: HostKernel;
-  /** How containers are attached; by the kernel unless given. */
-  readonly attachmentNetwork?: AttachmentNetwork;
+  /** The same for containers. */
+  readonly attachmentKernel?: AttachmentKernel;
   /** Binds host ports; to real sockets unless given. */
   readonly hold?: Hold;
   /** Answers guests without an agent; by real sockets unless given. */
@@ -78,7 +78,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const settled = bringsOwnNetwork
     ? [config.network]
     : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
-  const journal = new Journal(db, clock);
+  const journal = new Journal(db, clock, logOf("store"));
   const addresses = new Addresses(db, settled, config.quarantineMs, clock);
   const resolvers = opened.use(
     new Resolvers({
@@ -150,7 +150,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const attachments: Attachments = opened.use(
     openAttachments(parts, {
       host: network,
-      network: parts.attachmentNetwork ?? opened.use(new KernelAttachments(network)),
+      network: opened.use(new KernelAttachments(network, parts.attachmentKernel)),
       networks,
       addresses,
       journal,
@@ -180,7 +180,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   };
 }
 
-function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
+function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
+  const log = logOf("network");
   const remembered = getMeta(db, "network_memory");
   return openHostNetwork({
     firewall: config.firewall,
@@ -188,6 +189,7 @@ function openNetwork({ db, config, kernel }: NodeParts): HostNetwork {
     chain: config.iptablesChain,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => setMeta(db, "network_memory", JSON.stringify(value)),
+    repeated: (err) => log.warn({ err }, "The firewall's rules are compared and written once more"),
     ...(kernel === undefined ? {} : { kernel }),
   });
 }

@@ -58,6 +58,8 @@ export interface HostNetworkOptions {
   readonly hostSeed?: string;
   /** What is looked at and changed; the real one unless given. */
   readonly kernel?: HostKernel;
+  /** Told why rules are compared and written once more; what fails then, too, is thrown. */
+  readonly repeated?: (failure: PodnetError) => void;
 }
 
 /** The host's network as podnet sees it: the one way the kernel is changed. Changes are made one call at a time. */
@@ -156,8 +158,10 @@ class OpenHostNetwork implements HostNetwork {
   readonly #view: View;
   readonly #kernel: HostKernel;
   readonly #queue = new SerialQueue();
+  readonly #repeated: HostNetworkOptions["repeated"];
 
   constructor(options: HostNetworkOptions) {
+    this.#repeated = options.repeated;
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
     this.#kernel = kernel;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
@@ -359,7 +363,7 @@ class OpenHostNetwork implements HostNetwork {
 
   /**
    * Compares and applies. Between reading the firewall and writing it another program may have written it, so that a
-   * position or a rule is no longer there and the commit is refused whole: then compares once more.
+   * position or a rule is no longer there and the commit is refused whole: then tells of it and compares once more.
    */
   async #converge(
     compare: Comparison,
@@ -373,6 +377,7 @@ class OpenHostNetwork implements HostNetwork {
       await apply();
     } catch (error) {
       if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;
+      this.#repeated?.(error);
       await apply();
     }
   }

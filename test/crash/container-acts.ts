@@ -24,6 +24,14 @@ export type ContainerOperation =
   /** `podnet down` with a container attached and the plugin installed. */
   | "down";
 
+/** What has come of it. */
+export interface Acted {
+  /** What containers may have afterwards. */
+  readonly allowed: Allowed;
+  /** What podnetd has answered, where it says that something failed. */
+  readonly told: string;
+}
+
 export interface ContainerActs {
   /** Counted from here on; absent: the act is podnetd's start itself. */
   readonly from?: string;
@@ -31,8 +39,8 @@ export interface ContainerActs {
   readonly only?: RegExp;
   /** Asked of a podnetd that runs and of which nothing is left afterwards but what is made here; unless `from` is there it has ended then. */
   prepare(site: ContainerLane): Promise<void>;
-  /** Does it with a podnetd that may end in the middle; what containers may have afterwards. */
-  act(site: ContainerLane, patienceMs: number): Promise<Allowed>;
+  /** Does it with a podnetd that may end in the middle. */
+  act(site: ContainerLane, patienceMs: number): Promise<Acted>;
 }
 
 const whole = {
@@ -64,7 +72,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     async act(site, patienceMs) {
       const [one] = site.containers;
       const said = await site.ask("ADD", one, { config: whole, patienceMs });
-      return new Map([[one, after(said, "attached", ["gone"])]]);
+      return answered(new Map([[one, after(said, "attached", ["gone"])]]), said);
     },
   },
 
@@ -74,7 +82,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     async act(site, patienceMs) {
       const [one] = site.containers;
       const said = await site.ask("ADD", one, { patienceMs });
-      return new Map([[one, after(said, "attached", ["gone"])]]);
+      return answered(new Map([[one, after(said, "attached", ["gone"])]]), said);
     },
   },
 
@@ -84,7 +92,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     async act(site, patienceMs) {
       const [one] = site.containers;
       const said = await site.ask("DEL", one, { patienceMs });
-      return new Map([[one, after(said, "gone", either)]]);
+      return answered(new Map([[one, after(said, "gone", either)]]), said);
     },
   },
 
@@ -103,8 +111,10 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
         await one.run("ip", "link", "set", "eth0", "up");
       }
       const gone = await site.ask("DEL", one, { hostVeth, patienceMs });
-      if (said === undefined && gone === undefined) return new Map([[one, ["untold", "gone"]]]);
-      return new Map([[one, after(gone, "gone", said?.exit === 0 ? either : ["gone"])]]);
+      if (said === undefined && gone === undefined)
+        return { allowed: new Map([[one, ["untold", "gone"]]]), told: "" };
+      const footings = after(gone, "gone", said?.exit === 0 ? either : ["gone"]);
+      return answered(new Map([[one, footings]]), said, gone);
     },
   },
 
@@ -119,10 +129,11 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       const valid = [{ containerID: kept.name, ifname: "eth0" }];
       const config = { "cni.dev/valid-attachments": valid };
       const said = await site.ask("GC", kept, { config, patienceMs });
-      return new Map<Machine, readonly Footing[]>([
+      const allowed = new Map<Machine, readonly Footing[]>([
         [kept, ["attached"]],
         [stale, after(said, "gone", either)],
       ]);
+      return answered(allowed, said);
     },
   },
 
@@ -148,14 +159,20 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       const file = path.join(site.pending, pendingName(asked.name, "eth0"));
       writeFileSync(file, renderPending(env, config, Date.now()));
     },
-    act: async ({ containers: [broken] }) => new Map([[broken, ["attached"] as const]]),
+    act: async ({ containers: [broken] }) => ({
+      allowed: new Map([[broken, ["attached"] as const]]),
+      told: "",
+    }),
   },
 
   install: {
     from: "commit:insert meta:before",
     only: ofFiles,
     prepare: async () => {},
-    act: (site) => told(() => site.lane.client.cni.install(site.installed)),
+    act: async (site) => ({
+      allowed: new Map(),
+      told: await asked(() => site.lane.client.cni.install(site.installed)),
+    }),
   },
 
   uninstall: {
@@ -164,8 +181,10 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     prepare: async (site) => void (await site.lane.client.cni.install(site.installed)),
     async act({ lane }) {
       // Who is told that it failed asks again.
-      for (let asked = 0; asked < 2; asked++) await told(() => lane.client.cni.uninstall({}));
-      return new Map();
+      const told: string[] = [];
+      for (let times = 0; times < 2; times++)
+        told.push(await asked(() => lane.client.cni.uninstall({})));
+      return { allowed: new Map(), told: told.join("\n") };
     },
   },
 
@@ -177,26 +196,31 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     },
     async act(site) {
       const [one] = site.containers;
-      let done = true;
-      await told(async () => {
-        done = false;
+      let done = false;
+      const told = await asked(async () => {
         await site.lane.client.node.down({});
         done = true;
       });
-      return new Map([[one, done ? ["gone"] : either]]);
+      return { allowed: new Map([[one, done ? ["gone"] : either]]), told };
     },
   },
 };
 
-/** Asks podnetd, which may end meanwhile, or refuse. */
-async function told(ask: () => Promise<unknown>): Promise<Allowed> {
+/** Asks podnetd, which may end meanwhile, or refuse; what it refuses with. */
+async function asked(ask: () => Promise<unknown>): Promise<string> {
   try {
     await ask();
+    return "";
   } catch (thrown) {
     if (!isPodnetError(thrown)) throw thrown;
+    return thrown.message;
   }
-  return new Map();
 }
+
+const answered = (allowed: Allowed, ...said: readonly (Said | undefined)[]): Acted => ({
+  allowed,
+  told: said.map((each) => (each === undefined || each.exit === 0 ? "" : each.stdout)).join("\n"),
+});
 
 async function attached(
   site: ContainerLane,

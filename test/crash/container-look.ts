@@ -22,11 +22,12 @@ export type Allowed = ReadonlyMap<Machine, readonly Footing[]>;
 /** Longest until what failed is put right, milliseconds. */
 const settledMs = 20_000;
 
-/** Waits until each container has what it may; what is not so in the end. */
+/** Waits until each container has what it may, or podnetd has ended; what is not so in the end. */
 export async function settled(site: ContainerLane, allowed: Allowed): Promise<readonly string[]> {
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const problems = await amiss(site, allowed);
     if (problems.length === 0 || performance.now() > deadline) return problems;
+    if ((await site.lane.ended(0)) !== undefined) return problems;
   }
 }
 

@@ -1,7 +1,7 @@
 import { armed, hanging } from "./arming.ts";
-import { type ContainerOperation, cleared, containerActs } from "./container-acts.ts";
+import { type Acted, type ContainerOperation, cleared, containerActs } from "./container-acts.ts";
 import { type ContainerLane, openContainerLane } from "./container-lane.ts";
-import { type Allowed, quiet, settled } from "./container-look.ts";
+import { quiet, settled } from "./container-look.ts";
 import { started } from "./pods.ts";
 import { type Action, impossible, type Point, pointsIn } from "./points.ts";
 import { passes, patience } from "./visit-node.ts";
@@ -124,7 +124,7 @@ async function visit(
     ...(from === undefined ? [] : [`from:${from}`]),
     armed(point, action),
   ]);
-  const allowed = await act(site, action === "hang" ? impatientMs : patience.settledMs);
+  const acted = await act(site, action === "hang" ? impatientMs : patience.settledMs);
   const limitMs = from === undefined ? patience.pointMs : afterActMs;
   const reached =
     action === "kill"
@@ -135,14 +135,14 @@ async function visit(
     problems.push(
       ...(await withoutRestart(
         site,
-        { operation, action },
-        from === undefined ? undefined : allowed,
+        action,
+        from === undefined ? undefined : acted,
         start.kind === "ready",
       )),
     );
   await lane.kill();
   await started(lane, []);
-  problems.push(...tell(await settled(site, allowed), "after the restart"));
+  problems.push(...tell(await settled(site, acted.allowed), "after the restart"));
   problems.push(...tell(await cleared(site), "after everything was taken away"));
   return reached ? problems : undefined;
 }
@@ -150,26 +150,33 @@ async function visit(
 const tell = (problems: readonly string[], when: string): string[] =>
   problems.map((problem) => `${when}: ${problem}`);
 
-/** A podnetd that lives on says what failed, and has put it right or taken it back; one that cannot start says why. */
+/**
+ * A podnetd that lives on has put right what failed, or taken it back; one that refuses, and one that ends, says what failed, to
+ * who asked or in its log.
+ */
 async function withoutRestart(
   site: ContainerLane,
-  { operation, action }: Pick<ContainerCase, "operation" | "action">,
-  allowed: Allowed | undefined,
+  action: Action,
+  acted: Acted | undefined,
   ready: boolean,
 ): Promise<readonly string[]> {
   const { lane } = site;
-  // (`podnet down` ends it; what failed on the way and then worked is nobody's concern.)
-  const silent =
-    action === "error" && operation !== "down" && !lane.log().includes("Injected failure");
+  const untold = (): readonly string[] =>
+    action === "hang" || lane.tells(injected) || acted?.told.includes(injected) === true
+      ? []
+      : ["podnetd does not tell of the failure"];
   if (ready && (await lane.ended(0)) === undefined) {
     // What a start could not put right drift does, for which nobody waits here.
-    if (allowed === undefined) return [];
-    const problems = await settled(site, allowed);
+    if (acted === undefined) return [];
+    const problems = tell(await settled(site, acted.allowed), "before the restart");
     // (What goes down may have answered before it ended.)
-    if ((await lane.ended(0)) === undefined) return tell(problems, "before the restart");
+    if ((await lane.ended(0)) === undefined)
+      return acted.told === "" ? problems : [...problems, ...untold()];
   }
-  return silent ? ["podnetd ends and does not tell of the failure"] : [];
+  return untold();
 }
+
+const injected = "Injected failure";
 
 /** The failpoints of an operation: what each of several runs records of it. */
 export async function enumerateContainers(
@@ -185,7 +192,7 @@ export async function enumerateContainers(
     await prepare(site);
     await lane.kill();
     await started(lane, from === undefined ? [] : [`from:${from}`]);
-    const allowed = await act(site, patience.settledMs);
+    const { allowed } = await act(site, patience.settledMs);
     const alive = (await lane.ended(operation === "down" ? afterActMs : 0)) === undefined;
     if (alive) await quiet(site);
     // Before anybody looks whether all is well, which comes by failpoints of its own.

@@ -56,6 +56,8 @@ export interface Lane extends AsyncDisposable {
   changes(since: string, leftOut?: readonly string[]): Promise<readonly string[]>;
   /** The last that podnetd has logged. */
   log(): string;
+  /** Whether anything that it has logged since its start has this text. */
+  tells(text: string): boolean;
 }
 
 export async function openLane(name: string, config: string): Promise<Lane> {
@@ -157,6 +159,7 @@ export async function openLane(name: string, config: string): Promise<Lane> {
       }
     },
     log: () => readFileSync(logFile, "utf8").slice(-3000),
+    tells: (text) => readFileSync(logFile, "utf8").includes(text),
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
 }

@@ -6,15 +6,22 @@ import { systemClock } from "../../core/clock.ts";
 import { type Side, watchCrossings } from "../../core/crossing.ts";
 import { Journal, type NewEvent } from "../../daemon/journal.ts";
 import { Database } from "../../daemon/store/database.ts";
+import { openLog } from "../../linux/log.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-commits-"));
 const db = Database.openIn(directory);
-const journal = new Journal(db, systemClock);
+/** What podnetd's log is told. */
+const said: string[] = [];
+const log = openLog({ component: "store", to: { write: (line) => said.push(line) } });
+const journal = new Journal(db, systemClock, log);
 test.after.always(() => {
   db.close();
   rmSync(directory, { recursive: true, force: true });
 });
-test.afterEach.always(() => watchCrossings(undefined));
+test.afterEach.always(() => {
+  watchCrossings(undefined);
+  said.length = 0;
+});
 
 const event = (text: string): NewEvent => ({
   kind: "updated",
@@ -48,6 +55,7 @@ test.serial("a commit that throws and is there counts, and is told of", async (t
   t.notThrows(() => journal.emit(event("there")));
   t.is((await told).value?.data.text, "there");
   t.is((await stored()).at(-1), "there");
+  t.regex(said.join(""), /"commit":"updated".*the commit fails after.*is there all the same/);
   await reader.return(undefined);
 });
 
@@ -55,6 +63,8 @@ test.serial("a commit that throws and is not there does not count", async (t) =>
   failing("before");
   t.throws(() => journal.emit(event("not there")), { message: "the commit fails before" });
   t.false((await stored()).includes("not there"));
+  // Who asked is told, and nobody else.
+  t.deepEqual(said, []);
 });
 
 test.serial("what throws within a larger transaction is the larger one's to judge", async (t) => {

@@ -81,7 +81,7 @@ export const firewallFaults: readonly Fault[] = [
     kind: "repair",
     name: "another program that writes rules meanwhile fails ours",
     file: "network/ensure.ts",
-    find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      await apply();',
+    find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      this.#repeated?.(error);\n      await apply();',
     put: "throw error;",
     noticedBy: { file: host, title: "A commit that another program overtook is made once more" },
   },
