@@ -353,13 +353,11 @@ export class Rtnetlink implements Disposable {
   }
 
   async #remove(request: Request): Promise<boolean> {
-    try {
-      await this.run(request);
-      return true;
-    } catch (error) {
-      if (hasErrno(error, absent)) return false;
-      throw error;
-    }
+    const [answer] = await this.#exchange([request]);
+    // (As a rule what is to go is not there: no error is made of that.)
+    if (absent.includes(errnoName(answer?.ack.errno ?? 0))) return false;
+    throwIfRefused(request, answer);
+    return true;
   }
 
   async #dump<T>(

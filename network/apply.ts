@@ -119,19 +119,18 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (bridge !== undefined) await netlink.deleteAddress(bridge.index, prefix);
   },
 
-  async "attach-port"({ link, bridge, isolated, learning, vlan }, { netlink, sysctl }) {
-    const master = await requireLink(netlink, bridge);
+  async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink, sysctl }) {
     const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
     const isPlain = Object.keys(settings).length === 0;
     // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
     // that is nobody's. What the bridge forwards is not concerned.
     writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     try {
-      await netlink.changeLink(link, { master: master.index, ...(isPlain ? { up: true } : {}) });
+      await netlink.changeLink(link, { master, ...(isPlain ? { up: true } : {}) });
     } catch (error) {
       // br_add_if has no port number left.
       if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
-      throw bridgeFull(bridge, await observePorts(netlink, master.index), 1, error);
+      throw bridgeFull(bridge, await observePorts(netlink, master), 1, error);
     }
     if (isPlain) return;
     const { index } = await requireLink(netlink, link);
@@ -148,9 +147,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     await netlink.leaveBridge(link);
   },
 
-  async "forget-neighbour"({ link, ip }, { netlink }) {
-    const bridge = await netlink.link(link);
-    if (bridge !== undefined) await netlink.deleteNeighbour(bridge.index, ip);
+  async "forget-neighbour"({ link, ip, index }, { netlink }) {
+    const seen = index ?? (await netlink.link(link))?.index;
+    if (seen !== undefined) await netlink.deleteNeighbour(seen, ip);
   },
 
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),

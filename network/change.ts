@@ -57,6 +57,8 @@ export type Change =
       readonly kind: "attach-port";
       readonly link: IfName;
       readonly bridge: IfName;
+      /** Index of the bridge, as it was seen when the two were compared. */
+      readonly master: number;
       readonly isolated: boolean;
       readonly learning?: boolean;
       readonly vlan?: number;
@@ -65,7 +67,13 @@ export type Change =
   /** Cuts a port's traffic. */
   | { readonly kind: "detach-port"; readonly link: IfName }
   /** What the host remembers about an address's former holder; absent is success. */
-  | { readonly kind: "forget-neighbour"; readonly link: IfName; readonly ip: Ip }
+  | {
+      readonly kind: "forget-neighbour";
+      readonly link: IfName;
+      readonly ip: Ip;
+      /** Of the link, where somebody has just looked. */
+      readonly index?: number;
+    }
   /** Ends links, all with one message when they are several. */
   | { readonly kind: "delete-links"; readonly links: readonly IfName[] }
   | {

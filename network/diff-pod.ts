@@ -33,9 +33,10 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name, set });
   if (tap.master !== bridge.index) {
     // Whoever had these addresses before had another MAC, which the host may still believe in.
-    changes.push(...forgetNeighbours([port]));
+    changes.push(...forgetNeighbours([port], bridge.index));
     const { bridge: onto, isolated, learning, vlan } = port;
     const settings = {
+      master: bridge.index,
       isolated,
       ...(learning === undefined ? {} : { learning }),
       ...(vlan === undefined ? {} : { vlan }),
@@ -75,13 +76,14 @@ export const detachLinks = (links: readonly ObservedLink[]): Change[] =>
     .filter((link) => link.master !== 0)
     .map((link) => ({ kind: "detach-port", link: link.name }));
 
-/** The host's memory of where the ports' addresses were. */
-export const forgetNeighbours = (ports: readonly PortDesired[]): Change[] =>
+/** The host's memory of where the ports' addresses were; of the ports of one bridge, whose index is known, with that. */
+export const forgetNeighbours = (ports: readonly PortDesired[], bridge?: number): Change[] =>
   ports.flatMap((port) =>
     port.guestAddresses.map((prefix) => ({
       kind: "forget-neighbour",
       link: port.bridge,
       ip: ipOf(prefix),
+      ...(bridge === undefined ? {} : { index: bridge }),
     })),
   );
 

@@ -153,7 +153,11 @@ export function readOptional(sysctl: HostSysctl, key: string): string | undefine
 
 /** Sets what a kernel without IPv6 lacks. */
 export function writeOptional(sysctl: HostSysctl, key: string, value: string): void {
-  if (readOptional(sysctl, key) !== undefined) sysctl.write(key, value);
+  try {
+    sysctl.write(key, value);
+  } catch (error) {
+    if (!isPodnetError(error) || error.details["errno"] !== "ENOENT") throw error;
+  }
 }
 
 /** A link that has to be there. Throws `NETLINK_FAILED`. */
