@@ -7,7 +7,8 @@ import { count, harmless, styled, table } from "../text.ts";
 
 const more = `
 Links, addresses and routes of the host are read through npm's netlink, the VM's NICs through npm's qemu-qmp,
-in a process that shares no code with podnet. Exits 1 when something differs.`;
+in a process that shares no code with podnet. CNI plugins that have set the pod up are asked for CHECK.
+Exits 1 when something differs.`;
 
 export function addVerify(program: Command, context: Context): void {
   addOutput(

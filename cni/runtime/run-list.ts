@@ -92,12 +92,13 @@ export async function deleteList(call: ListCall, prevResult?: JsonObject): Promi
   if (first !== undefined) throw first;
 }
 
-/**
- * Asks each plugin whether all is as its ADD left it; throws the first one's complaint. Nobody is asked where the list says so,
- * or is of a version that has no CHECK.
- */
+/** Whether plugins are to be asked for CHECK: not where their list says so, nor where it is of a version that has none. */
+export const isChecked = ({ disableCheck, version }: PluginList): boolean =>
+  !disableCheck && atLeast(version, "0.4.0");
+
+/** Asks each plugin whether all is as its ADD left it, if it is to be asked; throws the first one's complaint. */
 export async function checkList(call: ListCall, prevResult: JsonObject): Promise<void> {
-  if (call.list.disableCheck || !atLeast(call.list.version, "0.4.0")) return;
+  if (!isChecked(call.list)) return;
   for (const plugin of call.list.plugins) await ask(call, "CHECK", plugin, prevResult);
 }
 

@@ -1,6 +1,12 @@
 import { isIP } from "node:net";
 import { parseConflist } from "../../cni/runtime/list.ts";
-import { addList, deleteList, type ListCall } from "../../cni/runtime/run-list.ts";
+import {
+  addList,
+  checkList,
+  deleteList,
+  isChecked,
+  type ListCall,
+} from "../../cni/runtime/run-list.ts";
 import type { JsonObject } from "../../cni/protocol/json.ts";
 import { parseResult } from "../../cni/protocol/result-read.ts";
 import { parseIp } from "../../core/address.ts";
@@ -38,6 +44,11 @@ export interface Sandboxes {
   ): Promise<Inspection>;
   /** Absent is success. */
   leave(desired: JoinDesired): Promise<void>;
+  /**
+   * Asks the plugins whether all is as their ADD left it, once nothing else is asked of them; false where they are not to be asked.
+   * `now` answers undefined when they have set nothing up by then. Throws the first one's complaint.
+   */
+  check(netns: string, now: () => SandboxedPlan | undefined, signal: AbortSignal): Promise<boolean>;
   /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
   release(cni: SandboxedPlan): Promise<void>;
   /** Removes a namespace of podnet's own, whatever plugins have set up in it. Absent is success. */
@@ -49,14 +60,16 @@ export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
 /** Those of the kernel, with plugins that lie where the settings say. */
 export const openSandboxes = (
   settings: RuntimeSettings,
-  /** By the path of a namespace. */
+  /** By the path of a namespace: what is done to its links, and what its plugins are asked, which takes longer. */
   turns = new KeyedLock<string>(),
+  calls = new KeyedLock<string>(),
 ): Sandboxes => ({
-  add: async (cni, signal) => {
-    makeNamespace(cni.netns);
-    const { written } = await addList({ ...callOf(cni, settings), signal });
-    return written;
-  },
+  add: (cni, signal) =>
+    calls.run(cni.netns, async () => {
+      makeNamespace(cni.netns);
+      const { written } = await addList({ ...callOf(cni, settings), signal });
+      return written;
+    }),
   join: (desired, signal) => turns.run(desired.netns, () => joinNamespace(desired, signal)),
   inspect: (netns, now, heal, signal) =>
     turns.run(netns, async () => {
@@ -64,13 +77,22 @@ export const openSandboxes = (
       return desired === undefined ? nothingFound : inspectJoin(desired, heal, signal);
     }),
   leave: (desired) => turns.run(desired.netns, () => leaveNamespace(desired)),
-  release: async (cni) => {
-    const { sandbox, ...call } = callOf(cni, settings);
-    const { netns: _gone, ...without } = sandbox;
-    const there = isThere(cni.netns);
-    await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);
-    removeNamespace(cni.netns);
-  },
+  check: (netns, now, signal) =>
+    calls.run(netns, async () => {
+      const cni = now();
+      if (cni?.sandbox.result === undefined) return false;
+      const call = callOf(cni, settings);
+      await checkList({ ...call, signal }, cni.sandbox.result);
+      return isChecked(call.list);
+    }),
+  release: (cni) =>
+    calls.run(cni.netns, async () => {
+      const { sandbox, ...call } = callOf(cni, settings);
+      const { netns: _gone, ...without } = sandbox;
+      const there = isThere(cni.netns);
+      await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);
+      removeNamespace(cni.netns);
+    }),
   remove: (netns) => removeNamespace(netns),
 });
 

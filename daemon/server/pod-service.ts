@@ -104,6 +104,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       const { signal } = context;
       const { podId, ok, checks } = await verifyPod(live, signal, {
         networks: parts.networks.fragments(),
+        sandboxes: parts.host.sandboxes,
         firewall: async () => (await parts.network.observeFacts(signal)).firewall,
       });
       return { podId, ok, checks: [...checks] };

@@ -1,5 +1,5 @@
 /** Who saw it; none of them shares code with podnet. */
-export type Witness = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest";
+export type Witness = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest" | "cni";
 
 /** One thing looked at. */
 export interface Check {

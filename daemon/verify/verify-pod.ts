@@ -4,6 +4,8 @@ import type { Guest } from "../../guest-init/channel/guest.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import type { PodPlan } from "../pod/pod-plan.ts";
+import type { Sandboxes } from "../pod/sandboxes.ts";
+import { askPlugins } from "./ask-plugins.ts";
 import type { Check } from "./check.ts";
 import { comparePod } from "./compare.ts";
 import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
@@ -34,6 +36,8 @@ export interface Surroundings {
   readonly networks: readonly NetworkFragment[];
   /** What the rules are written with; asked for where the pod has published something. */
   readonly firewall: () => Promise<FirewallFacts>;
+  /** Asks plugins that have set up the pod's network. */
+  readonly sandboxes: Pick<Sandboxes, "check">;
 }
 
 /**
@@ -43,7 +47,7 @@ export interface Surroundings {
 export async function verifyPod(
   pod: Verifiable,
   signal: AbortSignal,
-  { networks, firewall }: Surroundings,
+  { networks, firewall, sandboxes }: Surroundings,
 ): Promise<Verification> {
   const { podId, name, published = [] } = pod.plan;
   if (pod.vm === undefined) {
@@ -65,9 +69,13 @@ export async function verifyPod(
     ]);
     return [...comparePod(expected, host, vm), ...ports, ...inside.flat()];
   };
-  let checks = await look();
-  // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is looked at once more.
-  if (checks.some(({ ok }) => !ok)) checks = await look();
+  const lookAgain = async (): Promise<Check[]> => {
+    const checks = await look();
+    // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is looked at once more.
+    return checks.some(({ ok }) => !ok) ? await look() : checks;
+  };
+  const [seen, said] = await Promise.all([lookAgain(), askPlugins(pod, sandboxes, signal)]);
+  const checks = [...seen, ...said];
   return { podId, checks, ok: checks.every(({ ok }) => ok) };
 }
 

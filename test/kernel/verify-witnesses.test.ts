@@ -60,7 +60,11 @@ const network: NetworkFragment = {
   forward: true,
 };
 
-const around = { networks: [network], firewall: async () => "off" as const };
+const around = {
+  networks: [network],
+  firewall: async () => "off" as const,
+  sandboxes: { check: () => Promise.reject(new Error("No plugin has set it up")) },
+};
 const ip = (...args: string[]): Promise<unknown> => run(["ip", ...args]);
 const differing = (checks: readonly Check[]): string[] =>
   checks.filter(({ ok }) => !ok).map((c) => `${c.subject}: ${c.found} instead of ${c.wanted}`);

@@ -63,7 +63,7 @@ export const podsOnCniFaults: readonly Fault[] = [
     kind: "undo",
     name: "a namespace stays when its plugins have taken everything back",
     file: "daemon/pod/sandboxes.ts",
-    find: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);\n    removeNamespace(cni.netns);",
+    find: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);\n      removeNamespace(cni.netns);",
     put: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);",
     noticedBy: {
       file: lives,

@@ -883,7 +883,7 @@ export type VerifyCheck = Message<"podnet.v1.VerifyCheck"> & {
   subject: string;
 
   /**
-   * Which witness saw it: `netlink`, `qemu-qmp`, `iptables-save` or `nft`, `proc`, `guest`.
+   * Which witness saw it: `netlink`, `qemu-qmp`, `iptables-save` or `nft`, `proc`, `guest`, `cni`.
    *
    * @generated from field: string witness = 2;
    */
