@@ -3,113 +3,43 @@ import { type Acted, type ContainerOperation, cleared, containerActs } from "./c
 import { type ContainerLane, openContainerLane } from "./container-lane.ts";
 import { quiet, settled } from "./container-look.ts";
 import { started } from "./pods.ts";
-import { type Action, impossible, type Point, pointsIn } from "./points.ts";
+import { type Action, type Point, pointsIn } from "./points.ts";
+import { type CaseVisits, everywhere, type Failing } from "./visit-all.ts";
 import { passes, patience } from "./visit-node.ts";
 
 /** One failpoint of something done to containers, and what is done at it. */
-export interface ContainerCase {
+export interface ContainerCase extends Failing {
   readonly operation: ContainerOperation;
-  readonly point: Point;
-  readonly action: Action;
 }
 
-export const containerTitle = ({ operation, point, action }: ContainerCase): string =>
+const containerTitle = ({ operation, point, action }: ContainerCase): string =>
   `${operation} ${point}=${action}`;
 
-/** Some actions at every point where they can be. */
+/** Some actions at every point where they can be, all unless given. */
 export const containerCases = (
   operation: ContainerOperation,
   points: readonly Point[],
-  actions: readonly Action[] = ["kill", "error", "hang"],
+  actions?: readonly Action[],
 ): readonly ContainerCase[] =>
-  points
-    .flatMap((point) => actions.map((action): ContainerCase => ({ operation, point, action })))
-    .filter((each) => !impossible(each));
+  everywhere(points, actions).map((failing) => ({ operation, ...failing }));
 
-export interface ContainerRunResult {
-  readonly visited: number;
-  /** Points that were not come by again. */
-  readonly missed: readonly string[];
-  readonly failures: readonly string[];
-}
-
-export interface ContainerRunOptions {
-  readonly config: string;
-  readonly lanes: number;
-  /** The first lane, if there is one already. */
-  readonly first: ContainerLane;
-  log(text: string): void;
-}
-
-/** Times a point is armed before it counts as one that cannot be reached. */
-const attempts = 3;
 /** Longest from the end of an act to the last point it comes by, milliseconds: links are ended a little later. */
 const afterActMs = 3000;
 /** How long a runtime waits where a call hangs for longer. */
 const impatientMs = hanging.createMs;
-/** Failures shown before a run gives up: one defect fails many cases. */
-const mostFailures = 12;
 
-let labs = 0;
-
-/** Visits cases, several lanes side by side. */
-export async function runContainerCases(
+/** How these cases are visited, from a lane of containers on whose podnetds have this configuration. */
+export const containerVisits = (
   cases: readonly ContainerCase[],
-  { config, lanes, first, log }: ContainerRunOptions,
-): Promise<ContainerRunResult> {
-  const waiting = cases.values();
-  const missed: string[] = [];
-  const failures: string[] = [];
-  let visited = 0;
-  let given: ContainerLane | undefined = first;
-  const open = async (): Promise<ContainerLane> => {
-    const site = given;
-    given = undefined;
-    return site ?? openContainerLane(`crashc${labs++}`, config);
-  };
-  const work = async (): Promise<void> => {
-    for (let over = false; !over; ) {
-      await using site = await open();
-      over = true;
-      for (const each of waiting) {
-        if (failures.length >= mostFailures) return;
-        const begun = performance.now();
-        const problems = await visitAgain(site, each);
-        const took = Math.round(performance.now() - begun);
-        const came =
-          problems === undefined ? "unreached" : problems.length === 0 ? "clean" : "wrong";
-        log(`${came} ${took} ms ${containerTitle(each)}`);
-        if (problems === undefined) missed.push(containerTitle(each));
-        else visited += 1;
-        if (problems === undefined || problems.length === 0) continue;
-        log(problems.join("\n"));
-        failures.push([containerTitle(each), ...problems].join("\n  "));
-        // What is wrong with a lane would be wrong with every case after it.
-        over = false;
-        break;
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: lanes }, work));
-  return { visited, missed, failures };
-}
-
-async function visitAgain(
-  site: ContainerLane,
-  visited: ContainerCase,
-): Promise<readonly string[] | undefined> {
-  for (let attempt = 1; attempt <= attempts; attempt++) {
-    try {
-      const problems = await visit(site, visited);
-      if (problems !== undefined)
-        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.lane.log()}`];
-    } catch (thrown) {
-      const { stack } = thrown as Error;
-      return [stack ?? String(thrown), site.lane.log()];
-    }
-  }
-  return undefined;
-}
+  first: ContainerLane,
+  config: string,
+): CaseVisits<ContainerCase, ContainerLane> => ({
+  cases,
+  first,
+  open: (number) => openContainerLane(`crashc${number}`, config),
+  title: containerTitle,
+  visit,
+});
 
 /** What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and after, with no container. */
 async function visit(

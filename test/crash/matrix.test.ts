@@ -1,20 +1,15 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
-import { Random } from "../sim/random.ts";
 import { allChanges, type Change, firewallChanges, ofMixed, ofPlain } from "./changes.ts";
 import { enumerate, enumerateChanges } from "./enumerate.ts";
 import { openLane } from "./lane.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
 import { sample } from "./sample.ts";
-
-const full = process.env["PODNET_TEST_FULL"] === "1";
-const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
-const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
-const random = new Random(seed);
+import { full, log, random, seed, summarise } from "./stage.ts";
 
 /** Cases of each operation beside its kills in a short run, of an operation that is killed at each failpoint. */
 const beside = { error: 3, hang: 1 } as const;
@@ -46,10 +41,8 @@ test.after.always("the closing line", (t) => {
   rmSync(directory, { recursive: true, force: true });
   t.is(unfinished, 0, "a matrix that was broken off says nothing of leaks");
   const { points, kills, cases, leaks } = sums;
-  mkdirSync(path.dirname(summaryFile), { recursive: true });
-  writeFileSync(
-    summaryFile,
-    `crash: ${kills} kills, PODNET_SEED=${seed}\ncrash points=${points} cases=${cases} leaks=${leaks}\n`,
+  summarise(
+    `crash: ${kills} kills, PODNET_SEED=${seed}\ncrash points=${points} cases=${cases} leaks=${leaks}`,
   );
 });
 
@@ -233,12 +226,7 @@ async function run(
   where: { readonly config: string; readonly lanes: number },
 ): Promise<void> {
   unfinished += 1;
-  const result = await runMatrix(cases, {
-    ...where,
-    log: (text) => {
-      if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
-    },
-  });
+  const result = await runMatrix(cases, { ...where, log });
   unfinished -= 1;
   const kills = cases.filter(({ action }) => action === "kill").length;
   const missed = result.missed === 0 ? "" : `, ${result.missed} looks not come by again`;

@@ -2,17 +2,9 @@ import { armedFor } from "./arming.ts";
 import { allChanges } from "./changes.ts";
 import { openLane } from "./lane.ts";
 import type { Outcome } from "./outcome.ts";
-import {
-  type Case,
-  endsAll,
-  impossible,
-  looks,
-  type Operation,
-  parse,
-  type Point,
-  title,
-} from "./points.ts";
+import { type Case, endsAll, looks, type Operation, parse, type Point, title } from "./points.ts";
 import { begin, visit } from "./visit.ts";
+import { everywhere } from "./visit-all.ts";
 
 /** Failures shown before a run gives up: one defect fails many cases. */
 const mostFailures = 12;
@@ -46,11 +38,7 @@ interface Queued {
 
 /** Every action at every point that can be. */
 export const casesOf = (operation: Operation, points: readonly Point[]): readonly Case[] =>
-  points
-    .flatMap((point) =>
-      (["kill", "error", "hang"] as const).map((action): Case => ({ operation, point, action })),
-    )
-    .filter((each) => !impossible(each));
+  everywhere(points).map((failing) => ({ operation, ...failing }));
 
 /** Arms one failpoint after the other, and looks at what is there after each. */
 export async function runMatrix(

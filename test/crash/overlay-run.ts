@@ -5,112 +5,41 @@ import { type Backend, openOverlayLane, type OverlayLane } from "./overlay-lane.
 import { type Footing, ownLeases, settled } from "./overlay-look.ts";
 import { leftNothing, overlayActs, type OverlayOperation } from "./overlay-operations.ts";
 import { started } from "./pods.ts";
-import { type Action, impossible, type Point } from "./points.ts";
+import type { Action, Point } from "./points.ts";
+import { type CaseVisits, everywhere, type Failing } from "./visit-all.ts";
 import { passes, patience } from "./visit-node.ts";
 
 /** One failpoint of a host's part of an overlay, and what is done at it. */
-export interface OverlayCase {
+export interface OverlayCase extends Failing {
   readonly backend: Backend;
   readonly operation: OverlayOperation;
-  readonly point: Point;
-  readonly action: Action;
 }
 
-export const overlayTitle = ({ backend, operation, point, action }: OverlayCase): string =>
+const overlayTitle = ({ backend, operation, point, action }: OverlayCase): string =>
   `${backend} ${operation} ${point}=${action}`;
 
-/** Some actions at every point where they can be. */
+/** Some actions at every point where they can be, all unless given. */
 export const overlayCases = (
   of: Pick<OverlayCase, "backend" | "operation">,
   points: readonly Point[],
-  actions: readonly Action[] = ["kill", "error", "hang"],
-): readonly OverlayCase[] =>
-  points
-    .flatMap((point) => actions.map((action): OverlayCase => ({ ...of, point, action })))
-    .filter((each) => !impossible(each));
+  actions?: readonly Action[],
+): readonly OverlayCase[] => everywhere(points, actions).map((failing) => ({ ...of, ...failing }));
 
-export interface OverlayRunOptions {
-  /** Of a podnetd that knows of no overlay. */
-  readonly config: string;
-  readonly lanes: number;
-  /** The first lane, if there is one already. */
-  readonly first?: OverlayLane;
-  log(text: string): void;
-}
-
-export interface OverlayRunResult {
-  readonly visited: number;
-  /** Points that were not come by again: two tasks of podnetd do not always take turns as they did. */
-  readonly missed: readonly string[];
-  readonly failures: readonly string[];
-}
-
-/** Times a point is armed before it counts as one that cannot be reached. */
-const attempts = 3;
 /** Longest from the end of an act to the last point it comes by, milliseconds. */
 const afterActMs = 2000;
-/** Failures shown before a run gives up: one defect fails many cases. */
-const mostFailures = 12;
 
-let labs = 0;
-
-/** Visits cases, those of one backend in one go: a lane has one backend. */
-export async function runOverlayCases(
+/** How these cases, all of the first lane's backend, are visited; `config` is of a podnetd that knows of no overlay. */
+export const overlayVisits = (
   cases: readonly OverlayCase[],
-  options: OverlayRunOptions,
-): Promise<OverlayRunResult> {
-  const waiting = [...cases];
-  const failures: string[] = [];
-  const missed: string[] = [];
-  let visited = 0;
-  let { first } = options;
-  const open = async (backend: Backend): Promise<OverlayLane> => {
-    const given = first;
-    first = undefined;
-    return given ?? openOverlayLane(`crasho${labs++}`, backend, options.config);
-  };
-  const work = async (): Promise<void> => {
-    for (let next = waiting.shift(); next !== undefined; ) {
-      const { backend } = next;
-      await using site = await open(backend);
-      for (let fit = true; fit && next?.backend === backend; next = waiting.shift()) {
-        const begun = performance.now();
-        const problems = await visitAgain(site, next);
-        const took = Math.round(performance.now() - begun);
-        options.log(
-          `${problems === undefined ? "unreached" : problems.length === 0 ? "clean" : "wrong"} ${took} ms ${overlayTitle(next)}`,
-        );
-        if (problems === undefined) missed.push(overlayTitle(next));
-        else visited += 1;
-        fit = problems?.length === 0;
-        if (problems !== undefined && problems.length > 0) {
-          options.log(problems.join("\n"));
-          failures.push([overlayTitle(next), ...problems].join("\n  "));
-          if (failures.length >= mostFailures) waiting.length = 0;
-        }
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: options.lanes }, work));
-  return { visited, missed, failures };
-}
-
-async function visitAgain(
-  site: OverlayLane,
-  visited: OverlayCase,
-): Promise<readonly string[] | undefined> {
-  for (let attempt = 1; attempt <= attempts; attempt++) {
-    try {
-      const problems = await visit(site, visited);
-      if (problems !== undefined)
-        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.lane.log()}`];
-    } catch (thrown) {
-      const { stack } = thrown as Error;
-      return [stack ?? String(thrown), site.lane.log()];
-    }
-  }
-  return undefined;
-}
+  first: OverlayLane,
+  config: string,
+): CaseVisits<OverlayCase, OverlayLane> => ({
+  cases,
+  first,
+  open: (number) => openOverlayLane(`crasho${number}`, first.backend, config),
+  title: overlayTitle,
+  visit,
+});
 
 /** What is wrong after it; undefined when podnetd did not come by the point. */
 async function visit(

@@ -1,23 +1,16 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
-import test, { type ExecutionContext } from "ava";
-import { standInConfig } from "../lab/standin.ts";
-import { Random } from "../sim/random.ts";
+import test from "ava";
 import { type Backend, openOverlayLane, type OverlayLane } from "./overlay-lane.ts";
 import {
   enumerateOverlay,
   type OverlayOperation,
   overlayOperations,
 } from "./overlay-operations.ts";
-import { type OverlayCase, overlayCases, runOverlayCases } from "./overlay-run.ts";
+import { type OverlayCase, overlayCases, overlayVisits } from "./overlay-run.ts";
 import type { Point } from "./points.ts";
 import { sample } from "./sample.ts";
+import { full, partOfStage, random } from "./stage.ts";
 
-const full = process.env["PODNET_TEST_FULL"] === "1";
-const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
-const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
-const random = new Random(seed);
+const part = partOfStage("overlays");
 /** Of a short run: kills of each operation, and of all of them the others. */
 const few = { kills: { join: 1, recover: 1, peers: 1, leave: 1 }, others: 2 } as const;
 /** Of a complete run with another backend than vxlan: cases that are no kills. */
@@ -44,53 +37,14 @@ const ofBackends: readonly {
   { backend: "udp", others: sampledOthers, fewest: { join: 9, recover: 9, leave: 9 } },
 ];
 
-const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-overlay-"));
-const sums = { points: 0, cases: 0, leaks: 0 };
-let config: string;
-
-test.before("machines that stand in", async () => {
-  config = `drift_s = 3600\n${await standInConfig(directory)}`;
-});
-
-test.after.always("a line for the stage's end", () => {
-  rmSync(directory, { recursive: true, force: true });
-  mkdirSync(path.dirname(summaryFile), { recursive: true });
-  const rest = existsSync(summaryFile) ? readFileSync(summaryFile, "utf8") : "";
-  const { points, cases, leaks } = sums;
-  writeFileSync(
-    summaryFile,
-    `crash of overlays points=${points} cases=${cases} leaks=${leaks}, PODNET_SEED=${seed}\n${rest}`,
-  );
-});
-
 const pointsOf = async (
   site: OverlayLane,
   operation: OverlayOperation,
 ): Promise<readonly Point[]> => {
   const points = await enumerateOverlay(site, operation, full ? 3 : 1);
-  sums.points += points.length;
+  part.found(points.length);
   return points;
 };
-
-async function run(
-  t: ExecutionContext,
-  cases: readonly OverlayCase[],
-  first: OverlayLane,
-): Promise<void> {
-  const { visited, missed, failures } = await runOverlayCases(cases, {
-    config,
-    lanes: full ? 4 : 1,
-    first,
-    log: (text) => {
-      if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
-    },
-  });
-  t.log(`${visited} cases, ${missed.length} not come by again, PODNET_SEED=${seed}`);
-  sums.cases += visited;
-  sums.leaks += failures.length;
-  t.deepEqual(failures, [], [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
-  t.true(missed.length <= Math.max(2, cases.length / 20), missed.join("\n"));
-}
 
 const what = "a host is in its overlay wholly or not at all, killed, failed or held up anywhere";
 
@@ -99,19 +53,20 @@ if (full) {
     for (const [operation, least] of Object.entries(fewest) as [OverlayOperation, number][])
       test.serial(`${what}: ${backend}, ${operation}`, async (t) => {
         t.timeout(7_200_000);
-        await using site = await openOverlayLane(`first-${backend}`, backend, config);
+        await using site = await openOverlayLane(`first-${backend}`, backend, part.config());
         const points = await pointsOf(site, operation);
         t.true(points.length >= least, `too few points to be all: ${points.join("\n")}`);
         const of = { backend, operation };
         const kills = overlayCases(of, points, ["kill"]);
         const rest = overlayCases(of, points, ["error", "hang"]);
         const chosen = rest.length > others ? sample(rest, others, random) : rest;
-        await run(t, [...kills, ...chosen], site);
+        const visits = overlayVisits([...kills, ...chosen], site, part.config());
+        await part.run(t, visits, 4);
       });
 } else {
   test.serial(what, async (t) => {
     t.timeout(280_000);
-    await using site = await openOverlayLane("first", "vxlan", config);
+    await using site = await openOverlayLane("first", "vxlan", part.config());
     const kills: OverlayCase[] = [];
     const rest: OverlayCase[] = [];
     for (const operation of overlayOperations) {
@@ -121,6 +76,7 @@ if (full) {
       kills.push(...sample(overlayCases(of, points, ["kill"]), few.kills[operation], random));
       rest.push(...overlayCases(of, points, ["error", "hang"]));
     }
-    await run(t, [...kills, ...sample(rest, few.others, random)], site);
+    const cases = [...kills, ...sample(rest, few.others, random)];
+    await part.run(t, overlayVisits(cases, site, part.config()), 1);
   });
 }

@@ -1,0 +1,74 @@
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import test, { type ExecutionContext } from "ava";
+import { standInConfig } from "../lab/standin.ts";
+import { Random } from "../sim/random.ts";
+import { type CaseVisits, type Site, visitAll } from "./visit-all.ts";
+
+export const full = process.env["PODNET_TEST_FULL"] === "1";
+export const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+/** What this process draws from. */
+export const random = new Random(seed);
+
+const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
+
+/** Says at the stage's end what was done, above what was said before. */
+export function summarise(text: string): void {
+  mkdirSync(path.dirname(summaryFile), { recursive: true });
+  const rest = existsSync(summaryFile) ? readFileSync(summaryFile, "utf8") : "";
+  writeFileSync(summaryFile, `${text}\n${rest}`);
+}
+
+/** Where `PODNET_CRASH_LOG=1` asks for each case as it ends. */
+export function log(text: string): void {
+  if (process.env["PODNET_CRASH_LOG"] === "1") process.stderr.write(`${text}\n`);
+}
+
+/** Some tests of the stage: what their machines are, and what they add up to. */
+export interface Part {
+  /** Of a podnetd whose machines stand in, and that looks for no drift but after a change; made before any test. */
+  readonly config: () => string;
+  /** Adds failpoints that were found. */
+  found(points: number): void;
+  /** Visits cases in so many lanes side by side, and judges what has come of it. */
+  run<Case, S extends Site>(
+    t: ExecutionContext,
+    visits: CaseVisits<Case, S>,
+    lanes: number,
+  ): Promise<void>;
+}
+
+/** The tests of this file, which are about `what`; a line tells of them when they have ended. */
+export function partOfStage(what: string): Part {
+  const directory = mkdtempSync(path.join(tmpdir(), `podnet-crash-${what}-`));
+  const sums = { points: 0, cases: 0, leaks: 0 };
+  let config: string | undefined;
+  test.before("machines that stand in", async () => {
+    config = `drift_s = 3600\n${await standInConfig(directory)}`;
+  });
+  test.after.always("a line for the stage's end", () => {
+    rmSync(directory, { recursive: true, force: true });
+    const { points, cases, leaks } = sums;
+    summarise(
+      `crash of ${what} points=${points} cases=${cases} leaks=${leaks}, PODNET_SEED=${seed}`,
+    );
+  });
+  return {
+    config: () => {
+      if (config === undefined) throw new Error("Asked for before any test");
+      return config;
+    },
+    found(points) {
+      sums.points += points;
+    },
+    async run(t, visits, lanes) {
+      const { visited, missed, failures } = await visitAll(visits, { lanes, log });
+      t.log(`${visited} cases, ${missed.length} not come by again, PODNET_SEED=${seed}`);
+      sums.cases += visited;
+      sums.leaks += failures.length;
+      t.deepEqual(failures, [], [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
+      t.true(missed.length <= Math.max(2, visits.cases.length / 20), missed.join("\n"));
+    },
+  };
+}

@@ -1,0 +1,118 @@
+import type { Lane } from "./lane.ts";
+import { type Action, impossible, type Point } from "./points.ts";
+
+/** What visits are made in: a lane, and what stands around it. */
+export interface Site extends AsyncDisposable {
+  readonly lane: Lane;
+}
+
+/** A failpoint, and what is done at it. */
+export interface Failing {
+  readonly point: Point;
+  readonly action: Action;
+}
+
+const everyAction: readonly Action[] = ["kill", "error", "hang"];
+
+/** Some actions at every point where they can be, all unless given. */
+export const everywhere = (
+  points: readonly Point[],
+  actions: readonly Action[] = everyAction,
+): readonly Failing[] =>
+  points
+    .flatMap((point) => actions.map((action): Failing => ({ point, action })))
+    .filter((each) => !impossible(each));
+
+/** Cases, and how each is visited. */
+export interface CaseVisits<Case, S extends Site> {
+  readonly cases: readonly Case[];
+  /** What is there already for the first lane. */
+  readonly first: S;
+  /** Where there is need of another, the `number`th. */
+  open(number: number): Promise<S>;
+  title(each: Case): string;
+  /** What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and after. */
+  visit(site: S, each: Case): Promise<readonly string[] | undefined>;
+}
+
+export interface VisitsHow {
+  /** Lanes side by side. */
+  readonly lanes: number;
+  /** Told of each case as it ends. */
+  log(text: string): void;
+}
+
+export interface Visited {
+  readonly visited: number;
+  /** Points that were not come by again: two tasks of podnetd do not always take turns as they did. */
+  readonly missed: readonly string[];
+  readonly failures: readonly string[];
+}
+
+/** Times a point is armed before it counts as one that cannot be reached. */
+const attempts = 3;
+/** Failures shown before a run gives up: one defect fails many cases. */
+const mostFailures = 12;
+
+let sites = 0;
+
+/** Visits cases, several lanes side by side. */
+export async function visitAll<Case, S extends Site>(
+  visits: CaseVisits<Case, S>,
+  { lanes, log }: VisitsHow,
+): Promise<Visited> {
+  const waiting = visits.cases.values();
+  const missed: string[] = [];
+  const failures: string[] = [];
+  let visited = 0;
+  let given: S | undefined = visits.first;
+  const open = async (): Promise<S> => {
+    const site = given;
+    given = undefined;
+    return site ?? visits.open(sites++);
+  };
+  const work = async (): Promise<void> => {
+    for (let over = false; !over; ) {
+      await using site = await open();
+      over = true;
+      for (const each of waiting) {
+        if (failures.length >= mostFailures) return;
+        const begun = performance.now();
+        const problems = await visitAgain(visits, site, each);
+        const title = visits.title(each);
+        log(`${fared(problems)} ${Math.round(performance.now() - begun)} ms ${title}`);
+        if (problems === undefined) missed.push(title);
+        else visited += 1;
+        if (problems === undefined || problems.length === 0) continue;
+        log(problems.join("\n"));
+        failures.push([title, ...problems].join("\n  "));
+        // What is wrong with a lane would be wrong with every case after it.
+        over = false;
+        break;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: lanes }, work));
+  return { visited, missed, failures };
+}
+
+const fared = (problems: readonly string[] | undefined): string =>
+  problems === undefined ? "unreached" : problems.length === 0 ? "clean" : "wrong";
+
+async function visitAgain<Case, S extends Site>(
+  { visit }: CaseVisits<Case, S>,
+  site: S,
+  each: Case,
+): Promise<readonly string[] | undefined> {
+  for (let attempt = 1; attempt <= attempts; attempt++) {
+    try {
+      const problems = await visit(site, each);
+      if (problems !== undefined)
+        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.lane.log()}`];
+    } catch (thrown) {
+      const { stack } = thrown as Error;
+      return [stack ?? String(thrown), site.lane.log()];
+    }
+  }
+  return undefined;
+}
