@@ -32,6 +32,8 @@ export class Departures {
   readonly #parts: DeparturesParts;
   /** Of which only links and the host's memory of conversations are left. */
   readonly #waiting = new Map<AttachmentId, AttachmentPlan>();
+  /** What could not be ended, be it that its row cannot say so: why it is to end. */
+  readonly #failed = new Map<AttachmentId, string>();
   #timer: NodeJS.Timeout | undefined;
   #burying: Promise<void> = Promise.resolve();
   #closed = false;
@@ -45,14 +47,16 @@ export class Departures {
     const { records, network, published } = this.#parts;
     if (this.#waiting.has(row.id)) return;
     this.#parts.leaves(row.id);
-    if (row.state !== "deleting") records.deleting(row, text);
     try {
+      if (row.state !== "deleting") records.deleting(row, text);
       published.release(row.id);
       await network.release([row.plan.fragment]);
     } catch (thrown) {
+      this.#failed.set(row.id, text);
       this.#later(againMs);
       throw thrown;
     }
+    this.#failed.delete(row.id);
     this.#waiting.set(row.id, row.plan);
     this.#later(gatherMs);
   }
@@ -112,11 +116,12 @@ export class Departures {
     const { records, locks } = this.#parts;
     const left = records
       .list()
-      .filter(({ id, state }) => state === "deleting" && !this.#waiting.has(id));
+      .filter(({ id, state }) => state === "deleting" || this.#failed.has(id))
+      .filter(({ id }) => !this.#waiting.has(id));
     for (const { id, containerId } of left)
       await locks.run(containerId, async () => {
         const row = records.get(id);
-        if (row !== undefined) await this.detach(row, "");
+        if (row !== undefined) await this.detach(row, this.#failed.get(id) ?? "");
       });
     await this.bury();
   }

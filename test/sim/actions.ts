@@ -3,9 +3,9 @@ import type { CreateSpec } from "../../api/validate.ts";
 import type { Ip } from "../../core/address.ts";
 import type { NetworkName, PodName } from "../../core/names.ts";
 import { Changes } from "./changes.ts";
+import { ContainerActions } from "./container-actions.ts";
 import type { Machine } from "./machines.ts";
 import type { Simulation } from "./simulation.ts";
-import { foreignState } from "./world.ts";
 
 const names = ["a", "b", "c", "d"] as PodName[];
 const requestIds = ["r1", "r2", "r3"];
@@ -14,10 +14,12 @@ const requestIds = ["r1", "r2", "r3"];
 export class Actions {
   readonly #sim: Simulation;
   readonly #changes: Changes;
+  readonly #containers: ContainerActions;
 
   constructor(sim: Simulation) {
     this.#sim = sim;
     this.#changes = new Changes(sim);
+    this.#containers = new ContainerActions(sim);
   }
 
   any(): void {
@@ -28,6 +30,7 @@ export class Actions {
       start: 3,
       change: 8,
       network: 3,
+      container: 12,
       machine: 4,
       administrator: 2,
       kill: 1,
@@ -47,6 +50,8 @@ export class Actions {
         return this.#change();
       case "network":
         return this.#changes.network();
+      case "container":
+        return this.#containers.any();
       case "machine":
         return this.#machine();
       case "administrator":
@@ -60,13 +65,15 @@ export class Actions {
         this.#sim.note("the host restarts");
         this.#sim.kill();
         this.#sim.world.reboot();
-        this.#sim.foreign = foreignState(this.#sim.world);
+        this.#sim.book.clear();
+        this.#sim.foreignChanged();
         return;
       case "lost":
         return this.#sim.loseState();
       case "clock": {
         const ms = random.pick([-86_400_000, -5000, 5000, 3_600_000]);
         this.#sim.note(`the clock jumps by ${ms} ms`);
+        this.#sim.clockWentBack ||= ms < 0;
         return this.#sim.time.jump(ms);
       }
     }
@@ -208,7 +215,7 @@ export class Actions {
       if (deed === "address" && bridge.addresses[0] !== undefined)
         kernel.deleteAddress(bridge.index, bridge.addresses[0].prefix);
     }
-    sim.foreign = foreignState(sim.world);
+    sim.foreignChanged();
     sim.healsSoon();
   }
 }

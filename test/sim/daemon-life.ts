@@ -1,4 +1,4 @@
-import type { AttachmentNetwork } from "../../daemon/cni/attachment-network.ts";
+import { settlePending } from "../../daemon/cni/settle-pending.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchCrossings } from "../../core/crossing.ts";
@@ -8,6 +8,8 @@ import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import { driverDoor } from "./driver-door.ts";
 import { guestDoor } from "./guest-door.ts";
+import { HostSockets } from "./host-sockets.ts";
+import { attachmentDoor } from "./kernel/attachment-door.ts";
 import { kernelDoor, tapDoor } from "./kernel/door.ts";
 import { Process, type Weather } from "./process.ts";
 import type { World } from "./world.ts";
@@ -19,6 +21,9 @@ export type Plant = (parts: NodeParts) => NodeParts;
 export interface Life {
   readonly process: Process;
   readonly db: Database;
+  readonly sockets: HostSockets;
+  /** Plugins of container runtimes reach it, if only to wait. */
+  listens: boolean;
   /** Resolves when the node is ready; rejects when it does not start, stays open when it is killed before. */
   readonly node: Promise<LiveNode>;
 }
@@ -43,8 +48,9 @@ export interface LifeOptions {
 /** Starts the daemon: everything from the rows upwards is the real one. */
 export function startLife(options: LifeOptions): Life {
   const { world, trace, weather, committed, killed, plant } = options;
-  const { time, random, machines, config, kernel } = world;
+  const { time, random, machines, config, kernel, containers } = world;
   const taps = new Set<number>();
+  const sockets = new HostSockets();
   const state: { db?: Database } = {};
   const process = new Process({
     time,
@@ -54,6 +60,7 @@ export function startLife(options: LifeOptions): Life {
     // Its descriptors, and the transaction it was in.
     ended: () => {
       for (const fd of taps) kernel.links.closeDescriptor(fd);
+      containers.namespaces.closeAll();
       closeQuietly(() => state.db?.close());
     },
     killed,
@@ -80,37 +87,34 @@ export function startLife(options: LifeOptions): Life {
     kernel: kernelDoor(kernel, process, world.bootId),
     openTap: (name) => tapDoor(kernel, process, name, taps),
     openGuest: (options) => guestDoor(options, { machines, process, time, random }),
-    hold: ({ protocol, hostIp, hostPort }) =>
-      process.later(`socket hold ${protocol} ${hostIp} ${hostPort}`, () => ({ close: () => {} })),
+    hold: (port) => sockets.hold(port, process),
     listen: ({ link }) =>
       process.later(`socket answer names on ${link}`, () => ({
         isThere: () => true,
         close: () => {},
       })),
-    attachmentNetwork: noContainers,
+    attachmentKernel: attachmentDoor(kernel, containers.namespaces, process),
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };
-  return { process, db, node: openLive(plant?.(parts) ?? parts, options, process) };
+  const life: Life = {
+    process,
+    db,
+    sockets,
+    listens: false,
+    node: openLive(plant?.(parts) ?? parts, options, process, () => {
+      life.listens = true;
+    }),
+  };
+  return life;
 }
-
-const noContainer = (): Promise<never> =>
-  Promise.reject(new Error("No history has containers: test/crash and test/cni do"));
-
-/** The kernel's half of containers: nothing of the real one is touched. */
-const noContainers: AttachmentNetwork = {
-  ensure: noContainer,
-  inspect: noContainer,
-  check: noContainer,
-  release: noContainer,
-  sweep: noContainer,
-};
 
 /** As daemon.ts does it. */
 async function openLive(
   parts: NodeParts,
   options: LifeOptions,
   process: Process,
+  listens: () => void,
 ): Promise<LiveNode> {
   const node = await openNode(parts);
   const { world } = options;
@@ -125,6 +129,10 @@ async function openLive(
   const log = parts.logOf("drift");
   const { driftMs: everyMs } = parts.config;
   const drift = DriftWatch.open({ ...node, clock, log, everyMs, watch });
+  listens();
+  const { pendingDir: directory } = parts.config.cni;
+  const { attachments } = node;
+  await settlePending({ directory, attachments, log: parts.logOf("cni") });
   return {
     ...node,
     drift,

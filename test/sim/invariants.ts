@@ -1,11 +1,12 @@
 import { readdirSync } from "node:fs";
-import { ipOf } from "../../core/address.ts";
+import { ipOf, type IpPrefix } from "../../core/address.ts";
 import type { Node } from "../../daemon/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
 import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import { mark, type NetworkFragment, type PodFragment } from "../../network/desired.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import { mark, type NetworkFragment, type PluggedFragment } from "../../network/desired.ts";
 import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
 import { publishedRules } from "../../network/iptables/published-rules.ts";
 import { commentOf, type Rule, ruleKey } from "../../network/iptables/rule.ts";
@@ -13,7 +14,7 @@ import { parseSave } from "../../network/iptables/save-format.ts";
 import { variants } from "../../network/iptables/variant.ts";
 import { chainNames, ruleComments } from "../../network/nftables/base.ts";
 import { networkElements, podElements } from "../../network/nftables/element.ts";
-import { networkMark, parseOwner, podRuleMark } from "../../network/ownership.ts";
+import { attachmentMark, networkMark, parseOwner, publishedMark } from "../../network/ownership.ts";
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
@@ -21,28 +22,36 @@ import type { World } from "./world.ts";
 export function booksViolations(node: Node, db: Database): string[] {
   const found: string[] = [];
   const leases: string[] = [];
+  const attached = node.attachments.list();
   for (const { name } of node.networks.list()) {
     const held = listLeases(db, name).filter(({ freedMs }) => freedMs === undefined);
+    // Of what is on its way out the address is still nobody else's, though its lease has ended.
+    const leaving = attached
+      .filter((row) => row.network === name && row.state === "deleting")
+      .flatMap(({ plan }) => plan.addresses);
     leases.push(...held.map(({ address, owner }) => `${name} ${address} ${owner.id}`));
     const { size, free, used, reserved, quarantined } = node.addresses.stats(name);
     if (free + used + reserved + quarantined !== size)
       found.push(`the counts of ${name} do not add up`);
-    if (used !== BigInt(held.length)) found.push(`${name} has ${used} used, rows ${held.length}`);
+    const due = held.length + leaving.length;
+    if (used !== BigInt(due)) found.push(`${name} has ${used} used, rows ${due}`);
   }
   const owners = new Map<string, string>();
+  const own = (network: string, prefix: IpPrefix, owner: string): void => {
+    const key = `${network} ${ipOf(prefix)}`;
+    const other = owners.get(key) ?? owner;
+    if (other !== owner) found.push(`${prefix} is held by ${owner} and ${other}`);
+    owners.set(key, owner);
+  };
   // While a change is under way what was is held, too.
   for (const row of node.records.list())
     for (const { interfaces } of [row.plan, ...(row.before === undefined ? [] : [row.before.plan])])
       for (const { addresses, position, network } of interfaces) {
         if (network === undefined) continue;
-        for (const prefix of addresses) {
-          const key = `${network} ${ipOf(prefix)}`;
-          const owner = `${row.id}/${position}`;
-          const other = owners.get(key) ?? owner;
-          if (other !== owner) found.push(`${prefix} is held by ${owner} and ${other}`);
-          owners.set(key, owner);
-        }
+        for (const prefix of addresses) own(network, prefix, `${row.id}/${position}`);
       }
+  for (const { id, network, plan, state } of attached)
+    if (state !== "deleting") for (const prefix of plan.addresses) own(network, prefix, id);
   const planned = Array.from(owners, ([key, owner]) => `${key} ${owner}`);
   if (leases.toSorted().join() !== planned.toSorted().join())
     found.push(`leases are ${leases.join(", ")}, plans say ${planned.join(", ")}`);
@@ -165,8 +174,10 @@ export function networkViolations(
     if (seen !== wanted) found.push(`bridge ${fragment.bridge} is ${seen} instead of ${wanted}`);
   }
   if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
-  const published = publishedNow(node).filter(({ key }) => !passed.has(podRuleMark(key)));
-  const isPassed = (line: string): boolean => [...passed].some((owner) => line.includes(owner));
+  const halves = node.attachments.list().filter(({ state }) => state !== "ready");
+  const skipped = [...passed, ...halves.map(({ id }) => attachmentMark(id))];
+  const published = publishedNow(node).filter((each) => !passed.has(publishedMark(each)));
+  const isPassed = (line: string): boolean => skipped.some((owner) => line.includes(owner));
   for (const family of [4, 6] as const) {
     const rules = [
       ...fragments.flatMap((fragment) => networkRules(fragment, family)),
@@ -221,7 +232,7 @@ function tableViolations(
   nftables: FakeNftables,
   due: {
     readonly fragments: readonly NetworkFragment[];
-    readonly published: readonly PodFragment[];
+    readonly published: readonly PluggedFragment[];
     isPassed(line: string): boolean;
   },
   wanted: boolean,
@@ -242,12 +253,17 @@ function tableViolations(
   return seen === planned ? [] : [`nftables holds\n  ${seen}\ninstead of\n  ${planned}`];
 }
 
-/** Pods whose published ports are on the host. */
-const publishedNow = (node: Node): readonly PodFragment[] =>
-  node.records
+/** Pods and containers whose published ports are on the host. */
+const publishedNow = (node: Node): readonly PluggedFragment[] => [
+  ...node.records
     .list()
     .filter(({ state }) => state === "running" || state === "paused")
-    .map(({ plan }) => plan.ports);
+    .map(({ plan }) => plan.ports),
+  ...node.attachments
+    .list()
+    .filter(({ state }) => state === "ready")
+    .map(({ plan }) => hostPart(plan.fragment)),
+];
 
 const rulesOfOurs = (saved: string): string[] =>
   [...parseSave(saved).values()].flatMap(({ name, rules }) =>

@@ -5,6 +5,14 @@ import { listNetworks } from "../../daemon/store/networks.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
 import { networkMark, podRuleMark } from "../../network/ownership.ts";
 import { Actions } from "./actions.ts";
+import { ContainerBook } from "./container-book.ts";
+import {
+  attachmentLeftovers,
+  attachmentViolations,
+  checkViolations,
+  pendingViolations,
+  socketViolations,
+} from "./container-invariants.ts";
 import { type Life, type LiveNode, type Plant, startLife } from "./daemon-life.ts";
 import {
   booksViolations,
@@ -47,6 +55,10 @@ export class Simulation {
   readonly trace: string[] = [];
   node: LiveNode | undefined;
   weather: Weather = calm;
+  /** What container runtimes were answered. */
+  readonly book = new ContainerBook();
+  /** The wall's clock was set back. */
+  clockWentBack = false;
   /** Calls of clients that are not answered yet. */
   readonly pending = new Set<Promise<void>>();
   /** Pods whose create was answered and whose delete was not asked for. */
@@ -59,7 +71,7 @@ export class Simulation {
   /** By request id: the pod that the first answer named. */
   readonly answered = new Map<string, string>();
   foreign: string;
-  #life: Life | undefined;
+  life: Life | undefined;
   #states = new Map<string, PodRow["state"]>();
   readonly #plant: Plant | undefined;
   #violation: string | undefined;
@@ -98,7 +110,7 @@ export class Simulation {
     } catch (thrown) {
       if (!(thrown instanceof Violation)) this.#violation ??= `thrown: ${stackOf(thrown)}`;
     } finally {
-      this.#life?.process.exit();
+      this.life?.process.exit();
       this.time.dropProgram();
     }
     const hash = createHash("sha256").update(this.trace.join("\n")).digest("hex").slice(0, 16);
@@ -107,7 +119,14 @@ export class Simulation {
   }
 
   note(line: string): void {
-    this.trace.push(`${this.time.monotonicMs.toFixed(3).padStart(12)} ${line}`);
+    // (The directory's name is another one each time.)
+    const said = line.replaceAll(this.world.directory, "");
+    this.trace.push(`${this.time.monotonicMs.toFixed(3).padStart(12)} ${said}`);
+  }
+
+  /** Others have changed what is theirs, or what is ours. */
+  foreignChanged(): void {
+    this.foreign = foreignState(this.world);
   }
 
   /** Notes the first violation, which ends the history at the next event. */
@@ -121,7 +140,7 @@ export class Simulation {
     const { node } = this;
     if (node === undefined) return this.note(`client ${what}: no daemon`);
     this.note(`client ${what}`);
-    const { process } = this.#life as Life;
+    const { process } = this.life as Life;
     const call = body(node)
       .then(
         () => process.alive && this.note(`client ${what}: done`),
@@ -141,10 +160,10 @@ export class Simulation {
 
   /** Ten seconds after the first change by others all is as planned again, unless the daemon was hindered. */
   healsSoon(): void {
-    const life = this.#life;
+    const life = this.life;
     if (this.#changes++ > 0 || this.weather !== calm || this.node === undefined) return;
     this.time.after(10_000, () => {
-      if (this.#life !== life || life?.process.alive !== true || this.#changes > 1) return;
+      if (this.life !== life || life?.process.alive !== true || this.#changes > 1) return;
       const { node } = this;
       if (node === undefined) return;
       for (const found of networkViolations(this.world, node))
@@ -153,7 +172,7 @@ export class Simulation {
   }
 
   checkBooks(): void {
-    const life = this.#life;
+    const life = this.life;
     if (this.node === undefined || life?.process.alive !== true) return;
     for (const found of booksViolations(this.node, life.db)) this.violated(found);
     if (foreignState(this.world) !== this.foreign)
@@ -164,7 +183,7 @@ export class Simulation {
 
   /** SIGKILL, with a restart soon after. */
   kill(): void {
-    this.#life?.process.kill();
+    this.life?.process.kill();
   }
 
   /** SIGKILL, and the state directory is empty afterwards: all that bears our mark is nobody's and goes. */
@@ -183,15 +202,17 @@ export class Simulation {
       this.#states,
     ])
       known.clear();
+    this.book.clear();
     this.lost = true;
   }
 
   /** SIGTERM: lets go of everything, and starts again. */
   restart(): void {
     this.call("restart", async (node) => {
-      const life = this.#life as Life;
+      const life = this.life as Life;
       this.node = undefined;
-      await node.pods.close(this.world.random.pick([0, 100, 5000]));
+      const graceMs = this.world.random.pick([0, 100, 5000]);
+      await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
       await node[Symbol.asyncDispose]();
       // Killed as it ended: the next life has been seen to.
       if (!life.process.alive) return;
@@ -214,7 +235,7 @@ export class Simulation {
         killed: () => this.#died(),
         plant: this.#plant,
       });
-      this.#life = life;
+      this.life = life;
       life.node.then(
         (node) => {
           if (!life.process.alive) return;
@@ -293,8 +314,13 @@ export class Simulation {
     this.checkBooks();
     const node = this.node as LiveNode;
     for (const { what } of this.#leftovers(node)) this.violated(what);
-    for (const found of podViolations(world, node)) this.violated(found);
-    for (const found of networkViolations(world, node)) this.violated(found);
+    for (const found of [
+      ...podViolations(world, node),
+      ...networkViolations(world, node),
+      ...this.#containerViolations(node),
+    ])
+      this.violated(found);
+    await this.#checkContainers(node);
     const there = new Set<string>(node.pods.list().map(({ id }) => id));
     for (const id of this.promised) if (!there.has(id)) this.violated(`pod ${id} is lost`);
     const networks = new Set<string>(node.networks.list().map(({ name }) => name));
@@ -305,12 +331,35 @@ export class Simulation {
     await this.#until(() => true);
   }
 
+  #containerViolations(node: LiveNode): string[] {
+    const { world, book, life, lost } = this;
+    return [
+      ...attachmentViolations(world, node, book),
+      ...attachmentLeftovers(world, node, lost),
+      ...pendingViolations(world),
+      ...(life === undefined ? [] : socketViolations(life.sockets, node)),
+    ];
+  }
+
+  /** As their runtimes look at them. */
+  async #checkContainers(node: LiveNode): Promise<void> {
+    let found: string[] | undefined;
+    void checkViolations(this.world, node, this.book).then((all) => {
+      found = all;
+    });
+    await this.#until(() => found !== undefined);
+    for (const what of found ?? []) this.violated(what);
+  }
+
   /** Of a neighbour whose pod's row is gone nobody knows any more; the kernel forgets it in time. */
   #leftovers(node: LiveNode): Leftover[] {
     const nobodys = (pod: string | undefined): boolean =>
       this.lost || (pod !== undefined && this.forced.has(pod));
     return leftovers(this.world, node).filter(
-      ({ pod, what }) => !(what.startsWith("neighbour") && nobodys(pod)),
+      ({ pod, link, what }) =>
+        !(what.startsWith("neighbour") && nobodys(pod)) &&
+        // Born as the state was lost: it has no mark yet, and no row any more that knows its name.
+        !(this.lost && link !== undefined && /^p[ci]/.test(link)),
     );
   }
 
@@ -320,7 +369,7 @@ export class Simulation {
    */
   #checkUnrestarted(): void {
     const { world, node } = this;
-    const life = this.#life;
+    const life = this.life;
     if (node === undefined || life === undefined) return;
     const failed = new Set<string>(
       node.pods.list().flatMap(({ id, state }) => (state === "failed" ? [id] : [])),
@@ -335,7 +384,11 @@ export class Simulation {
       ...Array.from([...failed, ...this.forced], podRuleMark),
       ...halves.map(({ definition: { name } }) => networkMark(name)),
     ]);
-    for (const found of [...podViolations(world, node), ...networkViolations(world, node, passed)])
+    for (const found of [
+      ...podViolations(world, node),
+      ...networkViolations(world, node, passed),
+      ...this.#containerViolations(node),
+    ])
       this.violated(found);
   }
 
@@ -354,18 +407,22 @@ export class Simulation {
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
       await node.drift.rest();
+      if (this.world.containers.namespaces.openDescriptors > 0)
+        this.violated("a container's namespace is held open");
+      await node.attachments.down();
       await node.networks.down(() => node.network.down(AbortSignal.timeout(60_000)));
     });
     await this.#settled();
     for (const found of remains(this.world, this.lost)) this.violated(found);
-    if (node.pods.list().length > 0) this.violated("rows are left");
+    if (node.pods.list().length + node.attachments.list().length > 0)
+      this.violated("rows are left");
     this.checkBooks();
     await this.#until(() => true);
   }
 
   /** Compares the rows' states with those after the commit before. */
   #watchStates(): void {
-    const life = this.#life;
+    const life = this.life;
     if (life === undefined || !life.process.alive) return;
     let rows: { readonly id: string; readonly state: PodRow["state"] }[];
     try {

@@ -7,6 +7,7 @@ import type { Variant } from "../../network/iptables/variant.ts";
 import { parseOwner } from "../../network/ownership.ts";
 import { commentOf } from "../../network/iptables/rule.ts";
 import { parseSave } from "../../network/iptables/save-format.ts";
+import { Containers } from "./containers.ts";
 import { FakeKernel } from "./kernel/kernel.ts";
 import type { FakeLink } from "./kernel/links.ts";
 import { Machines } from "./machines.ts";
@@ -30,6 +31,7 @@ export class World implements Disposable {
   readonly random: Random;
   readonly time: VirtualTime;
   readonly machines: Machines;
+  readonly containers: Containers;
   readonly directory: string;
   readonly config: Config;
   readonly variant: Variant;
@@ -43,14 +45,15 @@ export class World implements Disposable {
     this.time = time;
     this.variant = this.random.chance(0.8) ? "nft" : "legacy";
     this.kernel = this.#bootKernel();
+    this.directory = mkdtempSync(join(tmpdir(), "podnet-sim-"));
+    this.containers = new Containers(join(this.directory, "netns"), this.random);
     this.machines = new Machines({
       kernel: () => this.kernel,
       time,
       random: this.random,
       trouble: () => this.trouble,
     });
-    this.directory = mkdtempSync(join(tmpdir(), "podnet-sim-"));
-    for (const name of ["state", "run/pods"])
+    for (const name of ["state", "run/pods", "pending", "netns"])
       mkdirSync(join(this.directory, name), { recursive: true });
     for (const name of ["vmlinux", "initrd"]) writeFileSync(join(this.directory, name), "x");
     this.config = configOf(this.directory, seed % 3 === 0 ? "nftables" : "iptables");
@@ -64,6 +67,7 @@ export class World implements Disposable {
   reboot(): void {
     this.#boots++;
     this.machines.reboot(this.bootId);
+    this.containers.reboot();
     this.kernel = this.#bootKernel();
   }
 
@@ -90,6 +94,7 @@ function configOf(directory: string, firewall: string): Config {
       firewall,
       state_dir: join(directory, "state"),
       run_dir: join(directory, "run"),
+      "cni.pending_dir": join(directory, "pending"),
       // Fourteen addresses: histories run out of them now and then.
       "network.cidr": "10.9.0.0/28",
       "network.dns": "10.9.0.53",
@@ -109,13 +114,21 @@ const isOurs = (
 ): boolean =>
   parseOwner(alias) !== undefined ||
   name === bridge ||
+  (kind === "veth" && name.startsWith("pc")) ||
+  (kind === "ifb" && name.startsWith("pi")) ||
   (kind === "tun" && name.startsWith("pn")) ||
   (kind === "bridge" && name.startsWith("pn-"));
 
 /** Everything on the host that does not bear podnet's mark, as text. */
-export function foreignState({ kernel, config }: World): string {
-  const lines: string[] = [];
-  for (const { neighbours, addresses, settings: _settings, ...link } of kernel.links.all.values()) {
+export function foreignState({ kernel, config, containers }: World): string {
+  const lines: string[] = containers.foreign();
+  for (const {
+    neighbours,
+    addresses,
+    settings: _settings,
+    peerHome: _home,
+    ...link
+  } of kernel.links.all.values()) {
     if (isOurs(link, config.network.bridge)) continue;
     lines.push(JSON.stringify({ ...link, addresses, neighbours: [...neighbours] }));
   }

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
 import { type Clock, systemClock } from "../../core/clock.ts";
@@ -145,3 +146,24 @@ test("an ADD that fails leaves no row and no address", async (t) => {
   t.deepEqual(site.done.at(-1), "end flows, deleting");
   await site.departures.close();
 });
+
+test.serial(
+  "a container whose row cannot say yet that it ends is taken away later all the same",
+  async (t) => {
+    using site = openSite();
+    const { departures, row, records } = site;
+    t.teardown(() => watchCrossings(undefined));
+    let failures = 1;
+    const at = ({ what }: { readonly what: string }, now: string): void => {
+      if (what === "detaching" && now === "before" && failures-- > 0) throw new Error("No room");
+    };
+    watchCrossings({ at, atAsync: async () => {} });
+    await departures.undo(plan, new Error("why"));
+    t.is(row().state, "ready");
+    const until = performance.now() + 20_000;
+    while (records.get(plan.id) !== undefined && performance.now() < until) await delay(50);
+    t.is(records.get(plan.id), undefined);
+    t.true(site.isFree());
+    await departures.close();
+  },
+);

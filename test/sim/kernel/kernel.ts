@@ -1,4 +1,6 @@
 import {
+  type Cidr,
+  contains,
   familyOf,
   ipOf,
   type Ip,
@@ -7,14 +9,15 @@ import {
   type Mac,
   networkOf,
 } from "../../../core/address.ts";
+import type { Route } from "../../../linux/rtnetlink/route.ts";
 import type { Variant } from "../../../network/iptables/variant.ts";
 import { Errno, refuseIf } from "./errno.ts";
 import { FakeIptables } from "./iptables.ts";
-import { type FakeLink, FakeLinks, showAddress } from "./links.ts";
+import { type FakeLink, FakeLinks, type FakeRoute, showAddress } from "./links.ts";
 import { FakeNftables } from "./nftables.ts";
 
-export interface FakeRoute {
-  readonly destination: string;
+export interface ConnectedRoute {
+  readonly destination: Cidr;
   readonly link: number;
 }
 
@@ -55,6 +58,7 @@ export class FakeKernel {
       "EEXIST",
     );
     addresses.push({ prefix, secondary: siblings.length > 0 });
+    this.links.hasLocalTable = true;
     this.#tellAddress(index, prefix, false);
   }
 
@@ -73,12 +77,58 @@ export class FakeKernel {
     link.addresses = link.addresses.filter((held) => !goes(held));
     // With a link's last IPv4 address its ARP entries go, permanent ones too (fib_disable_ip, Linux 6.18).
     if (familyOf(prefix) === 4 && link.addresses.every((held) => familyOf(held.prefix) !== 4))
-      for (const ip of link.neighbours.keys()) if (familyOf(ip) === 4) link.neighbours.delete(ip);
+      leaveIpv4(link);
     this.#tellAddress(index, prefix, true);
   }
 
+  /** fib_table_insert, ip6_route_add: behind those to the same destination. */
+  appendRoute(
+    index: number,
+    { onlink, ...wanted }: FakeRoute & { readonly onlink: boolean },
+  ): void {
+    const { family, gateway } = wanted;
+    // IPv4 looks for the way to the gateway first.
+    refuseIf(
+      !this.links.all.has(index) && family === 4 && gateway !== undefined && !onlink,
+      "ENETUNREACH",
+    );
+    const link = this.links.get(index);
+    const reached = (): boolean =>
+      gateway === undefined ||
+      onlink ||
+      link.addresses.some(
+        ({ prefix }) => familyOf(prefix) === family && contains(networkOf(prefix), gateway),
+      );
+    const direct = gateway === undefined || onlink;
+    refuseIf(direct && !link.up, "ENETDOWN");
+    refuseIf(onlink && family === 4 && !this.links.hasLocalTable, "EINVAL");
+    refuseIf(!link.up || !reached(), family === 4 ? "ENETUNREACH" : "EHOSTUNREACH");
+    const metric = wanted.metric === 0 && family === 6 ? 1024 : wanted.metric;
+    const route = { ...wanted, metric };
+    refuseIf(
+      link.routes.some((held) => JSON.stringify(held) === JSON.stringify(route)),
+      "EEXIST",
+    );
+    link.routes.push(route);
+  }
+
+  /** What is not said of it stands for any. */
+  deleteRoute(index: number, unwanted: FakeRoute): void {
+    const routes = this.links.all.get(index)?.routes ?? [];
+    const at = routes.findIndex(
+      (held) =>
+        held.destination === unwanted.destination &&
+        held.table === unwanted.table &&
+        (unwanted.gateway === undefined || held.gateway === unwanted.gateway) &&
+        (unwanted.protocol === 0 || held.protocol === unwanted.protocol) &&
+        (unwanted.metric === 0 || held.metric === unwanted.metric),
+    );
+    refuseIf(at < 0, "ESRCH");
+    routes.splice(at, 1);
+  }
+
   /** The IPv4 routes that addresses bring: one a primary address, while its link is up. */
-  routes(): FakeRoute[] {
+  connected(): ConnectedRoute[] {
     return [...this.links.all.values()].flatMap((link) =>
       link.up && link.name !== "lo"
         ? link.addresses
@@ -89,6 +139,29 @@ export class FakeKernel {
             .map(({ prefix }) => ({ destination: networkOf(prefix), link: link.index }))
         : [],
     );
+  }
+
+  /** The routes of a link, as rtnetlink tells of them; with those that IPv4 addresses bring. */
+  routesOf(index: number | undefined): Route[] {
+    const brought = this.connected().map(({ destination, link }) => ({
+      family: 4 as const,
+      destination,
+      link,
+      table: 254,
+      protocol: 2,
+      metric: 0,
+      scope: "link" as const,
+    }));
+    const made = [...this.links.all.values()].flatMap((link) =>
+      link.routes.map((route) => ({
+        ...route,
+        link: link.index,
+        scope: route.gateway === undefined ? ("link" as const) : ("global" as const),
+      })),
+    );
+    return [...brought, ...made]
+      .filter(({ link }) => index === undefined || link === index)
+      .map((route) => ({ ...route, type: "unicast", onlink: false, dead: false }));
   }
 
   replaceNeighbour(index: number, address: Ip, mac: Mac): void {
@@ -135,8 +208,15 @@ export class FakeKernel {
   }
 }
 
+/** fib_disable_ip: so does what IPv4 has, but for addresses. */
+function leaveIpv4(link: FakeLink): void {
+  for (const ip of link.neighbours.keys()) if (familyOf(ip) === 4) link.neighbours.delete(ip);
+  link.routes = link.routes.filter(({ family }) => family === 6);
+}
+
 /** addrconf_ifdown: what IPv6 has of a link goes. */
 function leaveIpv6(link: FakeLink): void {
+  link.routes = link.routes.filter(({ family }) => family === 4);
   link.addresses = link.addresses.filter(({ prefix }) => familyOf(prefix) === 4);
   for (const ip of link.neighbours.keys()) if (familyOf(ip) === 6) link.neighbours.delete(ip);
 }

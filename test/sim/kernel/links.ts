@@ -4,6 +4,8 @@ import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
 import type { Link } from "../../../linux/rtnetlink/link.ts";
 import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
+import type { TokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
+import type { Route } from "../../../linux/rtnetlink/route.ts";
 import { Errno, refuseIf } from "./errno.ts";
 
 export interface FakeAddress {
@@ -12,10 +14,15 @@ export interface FakeAddress {
   readonly secondary: boolean;
 }
 
+export type FakeRoute = Pick<
+  Route,
+  "family" | "destination" | "gateway" | "table" | "protocol" | "metric" | "mtu" | "advmss"
+>;
+
 export interface FakeLink {
   readonly index: number;
   /** Undefined for hardware and `lo`. */
-  readonly kind: "bridge" | "tun" | "veth" | undefined;
+  readonly kind: "bridge" | "tun" | "veth" | "ifb" | undefined;
   name: string;
   mac: Mac;
   /** Somebody has set it: a bridge does not follow its ports any more (NET_ADDR_SET). */
@@ -33,8 +40,15 @@ export interface FakeLink {
   /** A port's only VLAN; 1 is the kernel's own choice. */
   vlan: number;
   vlanFiltering: boolean;
-  /** Index of a veth's other end. */
+  /** Index of a veth's other end, and the namespace that it is in. */
   peer: number;
+  peerHome: FakeLinks | undefined;
+  /** What leaves by it is held to this rate; undefined: what it was born with. */
+  queue: TokenBucket | undefined;
+  /** Where filters on what comes in send it, by index, 0 for a link that has gone; undefined: it has no place for filters. */
+  filters: number[] | undefined;
+  /** Made on request; those that addresses bring are not here. */
+  routes: FakeRoute[];
   addresses: FakeAddress[];
   readonly neighbours: Map<Ip, Mac>;
   /** net.ipv6.conf.NAME. */
@@ -54,6 +68,8 @@ export class FakeLinks {
   readonly all = new Map<number, FakeLink>();
   /** net.ipv6.conf.all.forwarding, which new links are born with. */
   ipv6Forwarding = "0";
+  /** There has been an IPv4 address: the kernel makes its table of local ones then. */
+  hasLocalTable = false;
   readonly #descriptors = new Map<number, number>();
   readonly #randomMac: () => Mac;
   /** Told of links and addresses that have come, changed or gone. */
@@ -96,12 +112,49 @@ export class FakeLinks {
   }
 
   addVeth(name: string, mac: Mac, peer: string, peerMac: Mac): void {
-    refuseIf(this.find(name) !== undefined || this.find(peer) !== undefined, "EEXIST");
+    this.addPair({ name, mac }, { name: peer, mac: peerMac });
+  }
+
+  /** Makes a veth pair, whose far end may be born in another namespace. */
+  addPair(near: NewLink, far: NewLink, home: FakeLinks = this): void {
+    refuseIf(this.find(near.name) !== undefined, "EEXIST");
+    checkMtu("veth", near.mtu);
+    checkMac(near.mac);
+    checkMtu("veth", far.mtu);
+    checkMac(far.mac);
+    refuseIf(home.find(far.name) !== undefined, "EEXIST");
+    refuseIf(home === this && near.name === far.name, "EEXIST");
     // The peer is made first.
-    const far = this.#add(peer, "veth", peerMac);
-    const near = this.#add(name, "veth", mac);
-    near.peer = far.index;
-    far.peer = near.index;
+    const there = home.#born(far, "veth");
+    const here = this.#born(near, "veth");
+    Object.assign(here, { peer: there.index, peerHome: home });
+    Object.assign(there, { peer: here.index, peerHome: this });
+  }
+
+  addIfb(wanted: NewLink): FakeLink {
+    refuseIf(this.find(wanted.name) !== undefined, "EEXIST");
+    checkMtu("ifb", wanted.mtu);
+    checkMac(wanted.mac);
+    return this.#born(wanted, "ifb");
+  }
+
+  #born(wanted: NewLink, kind: "veth" | "ifb"): FakeLink {
+    const link = this.#add(wanted.name, kind, wanted.mac ?? this.#randomMac());
+    link.mtu = wanted.mtu ?? 1500;
+    link.group = wanted.group ?? 0;
+    link.up = wanted.up === true;
+    return link;
+  }
+
+  /** The namespace ends, and with it the links in it, those at other ends of pairs too. */
+  end(): void {
+    for (const { index, kind } of this.all.values())
+      if (kind !== undefined && this.all.has(index)) this.delete(index);
+  }
+
+  /** The other end of a pair, while it is there. */
+  peerOf({ peer, peerHome }: FakeLink): FakeLink | undefined {
+    return peer === 0 ? undefined : peerHome?.all.get(peer);
   }
 
   /** TUNSETIFF with IFF_TUN_EXCL; answers a descriptor. */
@@ -152,6 +205,7 @@ export class FakeLinks {
     if (alias !== undefined) link.alias = alias === "" ? undefined : alias;
     if (master !== undefined) this.#setMaster(link, master);
     if (up !== undefined) setUp(link, up);
+    if (up === true && link.name === "lo") this.hasLocalTable = true;
     this.#tell(link, false);
   }
 
@@ -191,7 +245,10 @@ export class FakeLinks {
     if (link.master !== 0) this.#leave(link);
     this.all.delete(link.index);
     this.#tell(link, true);
-    if (link.peer !== 0 && this.all.has(link.peer)) this.delete(link.peer);
+    // mirred_device_event: a filter that led there leads nowhere from now on.
+    for (const { filters } of this.all.values())
+      filters?.forEach((to, i) => to === link.index && filters.splice(i, 1, 0));
+    if (this.peerOf(link) !== undefined) link.peerHome?.delete(link.peer);
   }
 
   deleteGroup(group: number): void {
@@ -206,7 +263,8 @@ export class FakeLinks {
 
   /** A link as rtnetlink tells of it. */
   show(link: FakeLink): Link {
-    const running = link.up;
+    const far = this.peerOf(link);
+    const running = link.up && (link.kind !== "veth" || far?.up === true);
     return {
       index: link.index,
       name: link.name,
@@ -214,12 +272,14 @@ export class FakeLinks {
       running,
       carrier: running,
       loopback: link.name === "lo",
-      operState: running ? "up" : "down",
+      operState: running ? "up" : link.up ? "lower-layer-down" : "down",
       mtu: link.mtu,
       mac: link.mac,
       group: link.group,
       altNames: [],
       ...(link.alias === undefined ? {} : { alias: link.alias }),
+      ...(far === undefined ? {} : { link: far.index }),
+      ...(far === undefined || link.peerHome === this ? {} : { linkNetnsId: 0 }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
       ...(link.kind === "bridge"
         ? { bridge: { vlanFiltering: link.vlanFiltering, vlanProtocol: 0x8100 } }
@@ -248,6 +308,10 @@ export class FakeLinks {
       vlan: 1,
       vlanFiltering: false,
       peer: 0,
+      peerHome: undefined,
+      queue: undefined,
+      filters: undefined,
+      routes: [],
       addresses: [],
       neighbours: new Map(),
       settings: new Map([
@@ -263,6 +327,8 @@ export class FakeLinks {
   }
 
   #setMac(link: FakeLink, mac: Mac): void {
+    // (An ifb has no way to be told.)
+    refuseIf(link.kind === "ifb", "EOPNOTSUPP");
     checkMac(mac);
     refuseIf(link.kind === undefined, "EOPNOTSUPP");
     // Setting what is set still makes it one that was set.
@@ -345,10 +411,12 @@ function setUp(link: FakeLink, up: boolean): void {
   // addrconf_ifdown, neigh_ifdown: down takes them away, IPv4 addresses stay.
   link.addresses = link.addresses.filter(({ prefix }) => !prefix.includes(":"));
   link.neighbours.clear();
+  link.routes = [];
 }
 
 function checkMtu(kind: FakeLink["kind"], mtu: number | undefined): void {
-  if (mtu === undefined || kind === undefined) return;
+  // (An ifb takes any.)
+  if (mtu === undefined || kind === undefined || kind === "ifb") return;
   refuseIf(mtu < minMtu || mtu > maxMtu[kind], "EINVAL");
 }
 

@@ -3,6 +3,7 @@ import { isPodnetError } from "../../../core/errors.ts";
 import { ruleKey } from "../../../network/iptables/rule.ts";
 import { parseSave } from "../../../network/iptables/save-format.ts";
 import { variants } from "../../../network/iptables/variant.ts";
+import { observeAttaching } from "./attachment-observation.ts";
 import { macs } from "./sequence.ts";
 import type { Subject } from "./subject.ts";
 
@@ -31,6 +32,7 @@ export async function observe(subject: Subject, firewall: boolean): Promise<stri
   for (const { index, ip, mac } of await subject.neighbours())
     if (familyOf(ip) === 4 || nameOf(index) !== "lo")
       lines.push(`neighbour ${nameOf(index)} ${ip} ${mac}`);
+  lines.push(...(await observeAttaching(subject, links)));
   lines.sort();
   return firewall ? [...lines, ...(await rules(subject))] : lines;
 }

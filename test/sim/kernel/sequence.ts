@@ -2,9 +2,11 @@ import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
 import type { Variant } from "../../../network/iptables/variant.ts";
 import type { Random } from "../random.ts";
+import { attached, type AttachmentOperation, drawAttachment } from "./attachment-sequence.ts";
 
 /** One thing done to a kernel, in names: indexes differ between the fake and the real one. */
 export type Operation =
+  | AttachmentOperation
   | {
       readonly kind: "bridge";
       readonly name: string;
@@ -48,7 +50,8 @@ export interface Settings {
 const bridges = ["br0", "br1"];
 const taps = ["tap0", "tap1", "tap2"];
 const veths = [["va", "vb"]] as const;
-const others = ["va", "vb"];
+/** What attachments make on the host: ends of pairs, and links for the way out. */
+const others = ["va", "vb", "pc0", "pc1", "pi0"];
 const all = [...bridges, ...taps, ...others, "lo", "nosuch"];
 export const macs = Array.from({ length: 6 }, (_, i) => `02:00:00:00:00:0${i + 1}` as Mac);
 const badMacs = ["01:00:5e:00:00:01", "00:00:00:00:00:00"] as Mac[];
@@ -76,12 +79,14 @@ export function drawSequence(random: Random): Operation[] {
   const first: Operation[] = random.chance(0.7)
     ? [{ kind: "bridge", name: "br0", ...(random.chance(0.5) ? { mac: random.pick(macs) } : {}) }]
     : [];
+  if (random.chance(0.3)) first.push(...attached);
   return [...first, ...Array.from({ length }, () => drawOperation(random))];
 }
 
 function drawOperation(random: Random): Operation {
   const link = random.chance(0.6) ? random.pick(taps) : random.pick(all);
-  const kind = random.weighted<Operation["kind"]>({
+  if (random.chance(0.3)) return drawAttachment(random);
+  const kind = random.weighted<Exclude<Operation["kind"], AttachmentOperation["kind"]>>({
     bridge: 3,
     tap: 6,
     "close-tap": 1,
@@ -119,7 +124,7 @@ function drawOperation(random: Random): Operation {
       return { kind, name, peer, mac: random.pick(macs), peerMac: random.pick(macs) };
     }
     case "change":
-      return { kind, link: link === "lo" ? "br0" : link, set: drawSettings(random) };
+      return { kind, ...drawChange(random, link) };
     case "master":
       return { kind, link, bridge: random.chance(0.85) ? random.pick(bridges) : random.pick(all) };
     case "isolate":
@@ -152,6 +157,14 @@ function drawOperation(random: Random): Operation {
 }
 
 const drawMtu = (random: Random): number => random.pick(random.chance(0.85) ? mtus : badMtus);
+
+function drawChange(random: Random, link: string): { link: string; set: Settings } {
+  if (link === "lo") return { link: "br0", set: drawSettings(random) };
+  const set = drawSettings(random);
+  // An ifb takes any: below 1280 IPv6 leaves it with all its settings.
+  if (link.startsWith("pi") && set.mtu !== undefined) return { link, set: { ...set, mtu: 1400 } };
+  return { link, set };
+}
 
 function drawSettings(random: Random): Settings {
   const one = (): Settings => {

@@ -1,5 +1,4 @@
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
-import { assertNever } from "../../../core/brand.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { unshareNetns } from "../../../linux/netns.ts";
 import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
@@ -9,6 +8,12 @@ import { installedPrograms, type IptablesPrograms } from "../../../network/iptab
 import type { IfName } from "../../../core/names.ts";
 import type { HostNetlink, HostSysctl } from "../../../network/kernel.ts";
 import { absent, kernelDoor, openDoor, tapDoor } from "./door.ts";
+import {
+  type Attaching,
+  fakeAttaching,
+  realAttaching,
+  runAttachment,
+} from "./attachment-subject.ts";
 import { Errno } from "./errno.ts";
 import { FakeKernel } from "./kernel.ts";
 import type { Operation } from "./sequence.ts";
@@ -27,6 +32,7 @@ export interface Subject {
     readonly { readonly index: number; readonly ip: Ip; readonly mac: Mac | undefined }[]
   >;
   routes(): Promise<readonly { readonly destination: string; readonly link: number }[]>;
+  readonly attaching: Attaching;
 }
 
 /**
@@ -40,6 +46,7 @@ export async function realSubject(): Promise<Subject & Disposable> {
     writeSysctl(`net.ipv4.conf.${place}.promote_secondaries`, "0");
   const netlink = Rtnetlink.open();
   await netlink.changeLink("lo", { up: true });
+  const attaching = realAttaching(netlink);
   return {
     netlink,
     iptables: installedPrograms(4),
@@ -59,7 +66,11 @@ export async function realSubject(): Promise<Subject & Disposable> {
         destination: String(destination),
         link: link ?? 0,
       })),
-    [Symbol.dispose]: () => netlink.close(),
+    attaching,
+    [Symbol.dispose]: () => {
+      attaching.end();
+      netlink.close();
+    },
   };
 }
 
@@ -96,7 +107,8 @@ export function fakeSubject(): Subject {
           Array.from(neighbours, ([ip, mac]) => ({ index, ip, mac })),
         ),
       ),
-    routes: () => asked(() => fake.routes()),
+    routes: () => asked(() => fake.connected()),
+    attaching: fakeAttaching(fake, randomMac),
   };
 }
 
@@ -188,7 +200,7 @@ export class Runner {
       case "restore":
         return iptables.restore(operation.variant, operation.input, AbortSignal.timeout(20_000));
       default:
-        return assertNever(operation);
+        return runAttachment(operation, subject);
     }
   }
 }

@@ -1,0 +1,150 @@
+import { readdirSync } from "node:fs";
+import { type AttachmentPlan, portsToHold } from "../../daemon/cni/attachment-plan.ts";
+import type { Node } from "../../daemon/node.ts";
+import { portsOf } from "../../daemon/ports/wanted-port.ts";
+import type { AttachmentRow } from "../../daemon/store/attachments.ts";
+import { bucketOf } from "../../network/attachment/bandwidth.ts";
+import type { RateLimit } from "../../network/attachment/desired.ts";
+import { mark } from "../../network/desired.ts";
+import { attachmentMark } from "../../network/ownership.ts";
+import type { ContainerBook } from "./container-book.ts";
+import { askCni } from "./container-call.ts";
+import type { HostSockets } from "./host-sockets.ts";
+import type { FakeLink } from "./kernel/links.ts";
+import type { World } from "./world.ts";
+
+/** What holds once a DEL is answered: its links carry nothing, whether they are there or not, and no rule is left. */
+export function silenceViolations({ kernel }: World, { id, fragment }: AttachmentPlan): string[] {
+  const found: string[] = [];
+  for (const name of [fragment.hostLink, fragment.ifb]) {
+    const link = name === undefined ? undefined : kernel.links.find(name);
+    if (link !== undefined && (link.up || link.master !== 0 || link.group !== mark.graveyardGroup))
+      found.push(`after its DEL link ${name} is up=${link.up} master=${link.master}`);
+  }
+  const rules = [kernel.iptables, kernel.ip6tables].flatMap(({ nft, legacy }) => [
+    ...nft.save().split("\n"),
+    ...legacy.save().split("\n"),
+  ]);
+  for (const line of [...rules, ...(kernel.nftables.exists ? kernel.nftables.elements() : [])])
+    if (line.includes(attachmentMark(id))) found.push(`after its DEL there is: ${line}`);
+  return found;
+}
+
+/** What holds when nothing is under way: each attachment lasts, is whole, and none that was answered is lost. */
+export function attachmentViolations(world: World, node: Node, book: ContainerBook): string[] {
+  const found: string[] = [];
+  const rows = node.attachments.list();
+  for (const row of rows) {
+    if (row.state !== "ready") found.push(`attachment ${row.id} stays ${row.state}`);
+    else found.push(...wholeViolations(world, row));
+    if (book.ended.has(row.id)) found.push(`attachment ${row.id} had its DEL and is there`);
+  }
+  for (const { name, id } of book.promised.values())
+    if (!rows.some((row) => row.id === id))
+      found.push(`attachment ${id} of ${name.containerId} ${name.ifName} is lost`);
+  return found;
+}
+
+/** The links of one that is ready, both ends and its rates; of one whose namespace has gone there is nothing to say. */
+function wholeViolations({ kernel, containers }: World, row: AttachmentRow): string[] {
+  const { containerId, plan } = row;
+  const inside = containers.insideOf(containerId);
+  if (inside === undefined) return [];
+  const { hostLink, guestLink, alias, bridge, mtu, mac, isolated, addresses, routes, ifb } =
+    plan.fragment;
+  const host = kernel.links.find(hostLink);
+  const guest = inside.links.find(guestLink);
+  // Another namespace by its path: nothing is made there, and nobody says that it has ended.
+  if (host === undefined && guest === undefined) return [];
+  const found: string[] = [];
+  const compare = (what: string, seen: unknown, wanted: unknown): void => {
+    const [is, should] = [JSON.stringify(seen), JSON.stringify(wanted)];
+    if (is !== should) found.push(`${what} of ${row.id} is ${is} instead of ${should}`);
+  };
+  if (host === undefined || guest === undefined || kernel.links.peerOf(host) !== guest)
+    return [`${hostLink} and ${guestLink} of ${row.id} are not one pair`];
+  const master = kernel.links.find(bridge)?.index;
+  compare(
+    hostLink,
+    [host.alias, host.group, host.mtu, host.up, host.isolated, host.master],
+    [alias, mark.linkGroup, mtu, true, isolated, master],
+  );
+  compare(guestLink, [guest.mac, guest.mtu, guest.up], [mac, mtu, true]);
+  compare(
+    "addresses",
+    guest.addresses.map(({ prefix }) => prefix).toSorted(),
+    addresses.toSorted(),
+  );
+  const ways = (all: readonly { destination: string; gateway?: string }[]): string[] =>
+    all.map(({ destination, gateway }) => `${destination} ${gateway}`).toSorted();
+  compare("routes", ways(guest.routes), ways(routes));
+  if (inside.links.find("lo")?.up !== true) found.push(`lo of ${row.id} is down`);
+  const limits = plan.fragment.bandwidth;
+  const bucket = (limit: RateLimit | undefined): FakeLink["queue"] =>
+    limit === undefined ? undefined : bucketOf(limit, mtu);
+  compare("rate in", bucketText(host), bucketText({ queue: bucket(limits?.toGuest) }));
+  if (limits?.fromGuest === undefined || ifb === undefined) return found;
+  const out = kernel.links.find(ifb);
+  if (out === undefined) return [...found, `link ${ifb} is missing`];
+  compare(ifb, [out.alias, out.group, out.up, out.mtu], [alias, mark.linkGroup, true, mtu]);
+  compare("rate out", bucketText(out), bucketText({ queue: bucket(limits.fromGuest) }));
+  compare("filters", host.filters, [out.index]);
+  return found;
+}
+
+const bucketText = ({ queue }: Pick<FakeLink, "queue">): string =>
+  queue === undefined ? "none" : `${queue.rate} ${queue.burst} ${queue.limit}`;
+
+/** Links of attachments that no row accounts for; unmarked ones too, but for those whose row was lost with the state. */
+export function attachmentLeftovers({ kernel }: World, node: Node, lost: boolean): string[] {
+  const due = new Set(
+    node.attachments.list().flatMap(({ plan: { fragment } }) => [fragment.hostLink, fragment.ifb]),
+  );
+  return Array.from(kernel.links.all.values())
+    .filter(
+      ({ name, alias, kind }) =>
+        (kind === "veth" || kind === "ifb") &&
+        /^p[ci][a-z2-7]{12}/.test(name) &&
+        !due.has(name as never) &&
+        !(lost && alias === undefined),
+    )
+    .map(({ name }) => `link ${name} is left of a container`);
+}
+
+/** Host ports are bound for all that are attached or run, and for nobody that has no row. */
+export function socketViolations(sockets: HostSockets, node: Node): string[] {
+  const keys = (all: readonly Parameters<typeof portsOf>[0][]): string[] =>
+    all.flatMap((published) => portsOf(published).map(({ key }) => key));
+  const pods = node.records.list();
+  const run = pods.filter(({ state }) => state === "running" || state === "paused");
+  const containers = node.attachments.list().map(({ plan }) => portsToHold(plan) ?? []);
+  const due = keys([...run.map(({ plan }) => plan.published ?? []), ...containers]);
+  // A pod that has failed may keep its own.
+  const allowed = keys([...pods.map(({ plan }) => plan.published ?? []), ...containers]);
+  const held = sockets.names();
+  return [
+    ...due.filter((key) => !held.includes(key)).map((key) => `host port ${key} is not held`),
+    ...held.filter((key) => !allowed.includes(key)).map((key) => `host port ${key} is held still`),
+  ];
+}
+
+/** Nothing that plugins wrote down is left undone. */
+export const pendingViolations = ({ config }: World): string[] =>
+  readdirSync(config.cni.pendingDir).map((name) => `DEL ${name} is left written down`);
+
+/** Every runtime that was answered finds all as it was told. */
+export async function checkViolations(
+  { containers }: World,
+  node: Parameters<typeof askCni>[0],
+  book: ContainerBook,
+): Promise<string[]> {
+  const found: string[] = [];
+  for (const { name, checkWith } of book.promised.values()) {
+    const netns = containers.pathOf(name.containerId);
+    const configuration = checkWith as Parameters<typeof askCni>[1]["configuration"];
+    await askCni(node, { command: "CHECK", name, netns, configuration }).catch((thrown: unknown) =>
+      found.push(`CHECK of ${name.containerId} ${name.ifName}: ${String(thrown)}`),
+    );
+  }
+  return found;
+}
