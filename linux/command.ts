@@ -5,6 +5,7 @@ import { limited } from "../core/aborting.ts";
 import { crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
+import { closeOutputs, endGroup, graceMs } from "./command-end.ts";
 
 export interface RunOptions {
   /** Text for the command's standard input; none means an empty one. */
@@ -48,7 +49,8 @@ export function findProgram(name: string): string | undefined {
  *
  * Throws `COMMAND_FAILED` when it is not installed, ends with an exit code not in `okCodes` or by a signal (details:
  * `argv`, `exitCode` or `signal`, `stderr`), `DEADLINE_EXCEEDED` after `timeoutMs`, `CANCELLED` when `signal` aborts.
- * A command that is ended gets SIGTERM, and SIGKILL half a second later.
+ * A command that is ended gets SIGTERM, and SIGKILL half a second later: it and what it has started, which is its process group. Its
+ * outputs are not waited for longer than that, whoever holds them.
  */
 export async function run(
   argv: readonly [string, ...string[]],
@@ -63,22 +65,28 @@ export async function run(
     });
   }
   const timeoutMs = options.timeoutMs ?? 30_000;
-  const command = async () =>
-    execa(program, args, {
+  const command = async () => {
+    const running = execa(program, args, {
       input: options.stdin ?? "",
       env: { ...options.env, LC_ALL: "C" },
       timeout: timeoutMs,
-      forceKillAfterDelay: 500,
+      killDescendants: true,
+      forceKillAfterDelay: graceMs,
       stripFinalNewline: false,
       reject: false,
       ...(options.maxOutput === undefined ? {} : { maxBuffer: options.maxOutput }),
       ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
     });
+    using _ = closeOutputs([running.stdout, running.stderr], timeoutMs, options.signal);
+    const result = await running;
+    if (running.pid !== undefined && isEnded(result)) await endGroup(running.pid);
+    return result;
+  };
   const result = await crossAsync("command", basename(program), command, () =>
     limited(timeoutMs, options.signal),
   );
   const { stdout, stderr, exitCode } = result;
-  if (exitCode !== undefined && !result.timedOut && !result.isCanceled && !result.isMaxBuffer) {
+  if (exitCode !== undefined && !isEnded(result)) {
     if ((options.okCodes ?? [0]).includes(exitCode)) return { stdout, stderr, exitCode };
   }
   throw commandError(argv, result, timeoutMs);
@@ -90,8 +98,13 @@ interface Outcome {
   readonly stderr?: string | undefined;
   readonly timedOut: boolean;
   readonly isCanceled: boolean;
+  readonly isMaxBuffer: boolean;
   readonly originalMessage?: string | undefined;
 }
+
+/** Whether it did not end by itself. */
+const isEnded = ({ timedOut, isCanceled, isMaxBuffer }: Outcome): boolean =>
+  timedOut || isCanceled || isMaxBuffer;
 
 function commandError(argv: readonly string[], outcome: Outcome, timeoutMs: number): PodnetError {
   const stderr = (outcome.stderr ?? "").trim();

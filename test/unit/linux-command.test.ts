@@ -1,5 +1,8 @@
+import { readFileSync } from "node:fs";
 import test from "ava";
+import { PodnetError } from "../../core/errors.ts";
 import { findProgram, run } from "../../linux/command.ts";
+import { until } from "../lab/until.ts";
 
 test("gives output as it is", async (t) => {
   t.deepEqual(await run(["printf", "a b\\n\\n"]), { stdout: "a b\n\n", stderr: "", exitCode: 0 });
@@ -54,6 +57,63 @@ test("deadline and cancellation end the command", async (t) => {
   const running = run(["sleep", "60"], { signal: giveUp.signal });
   giveUp.abort();
   await t.throwsAsync(running, { code: "CANCELLED" });
+});
+
+/** Whether a process runs; one that has ended and was not yet asked for does not. */
+function runs(pid: number): boolean {
+  try {
+    return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+  } catch {
+    return false;
+  }
+}
+
+/** Runs shell lines that start a child which would take a minute, and tell its id; gives how the command ended, and the child. */
+async function endedWithChild(
+  lines: string,
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal },
+): Promise<{ readonly code: string; readonly ms: number; readonly child: number }> {
+  const begun = performance.now();
+  try {
+    await run(["sh", "-c", lines], options);
+  } catch (thrown) {
+    if (!(thrown instanceof PodnetError)) throw thrown;
+    const child = Number(thrown.details?.["stderr"]);
+    return { code: thrown.code, ms: performance.now() - begun, child };
+  }
+  throw new Error("The command has not failed");
+}
+
+test("a command's children end with it, at its deadline and when the caller gives up", async (t) => {
+  const lines = "sleep 60 & echo $! >&2; wait";
+  const late = await endedWithChild(lines, { timeoutMs: 300 });
+  t.is(late.code, "DEADLINE_EXCEEDED");
+  t.true(late.ms < 10_000, `${late.ms} ms`);
+  t.false(runs(late.child));
+  const unwanted = await endedWithChild(lines, {
+    timeoutMs: 60_000,
+    signal: AbortSignal.timeout(300),
+  });
+  t.is(unwanted.code, "CANCELLED");
+  t.true(unwanted.ms < 10_000, `${unwanted.ms} ms`);
+  t.false(runs(unwanted.child));
+});
+
+test("a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints", async (t) => {
+  const deaf = `sh -c 'trap "" TERM; echo $$ >&2; exec sleep 60 2>&-' >/dev/null & wait`;
+  const { code, child } = await endedWithChild(deaf, { timeoutMs: 300 });
+  t.is(code, "DEADLINE_EXCEEDED");
+  await until("the child's end", () => !runs(child));
+});
+
+test("who has left a command's process group and holds its outputs does not hold up its deadline", async (t) => {
+  const { code, ms, child } = await endedWithChild("setsid sleep 60 & echo $! >&2; wait", {
+    timeoutMs: 300,
+  });
+  t.is(code, "DEADLINE_EXCEEDED");
+  t.true(ms < 10_000, `${ms} ms`);
+  t.true(runs(child), "it was no child of the group: the test is of something else");
+  process.kill(child, "SIGKILL");
 });
 
 test("programs are found in the system directories too", (t) => {

@@ -2,6 +2,7 @@
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { until } from "../lab/until.ts";
 import { first, openPodCniRig, type PodCniRig } from "./pod-cni-rig.ts";
@@ -197,6 +198,31 @@ cat >${told}
     const silent = await said("silent", more);
     t.deepEqual([silent.before, silent.after], [[], []], JSON.stringify(more));
   }
+});
+
+test.serial("no ARP and routes' attributes are taken over from a link", async (t) => {
+  const { client } = cni.rig;
+  for (const words of [
+    "netns add odd",
+    "link add vodd type veth peer name eth0 netns odd",
+    "-n odd address add 10.61.0.2/24 dev eth0",
+    "-n odd link set eth0 arp off up",
+    "-n odd route add 10.71.0.0/16 dev eth0 src 10.61.0.2 mtu 1300 advmss 1200",
+  ])
+    await cni.ip(words);
+  const spec = { name: "odd", interfaces: [{ cni: { netns: "/run/netns/odd" } }] };
+  // (That the guest has all of it is compared before it runs.)
+  const { pod } = await client.pods.create({ spec });
+  t.is(pod?.reason, "");
+  const db = new DatabaseSync(path.join(cni.rig.daemon.stateDir, "state.db"), { readOnly: true });
+  const row = db.prepare("SELECT observed FROM pods WHERE name = 'odd'").get();
+  db.close();
+  const observed = JSON.parse(String(row?.["observed"]));
+  t.like(observed.interfaces[0], { name: "eth0", noArp: true });
+  const route = { destination: "10.71.0.0/16", source: "10.61.0.2", mtu: 1300, advmss: 1200 };
+  t.like(observed.routes[0], route);
+  await client.pods.delete({ idOrName: "odd", force: true });
+  await cni.ip("netns del odd");
 });
 
 test.serial("podnet's own plugin sets a pod up as any other does", async (t) => {

@@ -120,6 +120,43 @@ export const firewallFaults: readonly Fault[] = [
     slow: true,
   },
   {
+    kind: "bound",
+    name: "what a command has started outlives it",
+    file: "linux/command.ts",
+    find: "killDescendants: true,",
+    put: "",
+    noticedBy: {
+      file: "test/unit/linux-command.test.ts",
+      title: "a command's children end with it, at its deadline and when the caller gives up",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a child that takes no notice of SIGTERM outlives its command",
+    file: "linux/command-end.ts",
+    find: 'signalGroup(pid, "SIGKILL");',
+    put: "",
+    noticedBy: {
+      file: "test/unit/linux-command.test.ts",
+      title:
+        "a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "who holds a command's outputs holds up its deadline",
+    file: "linux/command-end.ts",
+    find: "output.destroy();",
+    put: "void output;",
+    noticedBy: {
+      file: "test/unit/linux-command.test.ts",
+      title:
+        "who has left a command's process group and holds its outputs does not hold up its deadline",
+    },
+    slow: true,
+  },
+  {
     kind: "escape",
     name: "a published port is open by a route to the pod, too",
     file: "network/iptables/published-rules.ts",
