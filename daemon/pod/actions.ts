@@ -1,5 +1,6 @@
 import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { withoutAttributes } from "../../guest-init/protocol/attributes.ts";
 import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { OpenGuestOptions, Wake } from "../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
@@ -94,7 +95,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "guest.verify": async (_step, live) => {
-    if (live.observed !== undefined) compareGuest(live.plan.guest, live.observed);
+    if (live.observed !== undefined) compareGuest(understood(live.plan.guest, live), live.observed);
     return "";
   },
 };
@@ -162,7 +163,7 @@ export function guestMessage(live: LivePod, host: Host): GuestConfig {
   const gone = new Set<string>(
     plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
   );
-  return {
+  const message = {
     ...guest,
     ...loopbackPart(loopback, live),
     interfaces: interfaces.filter(({ name }) => !gone.has(name)),
@@ -170,7 +171,14 @@ export function guestMessage(live: LivePod, host: Host): GuestConfig {
     clockMs: host.clock.now(),
     entropy: freshEntropy(host),
   };
+  return understood(message, live);
 }
+
+/** What is taken over from links of CNI plugins, as far as the agent understands it: a pod works without the rest. */
+const understood = (config: GuestConfig, { identity }: LivePod): GuestConfig =>
+  identity?.features?.includes(agentFeatures.attributes) === true
+    ? config
+    : withoutAttributes(config);
 
 /** Addresses of `lo`, of which an agent of an earlier podnet knows nothing. Throws `UNSUPPORTED`. */
 function loopbackPart(

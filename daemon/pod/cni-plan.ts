@@ -29,6 +29,8 @@ export interface SandboxPlan {
 }
 
 export interface TakenPlan {
+  /** The link asks for no MACs. */
+  readonly noArp?: true;
   readonly routes: readonly GuestRoute[];
   readonly neighbours: readonly GuestNeighbour[];
   /** Whom the plugins name as name servers; absent where they name none. */

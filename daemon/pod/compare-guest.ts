@@ -1,6 +1,7 @@
 import { metricOf } from "../../api/unique-interfaces.ts";
 import { familyOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { hasAttributes } from "../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, ObservedGuest } from "../../guest-init/protocol/configure.ts";
 
 /**
@@ -18,6 +19,8 @@ export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void
     if (each.mtu !== undefined && found.mtu !== each.mtu) {
       throw differs(`MTU of interface ${each.name}`, each.mtu, found.mtu);
     }
+    if (each.noArp === true && found.noArp !== true)
+      throw differs(`flags of interface ${each.name}`, "noarp", "without");
     const missing = each.addresses.find((address) => !found.addresses.includes(address));
     if (missing !== undefined) {
       throw differs(
@@ -32,10 +35,11 @@ export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void
     throw differs("addresses of lo", lacking, observed.loopback?.join(" ") || "none");
   for (const route of wanted.routes) {
     const there = observed.routes.some(
-      ({ destination, gateway, interface: through, metric }) =>
+      ({ destination, gateway, interface: through, metric, ...more }) =>
         destination === route.destination &&
         gateway === route.gateway &&
         through === route.interface &&
+        hasAttributes(more, route) &&
         // Those the kernel gives by itself are not told.
         (route.metric === undefined || metricOf(metric, familyOf(destination)) === route.metric),
     );

@@ -32,6 +32,10 @@ export function guestKind(
     cannot: [
       ...lacking(agentFeatures.loopback, "addresses of lo: the agent is of an earlier podnet"),
       ...lacking(
+        agentFeatures.attributes,
+        "of links of CNI plugins: no ARP, and routes' source, MTU and advmss: the agent is of an earlier podnet",
+      ),
+      ...lacking(
         agentFeatures.awake,
         "templates: the agent is not the guest's init, or of an earlier podnet",
       ),

@@ -1,9 +1,10 @@
 import { join } from "node:path";
 import type { CniSpec } from "../../api/pod-spec.ts";
 import { metricOf } from "../../api/unique-interfaces.ts";
-import { type Cidr, contains, familyOf, type Ip, networkOf } from "../../core/address.ts";
+import { type Cidr, contains, familyOf, type Ip, ipOf, networkOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
+import { routeAttributes } from "../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, GuestDns, GuestRoute } from "../../guest-init/protocol/configure.ts";
 import type { TakenOver, TakenRoute } from "../../network/netns-join/taken-over.ts";
 import type { PodContents } from "../store/pods.ts";
@@ -66,6 +67,7 @@ export function withTaken(
   const interfaceName = at.guestName;
   const has = new Set(bare.guest.routes.map(placeOf));
   const taken: TakenPlan = {
+    ...(link.noArp === true ? { noArp: true as const } : {}),
     routes: guestRoutes(link, interfaceName).filter((route) => !has.has(placeOf(route))),
     neighbours: link.neighbours.map((each) => ({ ...each, interface: interfaceName })),
     ...(dns === undefined ? {} : { dns }),
@@ -167,12 +169,17 @@ function guestRoutes({ routes, addresses }: TakenOver, guestName: string): Guest
       lacking.add(gateway);
   const ways = [...lacking].map((gateway): TakenRoute => ({ destination: hostOf(gateway) }));
   const byGateway = routes.filter(({ gateway }) => gateway !== undefined);
-  return [...ways, ...direct, ...byGateway].map(({ destination, gateway, metric }) => ({
-    destination,
-    ...(gateway === undefined ? {} : { gateway }),
-    interface: guestName,
-    ...(metric === undefined ? {} : { metric }),
-  }));
+  const own = new Set<Ip>(addresses.map(ipOf));
+  return [...ways, ...direct, ...byGateway].map(
+    ({ destination, gateway, metric, source, ...more }) => ({
+      destination,
+      ...(gateway === undefined ? {} : { gateway }),
+      interface: guestName,
+      ...(metric === undefined ? {} : { metric }),
+      // The guest's kernel would refuse one that it has not.
+      ...routeAttributes({ ...more, ...(source !== undefined && own.has(source) && { source }) }),
+    }),
+  );
 }
 
 const hostOf = (ip: Ip): Cidr => `${ip}/${familyOf(ip) === 4 ? 32 : 128}` as Cidr;

@@ -11,6 +11,7 @@ export function guestInterfaces(
       mac: each.nic.mac,
       name: each.guestName,
       mtu: each.mtu,
+      ...(each.cni?.taken?.noArp === true ? { noArp: true as const } : {}),
       addresses: each.addresses,
     })),
     ...(loopback.length === 0

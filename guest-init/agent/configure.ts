@@ -6,6 +6,7 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
+import { asksAttributes, hasAttributes, routeAttributes } from "../protocol/attributes.ts";
 import type { GuestConfig, GuestInterface, GuestRoute } from "../protocol/configure.ts";
 import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-messages.ts";
 import { announce } from "./announce.ts";
@@ -62,8 +63,10 @@ export async function configure(
   ]);
   keepLoopback(links, config);
   const now = await announceAll(found, links);
-  const withLoopback = config.loopback !== undefined;
-  const observed = observe(netlink, config.requestId, now, withLoopback);
+  const observed = observe(netlink, config.requestId, now, {
+    loopback: config.loopback !== undefined,
+    attributes: asksAttributes(config),
+  });
   return {
     payload: encodeObservedGuest({
       ...observed,
@@ -117,13 +120,15 @@ function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   ];
 }
 
-/** Name, MTU and state in one request, in the kernel's own order. */
+/** Name, MTU, flags and state in one request, in the kernel's own order. */
 function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined {
   const { name, mtu = link.mtu } = wanted;
-  if (link.up && link.mtu === mtu) return undefined;
+  const noArp = wanted.noArp === true && link.noArp !== true;
+  if (link.up && link.mtu === mtu && !noArp) return undefined;
   return {
     ...(link.name === name ? {} : { name }),
     ...(link.mtu === mtu ? {} : { mtu }),
+    ...(noArp ? { noArp } : {}),
     up: true,
   };
 }
@@ -178,12 +183,13 @@ function indexOf(indexes: ReadonlyMap<string, number>, name: string, field: stri
   throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${name}"`, { field });
 }
 
-const newRoute = ({ destination, gateway, metric }: GuestRoute, link: number) => ({
+const newRoute = ({ destination, gateway, metric, ...more }: GuestRoute, link: number) => ({
   destination,
   link,
   protocol: routeProtocol,
   ...(gateway === undefined ? {} : { gateway }),
   ...(metric === undefined ? {} : { metric }),
+  ...routeAttributes(more),
 });
 
 const exactly = ({ destination, gateway, link, metric, protocol }: Route) => ({
@@ -197,6 +203,7 @@ const exactly = ({ destination, gateway, link, metric, protocol }: Route) => ({
 const sameRoute = (there: Route, wanted: GuestRoute): boolean =>
   there.destination === wanted.destination &&
   there.gateway === wanted.gateway &&
+  hasAttributes(there, wanted) &&
   there.metric === (wanted.metric ?? defaultMetric(wanted.destination));
 
 const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>): Change[] =>

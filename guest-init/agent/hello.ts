@@ -26,7 +26,11 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
       agent: version,
       epoch,
       nonce,
-      features: [...(isInit ? [agentFeatures.awake] : []), agentFeatures.loopback],
+      features: [
+        ...(isInit ? [agentFeatures.awake] : []),
+        agentFeatures.loopback,
+        agentFeatures.attributes,
+      ],
     }),
   };
 }

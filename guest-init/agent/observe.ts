@@ -12,6 +12,7 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { Scope } from "../../linux/rtnetlink/scope.ts";
 import type { GuestRoute, ObservedGuest, ObservedInterface } from "../protocol/configure.ts";
+import { routeAttributes } from "../protocol/attributes.ts";
 import { parseResolver } from "../protocol/resolver.ts";
 import { readText } from "./files.ts";
 import { hostname, residentKib } from "./machine.ts";
@@ -34,9 +35,13 @@ export const defaultMetric = (destination: Cidr): number =>
   familyOf(destination) === 4 ? 0 : 1024;
 
 /** Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing. */
-export function guestRoutes(routes: readonly Route[], links: readonly Link[]): GuestRoute[] {
+export function guestRoutes(
+  routes: readonly Route[],
+  links: readonly Link[],
+  withAttributes = false,
+): GuestRoute[] {
   const found: GuestRoute[] = [];
-  for (const { destination, gateway, link, metric, type } of routes) {
+  for (const { destination, gateway, link, metric, type, ...more } of routes) {
     const name = links.find(({ index, loopback }) => index === link && !loopback)?.name;
     if (name === undefined || !isName(name) || type !== "unicast") continue;
     if (/^(?:fe80|ff00):/.test(destination)) continue;
@@ -46,12 +51,17 @@ export function guestRoutes(routes: readonly Route[], links: readonly Link[]): G
       ...(gateway === undefined ? {} : { gateway }),
       interface: name,
       ...(metric === defaultMetric(destination) ? {} : { metric }),
+      ...(withAttributes ? routeAttributes(more) : {}),
     });
   }
   return found;
 }
 
-function observedInterface(link: Link, addresses: readonly LinkAddress[]): ObservedInterface[] {
+function observedInterface(
+  link: Link,
+  addresses: readonly LinkAddress[],
+  withAttributes: boolean,
+): ObservedInterface[] {
   if (link.loopback || link.mac === undefined || !isName(link.name)) return [];
   return [
     {
@@ -60,6 +70,7 @@ function observedInterface(link: Link, addresses: readonly LinkAddress[]): Obser
       index: link.index,
       mtu: link.mtu,
       up: link.up,
+      ...(withAttributes && link.noArp === true ? { noArp: true } : {}),
       addresses: addresses
         .filter((address) => address.index === link.index)
         .map(({ prefix }) => parseIpPrefix(prefix)),
@@ -74,22 +85,29 @@ export const loopbackAddresses = (netlink: Netlink, index: number): IpPrefix[] =
     .map(({ prefix }) => parseIpPrefix(prefix))
     .filter((prefix) => !isLoopback(ipOf(prefix)) && !prefix.startsWith("fe80:"));
 
+/** What is told only where the host has asked for it: an earlier one knows no such keys. */
+interface ToldToo {
+  readonly loopback?: boolean;
+  readonly attributes?: boolean;
+}
+
 /** What the guest is like now, as its kernel tells it; its links have just been asked for. */
 export function observe(
   netlink: Netlink,
   requestId: string,
   links: readonly Link[],
-  withLoopback = false,
+  told: ToldToo = {},
 ): ObservedGuest {
   const addresses = netlink.addresses(undefined, isGlobal);
-  const lo = withLoopback ? links.find(({ loopback }) => loopback) : undefined;
+  const { attributes = false } = told;
+  const lo = told.loopback === true ? links.find(({ loopback }) => loopback) : undefined;
   return {
     requestId,
     hostname: hostname(),
     dns: parseResolver(readText("/etc/resolv.conf") ?? ""),
-    interfaces: links.flatMap((link) => observedInterface(link, addresses)),
+    interfaces: links.flatMap((link) => observedInterface(link, addresses, attributes)),
     ...(lo === undefined ? {} : { loopback: loopbackAddresses(netlink, lo.index) }),
-    routes: guestRoutes(netlink.routes(), links),
+    routes: guestRoutes(netlink.routes(), links, attributes),
     clockMs: Math.floor(sys.clock()),
     agentRssKib: residentKib(),
   };

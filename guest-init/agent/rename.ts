@@ -4,6 +4,7 @@ import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
 import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
+import { routeAttributes } from "../protocol/attributes.ts";
 import type { Netlink } from "./netlink.ts";
 
 /** RTPROT_KERNEL: routes the kernel makes of addresses, and makes again by itself. */
@@ -53,7 +54,8 @@ function restore(
   for (const { prefix } of addresses)
     netlink.tolerate(addAddress(index, prefix, { noDad: true }), "EEXIST");
   for (const direct of [true, false]) {
-    for (const { destination, gateway, source, protocol, scope, type, metric, onlink } of routes) {
+    for (const each of routes) {
+      const { destination, gateway, protocol, scope, type, metric, onlink } = each;
       if ((gateway === undefined) !== direct) continue;
       const route = addRoute({
         destination,
@@ -64,7 +66,7 @@ function restore(
         metric,
         onlink,
         ...(gateway === undefined ? {} : { gateway }),
-        ...(source === undefined ? {} : { source }),
+        ...routeAttributes(each),
       });
       netlink.tolerate(route, "EEXIST");
     }

@@ -7,9 +7,14 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as const;
 /**
  * What an agent can do beyond the version it agreed on; one of an earlier podnet names none. `awake`: it is the guest's
- * first process and obeys AWAKE, so that the guest can be cloned. `loopback`: it takes addresses for `lo`.
+ * first process and obeys AWAKE, so that the guest can be cloned. `loopback`: it takes addresses for `lo`. `attributes`: it knows what
+ * `withoutAttributes` leaves out.
  */
-export const agentFeatures = { awake: "awake", loopback: "loopback" } as const;
+export const agentFeatures = {
+  awake: "awake",
+  loopback: "loopback",
+  attributes: "attributes",
+} as const;
 /** Version of the extension spoken here; a hello offers a list, the agent picks the highest it knows. */
 export const extensionVersion = 1;
 
@@ -48,6 +53,8 @@ export interface GuestInterface {
   readonly name: string;
   /** Undefined leaves the device's own. */
   readonly mtu?: number;
+  /** MACs of neighbours are not asked for. Absent leaves that as it is. */
+  readonly noArp?: true;
   /** Exactly these global addresses are on it afterwards, v4 and v6. */
   readonly addresses: readonly IpPrefix[];
 }
@@ -58,6 +65,11 @@ export interface GuestRoute {
   /** Guest name of the interface. */
   readonly interface: string;
   readonly metric?: number;
+  /** Absent leaves these to the kernel. */
+  readonly source?: Ip;
+  readonly mtu?: number;
+  /** What TCP says it takes, in bytes. */
+  readonly advmss?: number;
 }
 
 export interface GuestNeighbour {
@@ -116,5 +128,7 @@ export interface ObservedInterface {
   readonly index: number;
   readonly mtu: number;
   readonly up: boolean;
+  /** Told where the configuration has any such attribute, as are those of routes: an earlier host knows none. */
+  readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];
 }

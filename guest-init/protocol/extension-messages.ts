@@ -70,6 +70,12 @@ const asWord: ParseValue<string> = (value, path) => {
 const asInterfaceName = asText(parseIfName);
 const asMtu = asInteger({ min: 68, max: 65535 });
 const asCount = asInteger({ max: 0xffffffff });
+const asBytes = asInteger({ min: 1, max: 65535 });
+/** What is not so is not said. */
+const asTrue: ParseValue<true> = (value, path) => {
+  if (!asBoolean(value, path)) throw malformed(`"${path}" is not true`, path);
+  return true;
+};
 const asAddresses = listOf(asText(parseIpPrefix));
 
 const asDns = asObject<GuestDns>((fields) => ({
@@ -82,6 +88,7 @@ const asGuestInterface = asObject<GuestInterface>((fields) => ({
   mac: fields.required("mac", asText(parseUnicastMac)),
   name: fields.required("name", asInterfaceName),
   ...given("mtu", fields.optional("mtu", asMtu)),
+  ...given("noArp", fields.optional("noArp", asTrue)),
   addresses: fields.required("addresses", asAddresses),
 }));
 
@@ -90,11 +97,17 @@ const asGuestRoute = asObject<GuestRoute>((fields) => {
   const gateway = fields.optional("gateway", asText(parseIp));
   if (gateway !== undefined && familyOf(gateway) !== familyOf(destination))
     throw malformed(`"${fields.at("gateway")}" is of the other family`, fields.at("gateway"));
+  const source = fields.optional("source", asText(parseIp));
+  if (source !== undefined && familyOf(source) !== familyOf(destination))
+    throw malformed(`"${fields.at("source")}" is of the other family`, fields.at("source"));
   return {
     destination,
     ...given("gateway", gateway),
     interface: fields.required("interface", asInterfaceName),
     ...given("metric", fields.optional("metric", asCount)),
+    ...given("source", source),
+    ...given("mtu", fields.optional("mtu", asBytes)),
+    ...given("advmss", fields.optional("advmss", asBytes)),
   };
 });
 
@@ -164,6 +177,7 @@ const asObservedInterface = asObject<ObservedInterface>((fields) => ({
   // A guest's lo has 65536.
   mtu: fields.required("mtu", asCount),
   up: fields.required("up", asBoolean),
+  ...given("noArp", fields.optional("noArp", asTrue)),
   addresses: fields.required("addresses", asAddresses),
 }));
 

@@ -10,6 +10,7 @@ import {
   RTM_NEWLINKPROP,
 } from "./constants.ts";
 import {
+  IFF_NOARP,
   IFF_UP,
   IFLA_ADDRESS,
   IFLA_ALT_IFNAME,
@@ -39,6 +40,8 @@ export type LinkRef = number | string;
 /** What can be changed about a link; what is absent stays as it is. */
 export interface LinkChange {
   readonly up?: boolean;
+  /** MACs of neighbours are not asked for. */
+  readonly noArp?: boolean;
   readonly mtu?: number;
   /** Index of the bridge to become a port of; 0 leaves it. */
   readonly master?: number;
@@ -69,14 +72,21 @@ function ifinfomsg(index: number, flags: number, change: number): Writer {
   return new Writer().u8(0).u8(0).u16(0).i32(index).u32(flags).u32(change);
 }
 
-const upFlags = (up: boolean | undefined): [flags: number, change: number] =>
-  up === undefined ? [0, 0] : [up ? IFF_UP : 0, IFF_UP];
+type Flags = readonly [flags: number, change: number];
+
+/** What flags are to be, and which of them are meant. */
+function linkFlags({ up, noArp }: Pick<LinkChange, "up" | "noArp">): Flags {
+  const flag = (bit: number, value: boolean | undefined): Flags =>
+    value === undefined ? [0, 0] : [value ? bit : 0, bit];
+  const [state, arp] = [flag(IFF_UP, up), flag(IFF_NOARP, noArp)];
+  return [state[0] | arp[0], state[1] | arp[1]];
+}
 
 const label = (link: LinkRef): string => (typeof link === "number" ? `link ${link}` : `"${link}"`);
 
 /** Header that names a link, followed by its name when that is how it is named. */
-function refer(link: LinkRef, up?: boolean): Writer {
-  const writer = ifinfomsg(typeof link === "number" ? link : 0, ...upFlags(up));
+function refer(link: LinkRef, change: LinkChange = {}): Writer {
+  const writer = ifinfomsg(typeof link === "number" ? link : 0, ...linkFlags(change));
   if (typeof link === "string") writeName(writer, link);
   return writer;
 }
@@ -96,7 +106,7 @@ function writeNewLink(writer: Writer, link: NewLink): void {
 }
 
 function newLink(kind: string, link: NewLink, data: (writer: Writer) => void): Request {
-  const writer = ifinfomsg(0, ...upFlags(link.up));
+  const writer = ifinfomsg(0, ...linkFlags(link));
   writeNewLink(writer, link);
   writer.nested(IFLA_LINKINFO, (info) => {
     info.attributeText(IFLA_INFO_KIND, kind);
@@ -143,7 +153,7 @@ export const newDummy = (link: NewLink): Request => newOfKind("dummy", link);
  * first that fails. Leaving a bridge or a namespace waits for RCU, hence slow.
  */
 export function changeLink(link: LinkRef, change: LinkChange): Request {
-  const writer = refer(link, change.up);
+  const writer = refer(link, change);
   if (change.name !== undefined && typeof link === "number")
     writer.attributeText(IFLA_IFNAME, change.name);
   if (change.mac !== undefined) writer.attribute(IFLA_ADDRESS, macToBytes(change.mac));

@@ -175,7 +175,7 @@ export class Agent {
       agent: this.#options.behaviour.has("ill-version") ? illSpoken : packageVersion,
       epoch: this.#epoch,
       nonce,
-      features: [agentFeatures.loopback],
+      features: [agentFeatures.loopback, agentFeatures.attributes],
     });
   }
 

@@ -7,6 +7,7 @@ import type {
   GuestRoute,
   ObservedGuest,
 } from "../../guest-init/protocol/configure.ts";
+import { asksAttributes } from "../../guest-init/protocol/attributes.ts";
 import type { Nic } from "./machine.ts";
 import { TapEnd } from "./tap-end.ts";
 
@@ -17,6 +18,7 @@ interface Link {
   name: string;
   mtu: number;
   up: boolean;
+  noArp?: true;
   addresses: readonly IpPrefix[];
 }
 
@@ -77,6 +79,7 @@ export class GuestNetwork {
       link.name = wanted.name;
       link.mtu = wanted.mtu ?? link.mtu;
       link.up = true;
+      if (wanted.noArp === true) link.noArp = true;
       link.addresses = wanted.addresses;
       link.end?.answerFor(wanted.addresses.map(ipOf));
     }
@@ -85,18 +88,21 @@ export class GuestNetwork {
     return this.#observe(config);
   }
 
-  #observe({ requestId, loopback }: GuestConfig): ObservedGuest {
+  #observe(config: GuestConfig): ObservedGuest {
+    const { requestId, loopback } = config;
+    const told = asksAttributes(config);
     const links = [...this.#links.values()];
     return {
       requestId,
       hostname: this.#hostname,
       dns: this.#dns,
-      interfaces: links.map(({ name, mac, index, mtu, up, addresses }) => ({
+      interfaces: links.map(({ name, mac, index, mtu, up, noArp, addresses }) => ({
         name,
         mac,
         index,
         mtu,
         up,
+        ...(told && noArp !== undefined && { noArp }),
         addresses,
       })),
       ...(loopback === undefined ? {} : { loopback: this.#loopback }),

@@ -111,6 +111,25 @@ test("what a link is, its guest is told, and nothing of it is left when it is fo
   t.is(withoutTaken({ ...begun, plan: after }, 0), after);
 });
 
+test("a link without ARP and routes' attributes are told, but no source that the guest has not", (t) => {
+  const begun = pod({ interfaces: [{ cni: {} }] });
+  const rich = {
+    ...taken,
+    noArp: true as const,
+    routes: [
+      { destination: "10.1.0.0/16", source: "10.0.0.2", mtu: 1300, advmss: 1200 },
+      { destination: "10.2.0.0/16", source: "10.0.0.77" },
+    ] as never,
+  };
+  const { guest } = withTaken(begun, 0, rich, undefined);
+  t.true(guest.interfaces[0]?.noArp);
+  const by = { interface: "eth0" };
+  t.deepEqual(guest.routes, [
+    { destination: "10.1.0.0/16", ...by, source: "10.0.0.2", mtu: 1300, advmss: 1200 },
+    { destination: "10.2.0.0/16", ...by },
+  ] as never);
+});
+
 test("a pod's own routes and networks come first", (t) => {
   const both = pod({ interfaces: [{ network: "default" }, { cni: { netns: "/run/netns/x" } }] });
   const dns = { servers: ["192.0.2.53" as never], search: [], options: [] };

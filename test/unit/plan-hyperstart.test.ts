@@ -180,13 +180,14 @@ test("who answers is told with what it cannot do", (t) => {
       what,
     );
   const ours = { api: 4244, extension: 1, agent: "1" };
-  t.deepEqual(guestKind({ ...ours, features: ["awake", "loopback"] }), {
+  const features = ["awake", "loopback", "attributes"];
+  t.deepEqual(guestKind({ ...ours, features }), {
     kind: "podnet",
     cannot: [],
   });
-  t.is(guestKind({ ...ours, features: ["loopback"] }).cannot.length, 1);
+  t.is(guestKind({ ...ours, features: ["loopback"] }).cannot.length, 2);
   const kept = { resolverKept: "EROFS" } as never;
-  const [what = "", ...more] = guestKind({ ...ours, features: ["awake", "loopback"] }, kept).cannot;
+  const [what = "", ...more] = guestKind({ ...ours, features }, kept).cannot;
   t.regex(what, /nameservers.*EROFS/);
   t.deepEqual(more, []);
 });

@@ -20,6 +20,7 @@ import {
   parseHelloRequest,
   parseObservedGuest,
 } from "../../guest-init/protocol/extension-messages.ts";
+import { asksAttributes, withoutAttributes } from "../../guest-init/protocol/attributes.ts";
 import {
   encodeReadFile,
   encodeWriteFile,
@@ -332,6 +333,21 @@ test("CONFIGURE survives, v4 and v6", (t) => {
   t.deepEqual(parseGuestConfig(encodeGuestConfig(config as never)), config as never);
 });
 
+test("what an earlier agent does not know is left out of CONFIGURE for it, and nothing else", (t) => {
+  const [one] = config.interfaces;
+  const [route, ...others] = config.routes;
+  const more = { source: "10.0.0.2", mtu: 1300, advmss: 1200 };
+  const rich = {
+    ...config,
+    interfaces: [{ ...one, noArp: true }],
+    routes: [{ ...route, ...more }, ...others],
+  };
+  t.deepEqual(parseGuestConfig(encodeGuestConfig(rich as never)), rich as never);
+  t.true(asksAttributes(rich as never));
+  t.deepEqual(withoutAttributes(rich as never), config as never);
+  t.false(asksAttributes(config as never));
+});
+
 test("CONFIGURE: what is wrong is refused and named", (t) => {
   const [one] = config.interfaces;
   for (const [change, field] of [
@@ -351,6 +367,9 @@ test("CONFIGURE: what is wrong is refused and named", (t) => {
       { routes: [{ destination: "::/0", gateway: "10.0.0.1", interface: "e" }] },
       "routes[0].gateway",
     ],
+    [{ interfaces: [{ ...one, noArp: false }] }, "interfaces[0].noArp"],
+    [{ routes: [{ destination: "::/0", source: "10.0.0.1", interface: "e" }] }, "routes[0].source"],
+    [{ routes: [{ destination: "::/0", mtu: 0, interface: "e" }] }, "routes[0].mtu"],
     [{ waitMs: 60_001 }, "waitMs"],
     [{ entropy: "0" }, "entropy"],
     [{ entropy: "zz" }, "entropy"],

@@ -31,7 +31,7 @@ test.serial(
     const inside = (words: string): Promise<string> => ip(`-n others ${words}`);
     await inside("link set net0 address 02:70:00:00:00:02 mtu 1400 up");
     await inside("address add 10.70.0.2/24 dev net0");
-    await inside("route add 10.71.0.0/16 via 10.70.0.9");
+    await inside("route add 10.71.0.0/16 via 10.70.0.9 mtu 1300 advmss 1200");
     // As Calico's: a gateway that is in no network of the link's.
     await inside("route add default via 169.254.1.1 dev net0 onlink");
     await inside("neigh add 10.70.0.50 lladdr 02:70:00:00:00:50 dev net0");
@@ -55,6 +55,8 @@ test.serial(
     const routes = await inPod("joined", "ip", "route");
     t.regex(routes, /^default via 169\.254\.1\.1 dev eth0/m);
     t.regex(routes, /^10\.71\.0\.0\/16 via 10\.70\.0\.9 dev eth0/m);
+    // (There the kernel shows what TCP takes, with 40 bytes of headers.)
+    t.regex(await inPod("joined", "cat", "/proc/net/route"), /^eth0\t0000470A.*\t1240\t/m);
     t.regex(await inPod("joined", "cat", "/proc/net/arp"), /10\.70\.0\.50 .*02:70:00:00:00:50/);
     t.true(await reachesFrom("joined", "10.70.0.1"));
     t.true(await cni.rig.lab.host.reaches("10.70.0.2"));
