@@ -66,7 +66,7 @@ export async function addList(call: ListCall): Promise<PluginResult> {
     const { host, list, sandbox } = call;
     const error = toPodnetError(thrown);
     try {
-      await deleteList({ host, list, sandbox }, result?.written);
+      await takeBack({ host, list, sandbox }, result?.written, true);
     } catch (left) {
       throw error.with({ details: { undo: toPodnetError(left).message } });
     }
@@ -75,14 +75,26 @@ export async function addList(call: ListCall): Promise<PluginResult> {
 }
 
 /**
- * Detaches it: the list from last to first, told the answer of the last ADD where there was one, then loopback. All of them are
- * asked, whatever one says; the first error is thrown at the end. Done twice, it does nothing.
+ * Detaches it: the list from last to first, told the answer of the last ADD where there was one, then loopback. Done twice, it
+ * does nothing. The first error ends it, as CNI's specification says: were the next one to give an address back, a rule that is
+ * left could lead to whoever gets it. Where no ADD has come to its end nobody was ever reached, and plugins may be missing that
+ * no ADD came to: then all are asked, and the first error is thrown at the end.
  */
-export async function deleteList(call: ListCall, prevResult?: JsonObject): Promise<void> {
+export const deleteList = (call: ListCall, prevResult?: JsonObject): Promise<void> =>
+  takeBack(call, prevResult, prevResult === undefined);
+
+async function takeBack(
+  call: ListCall,
+  prevResult: JsonObject | undefined,
+  goesOn: boolean,
+): Promise<void> {
   const errors: PodnetError[] = [];
   const told = atLeast(call.list.version, "0.4.0") ? prevResult : undefined;
   for (const plugin of call.list.plugins.toReversed())
-    await ask(call, "DEL", plugin, told).catch((thrown) => errors.push(toPodnetError(thrown)));
+    await ask(call, "DEL", plugin, told).catch((thrown: unknown) => {
+      if (!goesOn) throw thrown;
+      errors.push(toPodnetError(thrown));
+    });
   // Of a namespace that is gone its loopback is gone too.
   if (call.sandbox.netns !== undefined)
     await ask(loopbackOf(call), "DEL", loopbackPlugin).catch((thrown) =>

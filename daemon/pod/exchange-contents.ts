@@ -8,8 +8,11 @@ import { type PodPlan, staying } from "./pod-plan.ts";
 /** Writes down what a plan has that others may not have at the same time, beside its addresses. */
 export function insertContents(db: Database, plan: PodPlan): void {
   const { podId, interfaces } = plan;
-  for (const { position, network, guestName, nic } of interfaces)
-    insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac: nic?.mac });
+  for (const { position, network, guestName, nic, cni } of interfaces) {
+    // (That of a link of CNI plugins is theirs to give: in another namespace, on another network, they may give it again.)
+    const mac = cni === undefined ? nic?.mac : undefined;
+    insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac });
+  }
   insertPorts(db, { kind: "pod", id: podId }, plan.published);
 }
 

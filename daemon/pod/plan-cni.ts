@@ -1,7 +1,15 @@
 import { join } from "node:path";
 import type { CniSpec } from "../../api/pod-spec.ts";
 import { metricOf } from "../../api/unique-interfaces.ts";
-import { type Cidr, contains, familyOf, type Ip, ipOf, networkOf } from "../../core/address.ts";
+import {
+  type Cidr,
+  contains,
+  familyOf,
+  type Ip,
+  ipOf,
+  type Mac,
+  networkOf,
+} from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { routeAttributes } from "../../guest-init/protocol/attributes.ts";
@@ -53,7 +61,8 @@ export const withSandbox = (
 
 /**
  * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and, where no network of podnet's
- * says otherwise, name servers. A route that the pod has already, by another interface, stays that one. Pure.
+ * says otherwise, name servers. A route that the pod has already, by another interface, stays that one. Pure. Throws
+ * `MAC_IN_USE`: the agent tells interfaces by their MACs.
  */
 export function withTaken(
   { plan, spec }: PodContents,
@@ -74,6 +83,7 @@ export function withTaken(
     ...(bare.guest.dns === undefined ? {} : { dnsBefore: bare.guest.dns }),
   };
   const { addresses, mtu, mac } = link;
+  refuseOwnMac(bare, position, mac);
   const nic = { ...at.nic, mac };
   const { guest } = bare;
   return told(
@@ -85,6 +95,18 @@ export function withTaken(
     },
     spec,
   );
+}
+
+function refuseOwnMac({ interfaces }: PodPlan, position: number, mac: Mac): void {
+  const holder = interfaces.find(
+    ({ position: at, nic }) => at !== position && nic !== undefined && nic.mac === mac,
+  );
+  if (holder === undefined) return;
+  throw new PodnetError("MAC_IN_USE", `MAC ${mac} is interface ${holder.guestName}'s of this pod`, {
+    field: `interfaces[${position}].cni`,
+    hint: "Have the plugins that make the links give each another MAC",
+    details: { holder: holder.guestName },
+  });
 }
 
 /** The same without: nothing of it is the pod's any more. Pure. */

@@ -20,7 +20,6 @@ import {
   setPodSpans,
   setPodState,
 } from "../store/pods.ts";
-import { podByMac } from "../store/interfaces.ts";
 import { dropRequestsOf, finishRequestsOf, insertRequest } from "../store/requests.ts";
 import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
@@ -129,10 +128,7 @@ export class PodRecords {
     live.plan = next.plan;
   }
 
-  /**
-   * Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to. Throws `MAC_IN_USE`; nothing has changed
-   * then.
-   */
+  /** Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to. */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void {
     const { podId, name } = live.plan;
     const become = ({ plan, spec }: PodContents): PodContents => ({
@@ -143,7 +139,6 @@ export class PodRecords {
     if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
     const now = become(row);
     const back = row.before === undefined ? undefined : become(row.before);
-    this.#refuseOthersMacs(now.plan);
     let exchanged = (): void => {};
     this.#journal.transact("learn", (emit) => {
       exchanged = this.#exchange(row, now, back);
@@ -151,18 +146,6 @@ export class PodRecords {
     });
     exchanged();
     live.plan = become({ plan: live.plan, spec: row.spec }).plan;
-  }
-
-  /** A MAC that a pod was given by others, which another has. */
-  #refuseOthersMacs({ podId, interfaces }: PodPlan): void {
-    for (const { mac } of interfaces.flatMap(({ nic }) => nic ?? [])) {
-      const holder = podByMac(this.#db, mac);
-      if (holder === undefined || holder === podId) continue;
-      throw new PodnetError("MAC_IN_USE", `MAC ${mac} is taken by ${holder}`, {
-        hint: "Have the plugins that made the link give it another MAC",
-        details: { holder },
-      });
-    }
   }
 
   #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {

@@ -7,7 +7,7 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import { addIngress, deleteIngress, getIngress, parseQdisc } from "../../linux/rtnetlink/qdisc.ts";
-import { addRedirect } from "../../linux/rtnetlink/redirect.ts";
+import { addRedirect, getFilters, parseFilter } from "../../linux/rtnetlink/redirect.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap, type Tap } from "../../linux/tun.ts";
@@ -52,7 +52,7 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
     neighbours: await netlink.neighbours({ index: link.index }),
   });
   throwIfAborted(signal, "Joining a machine to a namespace");
-  await refuseOthers(netlink, desired);
+  await refuseOthers(netlink, desired, link);
   await dropRedirect(netlink, link.index);
   const tap = namespace.enter(() => openQuietTap(desired.tap));
   try {
@@ -82,8 +82,8 @@ export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   if (opened === undefined) return;
   using namespace = opened;
   using netlink = namespace.enter(() => Rtnetlink.open());
-  if ((await otherTap(netlink, desired)) !== undefined) return;
   const link = await netlink.link(desired.link);
+  if (link !== undefined && (await otherMachine(netlink, desired, link)) !== undefined) return;
   if (link !== undefined) await dropRedirect(netlink, link.index);
   // A tap that nobody holds is gone already; one that is held by a machine still running hears no more.
   const tap = await netlink.link(desired.tap);
@@ -129,13 +129,26 @@ export async function findLink(
   );
 }
 
-/** The tap of another machine there. */
-const otherTap = async (netlink: Rtnetlink, { tap }: JoinDesired): Promise<Link | undefined> =>
-  (await netlink.links()).find(({ tun, name }) => tun !== undefined && name !== tap);
+/**
+ * The tap of another machine that the link leads to. (A tap or tun that it does not lead to is somebody's: of a VPN, say. And a
+ * redirect to one that is gone leads to nobody.)
+ */
+async function otherMachine(
+  netlink: Rtnetlink,
+  { tap }: JoinDesired,
+  { index }: Link,
+): Promise<Link | undefined> {
+  for (const { redirectsTo } of await netlink.answers(getFilters(index), parseFilter)) {
+    // (The kernel says 0 of one that is gone.)
+    const target = redirectsTo ? await netlink.link(redirectsTo) : undefined;
+    if (target?.tun !== undefined && target.name !== tap) return target;
+  }
+  return undefined;
+}
 
 /** A second machine would take the link from the first. Throws `TAP_CONFLICT`. */
-async function refuseOthers(netlink: Rtnetlink, desired: JoinDesired): Promise<void> {
-  const other = await otherTap(netlink, desired);
+async function refuseOthers(netlink: Rtnetlink, desired: JoinDesired, link: Link): Promise<void> {
+  const other = await otherMachine(netlink, desired, link);
   if (other === undefined) return;
   const { netns } = desired;
   throw new PodnetError(

@@ -124,6 +124,34 @@ test.serial(
   },
 );
 
+test.serial("DEL ends at the first plugin that fails, where there was a whole ADD", async (t) => {
+  const of = await sandbox();
+  const vendors = path.join(directory, "failing");
+  const asked = path.join(directory, "asked");
+  const done = (): string[] => readFileSync(asked, "utf8").trim().split("\n");
+  vendorPlugin(
+    vendors,
+    "first",
+    `[ $CNI_COMMAND = ADD ] && echo '{"ips":[]}'; echo "first $CNI_COMMAND" >>${asked}`,
+  );
+  vendorPlugin(
+    vendors,
+    "last",
+    `[ $CNI_COMMAND = ADD ] && echo '{"ips":[]}' && exit; echo "last $CNI_COMMAND" >>${asked}; exit 1`,
+  );
+  const list = listOf({ type: "first" }, { type: "last" });
+  const { written } = await addList(call(list, of, vendors));
+  await t.throwsAsync(deleteList(call(list, of, vendors), written), {
+    message: /plugin last failed at DEL/,
+  });
+  t.deepEqual(done(), ["first ADD", "last DEL"]);
+  // Of an ADD that never came to its end as much goes as can.
+  await t.throwsAsync(deleteList(call(list, of, vendors)), {
+    message: /plugin last failed at DEL/,
+  });
+  t.deepEqual(done().slice(2), ["last DEL", "first DEL"]);
+});
+
 test.serial(
   "a vendor's directory comes first; each plugin is handed the result before it, and DEL goes backwards",
   async (t) => {

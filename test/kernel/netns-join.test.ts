@@ -168,6 +168,20 @@ test.serial(
   },
 );
 
+test.serial(
+  "a tap or tun of somebody else in a namespace keeps no link from its machine",
+  async (t) => {
+    await site.inside(3, "tuntap add dev vpn0 mode tun");
+    await site.inside(3, "tuntap add dev vpn1 mode tap");
+    const { tap } = await joinNamespace(desired(3), signal);
+    await tap.close();
+    await leaveNamespace(desired(3));
+    await until("the namespace's own kernel", () => site.reaches("host", "192.168.123.3"));
+    for (const name of ["vpn0", "vpn1"]) await site.inside(3, `link del ${name}`);
+    t.notRegex(await site.inside(3, "-o link show"), /tun|vpn/);
+  },
+);
+
 test.serial("what cannot be joined is said, and nothing is left of the attempt", async (t) => {
   const missing = { ...desired(3), link: "eth7" };
   await t.throwsAsync(joinNamespace(missing, signal), { code: "INTERFACE_NOT_FOUND" } as never);

@@ -130,6 +130,14 @@ test("a link without ARP and routes' attributes are told, but no source that the
   ] as never);
 });
 
+test("two links of a pod with one MAC are refused: its agent could not tell them apart", (t) => {
+  const both = pod({ interfaces: [{ cni: {} }, { cni: {} }] });
+  const first = withTaken(both, 0, taken, undefined);
+  t.is(withTaken({ ...both, plan: first }, 0, taken, undefined).interfaces[0]?.nic?.mac, taken.mac);
+  const error = t.throws(() => withTaken({ ...both, plan: first }, 1, taken, undefined));
+  t.true(isPodnetError(error, "MAC_IN_USE"), String(error));
+});
+
 test("a pod's own routes and networks come first", (t) => {
   const both = pod({ interfaces: [{ network: "default" }, { cni: { netns: "/run/netns/x" } }] });
   const dns = { servers: ["192.0.2.53" as never], search: [], options: [] };

@@ -245,6 +245,23 @@ test.serial("podnet's own plugin sets a pod up as any other does", async (t) => 
   await until("the attachment's end", async () => (await attached()).length === 0);
 });
 
+test.serial("a stopped pod keeps no MAC from who gets its address, made of it", async (t) => {
+  const { rig } = cni;
+  const socket = `${rig.daemon.runDir}/cni.sock`;
+  const capabilities = { ips: true };
+  cni.writeList("51-asked.conflist", "asked", { type: "podnet-cni", socket, capabilities });
+  const ips = { capabilities: JSON.stringify({ ips: ["192.168.123.50/24"] }) };
+  const create = async (name: string): Promise<string> => {
+    const spec = { name, interfaces: [{ cni: { list: "asked", ...ips } }] };
+    return first((await rig.client.pods.create({ spec })).pod).mac;
+  };
+  const mac = await create("early");
+  await rig.client.pods.stop({ idOrName: "early", force: true });
+  await until("its address", async () => (await rig.client.cni.list({})).attachments.length === 0);
+  t.is(await create("late"), mac);
+  for (const idOrName of ["early", "late"]) await rig.client.pods.delete({ idOrName, force: true });
+});
+
 test.serial(
   "a namespace that podnetd does not see any more is given back without it",
   async (t) => {

@@ -22,7 +22,7 @@ export const podsOnCniFaults: readonly Fault[] = [
     kind: "undo",
     name: "undoing a second machine in a namespace ends the first one's part",
     file: "network/netns-join/join.ts",
-    find: "if ((await otherTap(netlink, desired)) !== undefined) return;",
+    find: "if (link !== undefined && (await otherMachine(netlink, desired, link)) !== undefined) return;",
     put: "",
     noticedBy: {
       file: joining,
@@ -33,7 +33,7 @@ export const podsOnCniFaults: readonly Fault[] = [
     kind: "lock",
     name: "a second machine takes the link of a namespace from the first",
     file: "network/netns-join/join.ts",
-    find: "await refuseOthers(netlink, desired);",
+    find: "await refuseOthers(netlink, desired, link);",
     put: "",
     noticedBy: {
       file: joining,
