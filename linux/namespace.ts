@@ -11,7 +11,7 @@ const NS_GET_NSTYPE = 0xb703;
 const CLONE_NEWNET = 0x40000000;
 
 /** Why a path leads to no network namespace that can be worked in. */
-export type NamespaceTrouble = "absent" | "not-a-namespace" | "own" | "unreadable";
+export type NamespaceTrouble = "absent" | "not-a-namespace" | "own" | "unreadable" | "another";
 
 /**
  * Somebody's network namespace, held open: it stays there, and is the same one, until this is closed, whatever becomes of
@@ -105,9 +105,14 @@ const troubles: Readonly<Record<NamespaceTrouble, readonly [says: string, hint: 
     "cannot be opened",
     "Let podnetd open it: paths below /proc belong to those who may trace the process",
   ],
+  another: [
+    "is another one by now",
+    "The container's own is gone, and nothing is made in this one; take the container off its network (DEL)",
+  ],
 };
 
-function unusable(path: string, trouble: NamespaceTrouble, cause?: unknown): PodnetError {
+/** Why somebody's namespace is not used. */
+export function unusable(path: string, trouble: NamespaceTrouble, cause?: unknown): PodnetError {
   const [says, hint] = troubles[trouble];
   return new PodnetError("NETNS_UNUSABLE", `Network namespace "${path}" ${says}`, {
     hint,

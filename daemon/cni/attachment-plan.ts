@@ -55,6 +55,10 @@ export const portsToHold = ({
 }: Pick<AttachmentPlan, "published" | "portsHeldByRuntime">): AttachmentPlan["published"] =>
   portsHeldByRuntime === true ? undefined : published;
 
+/** The same, and which namespace it is in: another one by the same path is not its own. */
+export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
+  namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
+
 /** What the container is to ask for names, as its runtime is told. */
 export interface AttachmentDns {
   readonly nameservers: readonly string[];

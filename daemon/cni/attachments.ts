@@ -11,7 +11,7 @@ import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
+import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
 import { compareResult } from "./compare-result.ts";
 import { Departures } from "./departures.ts";
 import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
@@ -86,8 +86,9 @@ export class Attachments implements AsyncDisposable {
         const observed = await network.ensure(plan.fragment, limit);
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
-        records.ready(plan);
-        this.ready.enter(plan);
+        const attached = inNamespace(plan, observed.namespace);
+        records.ready(attached);
+        this.ready.enter(attached);
         return result;
       } catch (thrown) {
         await this.#departures.undo(plan, thrown);

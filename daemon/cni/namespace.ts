@@ -1,4 +1,4 @@
-import { statfsSync, statSync } from "node:fs";
+import { statfsSync } from "node:fs";
 
 /** NSFS_MAGIC of linux/magic.h: what a namespace's path lies on, while it is bound there. */
 const nsfs = 0x6e736673;
@@ -13,16 +13,5 @@ export function isNamespace(path: string): boolean {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return code === "EACCES" || code === "EPERM";
-  }
-}
-
-/** Tells namespaces apart that have the same path one after the other, as far as can be; undefined when there is none. */
-export function namespaceIdentity(path: string): string | undefined {
-  if (!isNamespace(path)) return undefined;
-  try {
-    const { dev, ino } = statSync(path, { bigint: true });
-    return `${dev}:${ino}`;
-  } catch {
-    return undefined;
   }
 }

@@ -11,7 +11,6 @@ import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
-import { namespaceIdentity } from "./namespace.ts";
 import type { AttachmentRecords } from "./records.ts";
 
 export interface ReadyParts {
@@ -25,8 +24,6 @@ export interface ReadyParts {
 
 interface Ready {
   readonly plan: AttachmentPlan;
-  /** Of its namespace; another one by the same path is not its own, and nothing is made there. */
-  readonly namespace: string | undefined;
   /** What of its links cannot be healed, or why they cannot be looked at. */
   trouble: string | undefined;
   /** Why a host port of its is not held. */
@@ -47,7 +44,6 @@ export class ReadyAttachments implements RunningAttachments {
   enter(plan: AttachmentPlan): void {
     this.#ready.set(plan.id, {
       plan,
-      namespace: namespaceIdentity(plan.netns),
       trouble: undefined,
       unheld: this.#parts.published.missing(plan.id)?.message,
       trying: false,
@@ -73,16 +69,13 @@ export class ReadyAttachments implements RunningAttachments {
     return fragment && hostPart(fragment);
   }
 
-  /** See `RunningAttachments`. Of one whose namespace is gone, or cannot be opened, nothing is found: that is noted, once. */
+  /**
+   * See `RunningAttachments`. Of one whose namespace is gone, is another one by now, or cannot be opened, nothing is found:
+   * that is noted, once.
+   */
   async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
     const ready = this.#ready.get(id);
     if (ready === undefined) return nothingFound;
-    const { plan, namespace } = ready;
-    const there = options.inside ? namespaceIdentity(plan.netns) : namespace;
-    if (there !== undefined && there !== namespace) {
-      this.#note(ready, `Network namespace "${plan.netns}" is another one by now`);
-      return nothingFound;
-    }
     const { network } = this.#parts;
     const seen = await network.inspect(id, () => this.#fragmentOf(id), options, signal);
     if (seen.error?.code === "NETNS_UNUSABLE") {

@@ -67,12 +67,13 @@ export class AttachmentRecords {
     addresses.taken(plan);
   }
 
-  /** The container has its network: what follows is told. */
+  /** The container has its network, by this plan: what follows is told. */
   ready(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
     journal.transact(
       "attached",
       (emit) => {
+        setAttachmentPlan(db, plan, clock.now());
         setAttachmentState(db, plan.id, "ready", clock.now());
         emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
       },

@@ -1,5 +1,6 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { unusable } from "../../linux/namespace.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../apply.ts";
 import { changesText } from "../change.ts";
@@ -60,9 +61,9 @@ export class Attachments implements Disposable {
         await this.#host.ensure(hostPart(fragment), signal);
         return this.#observe(fragment);
       }
-      using inside = this.#kernel.open(fragment.netns);
+      using inside = this.#open(fragment);
       await this.#make(fragment, inside, signal);
-      return this.#observe(fragment);
+      return { ...(await this.#observe(fragment)), namespace: inside.identity };
     });
   }
 
@@ -136,7 +137,7 @@ export class Attachments implements Disposable {
   }
 
   async #checkLinks(fragment: AttachmentFragment): Promise<string[]> {
-    using inside = this.#kernel.open(fragment.netns);
+    using inside = this.#open(fragment);
     try {
       return (await compareLinks(this.#kernel, inside, fragment)).map(deviationText);
     } catch (error) {
@@ -154,12 +155,21 @@ export class Attachments implements Disposable {
     if (fragment.madeByCaller === true) return nothingFound;
     using opened = new DisposableStack();
     return await mending(heal, async () => {
-      const inside = opened.use(this.#kernel.open(fragment.netns));
+      const inside = opened.use(this.#open(fragment));
       return {
         found: await compareLinks(this.#kernel, inside, fragment),
         mend: () => this.#make(fragment, inside, signal),
       };
     });
+  }
+
+  /** Opens an attachment's namespace; what is at its path by now may be somebody else's. Throws `NETNS_UNUSABLE`. */
+  #open({ netns, namespace }: AttachmentFragment): Inside {
+    using opened = new DisposableStack();
+    const inside = opened.use(this.#kernel.open(netns));
+    if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");
+    opened.move();
+    return inside;
   }
 
   /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */

@@ -9,6 +9,11 @@ export interface AttachmentFragment {
   readonly key: string;
   /** A path that leads to the namespace: `/run/netns/x`, `/proc/PID/ns/net`. */
   readonly netns: string;
+  /**
+   * Which namespace that was when the attachment was made (`AttachmentObserved`): in another one by the same path nothing is
+   * made. Absent: whichever it is.
+   */
+  readonly namespace?: string;
   /** The end that is a port of the bridge. */
   readonly hostLink: IfName;
   /** The end inside, as the runtime names it: `eth0`. */
@@ -90,6 +95,8 @@ export interface AttachmentObserved {
   readonly host: ObservedEnd;
   /** Absent with `madeByCaller`. */
   readonly guest?: ObservedEnd;
+  /** Which namespace it is in; absent with `madeByCaller`. */
+  readonly namespace?: string;
 }
 
 export interface ObservedEnd {

@@ -1,5 +1,6 @@
 import { closeSync } from "node:fs";
 import { NetworkNamespace } from "../../linux/namespace.ts";
+import { netnsCookie } from "../../linux/netns-cookie.ts";
 import { ownNetns } from "../../linux/netns.ts";
 import { getNamespaceId, parseNamespaceId } from "../../linux/rtnetlink/namespace-id.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
@@ -31,6 +32,8 @@ export type InsideNetlink = Pick<Rtnetlink, "linksNamed" | "addresses" | "routes
 export interface Inside extends Disposable {
   /** For links that are to be born in it. */
   readonly fd: number;
+  /** Which one it is, whatever path leads to it; no other one has it until the next boot, where the kernel numbers them. */
+  readonly identity: string;
   readonly netlink: InsideNetlink;
   /** By what number the host is known there; undefined while nothing there has to do with it. */
   hostId(): Promise<number | undefined>;
@@ -52,10 +55,14 @@ export const openAttachmentKernel = (): AttachmentKernel => ({
 function openInside(path: string): Inside {
   using opened = new DisposableStack();
   const namespace = opened.use(NetworkNamespace.open(path));
-  const netlink = opened.use(namespace.enter(() => Rtnetlink.openSmall()));
+  const { netlink, cookie } = namespace.enter(() => ({
+    netlink: opened.use(Rtnetlink.openSmall()),
+    cookie: netnsCookie(),
+  }));
   const held = opened.move();
   return {
     fd: namespace.fd,
+    identity: [namespace.identity, ...(cookie === undefined ? [] : [cookie])].join(":"),
     netlink,
     async hostId() {
       const host = ownNetns();

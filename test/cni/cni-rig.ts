@@ -38,6 +38,8 @@ export interface CniRig extends AsyncDisposable {
   /** A namespace of its own, which goes with the rig unless it is lost before. */
   container(): Promise<Machine>;
   lose(container: Machine): Promise<void>;
+  /** It ends, and another one is at its path. */
+  replace(container: Machine): Promise<void>;
   ask(asked: Asked): Promise<Answered>;
   /** The same, and that it went well. */
   done(asked: Asked): Promise<Answered["json"]>;
@@ -62,6 +64,10 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
   opened.defer(async () => {
     for (const name of containers) await lose(machine(name));
   });
+  const make = async (name: string): Promise<void> => {
+    await exec("ip", ["netns", "add", name]);
+    containers.add(name);
+  };
   const ask: CniRig["ask"] = async (asked) =>
     answeredBy(await post(socket, "/cni/v1", bodyOf(asked)));
   const settled = async (): Promise<void> => {
@@ -74,10 +80,13 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
     socket,
     ask,
     lose,
+    async replace(container) {
+      await lose(container);
+      await make(container.name);
+    },
     async container() {
       const name = `cn${process.pid}-${count++}`;
-      await exec("ip", ["netns", "add", name]);
-      containers.add(name);
+      await make(name);
       return machine(name);
     },
     async done(asked) {

@@ -71,6 +71,27 @@ test.serial("of a container whose namespace is gone a note is all that comes", a
 });
 
 test.serial(
+  "another namespace by a container's path is left alone, by drift and by its network's changes",
+  async (t) => {
+    const { client, daemon } = cni.rig;
+    await client.networks.create({ spec: { name: "blue", subnets: [{ cidr: "10.77.0.0/24" }] } });
+    const container = await cni.container();
+    await cni.done({ container, config: { network: "blue" } });
+    const after = await upToNow();
+    await cni.replace(container);
+    // (It may be looked for before the other one is there.)
+    const said = new RegExp(`${container.name}.* is another one by now`);
+    await eventually(client, ({ text }) => said.test(text), after);
+    await daemon.podnet("network", "update", "blue", "--isolated");
+    t.notRegex(await container.run("ip", "-o", "link", "show"), /eth0/);
+    t.regex(String((await listed(container))["trouble"]), /is another one by now/);
+    await cni.done({ command: "DEL", container, config: { network: "blue" } });
+    await cni.settled();
+    await client.networks.delete({ name: "blue" });
+  },
+);
+
+test.serial(
   "containers follow their network: isolated or not, and its MTU unless they asked for one",
   async (t) => {
     const { networks } = cni.rig.client;

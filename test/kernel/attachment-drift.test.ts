@@ -111,3 +111,32 @@ test.serial("a namespace that is gone is told as such, and nothing is made", asy
   await site.attachments.release([fragment]);
   await site.container(2);
 });
+
+for (const [what, ask] of [
+  ["a look at the port", () => look(false)],
+  ["a look inside", () => look(true)],
+  ["an ensure", () => site.attachments.ensure(fragment, signal)],
+] as const)
+  test.serial(`in another namespace by the same path nothing is made: ${what}`, async (t) => {
+    const mine = fragment;
+    const { namespace = "" } = await site.attachments.ensure(mine, signal);
+    t.regex(namespace, /^\d+:\d+:\d+$/);
+    fragment = { ...mine, namespace };
+    t.deepEqual(await look(true), { found: [], healed: true, error: undefined });
+    // (The kernel gives its inode to the next one at once.)
+    await site.lose(2);
+    await site.container(2);
+    await until("its links are gone", async () => !/pc2/.test(await ip("-o link show")));
+    const asked = await ask().catch((error: unknown) => ({ healed: false, error }));
+    t.like(asked, {
+      healed: false,
+      error: { code: "NETNS_UNUSABLE", details: { trouble: "another" } },
+    });
+    t.notRegex(await site.inside(2, "-o link show"), /eth0/);
+    t.notRegex(await ip("-o link show"), /pc2/);
+    await t.throwsAsync(site.attachments.check(fragment, signal), {
+      message: /another one by now/,
+    });
+    await site.attachments.release([fragment]);
+    fragment = mine;
+  });

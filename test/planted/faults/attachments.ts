@@ -7,6 +7,11 @@ const living = "test/cni/living.test.ts";
 const join = "test/kernel/netns-join.test.ts";
 const namespace = "test/kernel/linux-namespace.test.ts";
 
+const stranger = {
+  file: drift,
+  title: "in another namespace by the same path nothing is made: a look at the port",
+};
+
 /** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
 export const attachmentFaults: readonly Fault[] = [
   {
@@ -45,7 +50,10 @@ export const attachmentFaults: readonly Fault[] = [
     file: "network/attachment/attachments.ts",
     find: "return await turn.queue.run(task, signal);",
     put: "return await task();",
-    noticedBy: { file: kernel, title: "eight at once on one and on eight sandboxes" },
+    noticedBy: {
+      file: "test/unit/attachment-turns.test.ts",
+      title: "what is asked of one attachment is done one after the other, of several side by side",
+    },
   },
   {
     kind: "bound",
@@ -98,6 +106,35 @@ export const attachmentFaults: readonly Fault[] = [
       file: drift,
       title: "a look at the port alone sees nothing inside, but makes a lost pair anew",
     },
+  },
+  {
+    kind: "mark",
+    name: "a container's links are made in a stranger's namespace",
+    file: "network/attachment/attachments.ts",
+    find: 'if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");',
+    put: "",
+    noticedBy: stranger,
+  },
+  {
+    kind: "mark",
+    name: "a namespace is told from its forerunner by an inode alone, which it gets from it",
+    file: "network/attachment/kernel.ts",
+    find: "...(cookie === undefined ? [] : [cookie])",
+    put: "",
+    noticedBy: stranger,
+  },
+  {
+    kind: "record",
+    name: "nobody knows in which namespace a container was attached",
+    file: "daemon/cni/attachments.ts",
+    find: "inNamespace(plan, observed.namespace)",
+    put: "plan",
+    noticedBy: {
+      file: living,
+      title:
+        "another namespace by a container's path is left alone, by drift and by its network's changes",
+    },
+    slow: true,
   },
   {
     kind: "record",
