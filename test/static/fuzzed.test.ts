@@ -64,3 +64,14 @@ test("every reader of foreign bytes is fuzzed, or it is said why not", async (t)
     .map(([file, name]) => `${file}: ${name}`);
   t.deepEqual(missing, Object.keys(elsewhere).sort());
 });
+
+test("the work of each file that a target sets apart is judged in another", async (t) => {
+  const all = await targets();
+  const apart = new Set(all.flatMap((target) => target.apart ?? []));
+  t.true(apart.size > 0);
+  for (const file of apart)
+    t.true(
+      all.some(({ files, apart = [] }) => files.includes(file) && !apart.includes(file)),
+      file,
+    );
+});

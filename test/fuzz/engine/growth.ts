@@ -13,8 +13,6 @@ export interface Growth {
 
 /** Lengths compared, bytes: each four times the one before, so that sixteen times the work stands out. */
 const ladder = [2 * 1024, 8 * 1024, 32 * 1024] as const;
-/** One more, for what a closer look that begins above some length makes seem out of proportion. */
-const beyond = 128 * 1024;
 /** More work than this for four times the length is out of proportion; twice, as a refusal may hide one step. */
 const most = 8;
 
@@ -48,7 +46,7 @@ export function superlinear(
       const file = writeFound("crash", target.name, bytes);
       throw new Error(`${file}: ${String(cause)}`, { cause });
     }
-    return stepsOf(options.coverage.take());
+    return stepsOf(options.coverage.take(), target.apart);
   };
   const candidates = corpus.filter((bytes) => bytes.length > 0 && bytes.length < ladder[0] / 2);
   for (let i = 0; i < options.families && candidates.length > 0; i++) {
@@ -60,10 +58,7 @@ export function superlinear(
       random.below(random.once(2) ? bytes.length - from : Math.min(8, bytes.length - from));
     const family = ladder.map((length) => repeated(bytes, from, to, length));
     const [small = 0, middle = 0, large = 0] = family.map(steps);
-    if (middle <= most * small || large <= most * middle) continue;
-    const huge = steps(repeated(bytes, from, to, beyond));
-    // Where it is refused at once, nothing is said for it.
-    if (huge < large / 2 || huge > most * large)
+    if (middle > most * small && large > most * middle)
       return {
         bytes: family[0] as Uint8Array,
         lengths: family.map(({ length }) => length),

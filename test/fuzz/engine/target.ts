@@ -17,6 +17,11 @@ export interface Target {
   readonly except?: readonly string[];
   /** In files that do other things as well: the functions that read, which alone count. */
   readonly only?: readonly string[];
+  /**
+   * Files that the parser calls whose steps another target judges: two that look closer from some length on, one upon
+   * the other, would seem out of proportion together.
+   */
+  readonly apart?: readonly string[];
   /** Inputs to begin with; those in test/fuzz/corpus/NAME come on top. */
   readonly seeds: readonly Uint8Array[];
   /** What the format is made of, for mutations to put in. */

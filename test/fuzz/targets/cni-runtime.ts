@@ -9,6 +9,7 @@ const list = { cniVersion: "1.0.0", name: "net", plugins: [plugin] };
 const lists: Target = {
   name: "cni-lists",
   files: ["cni/runtime/list.ts"],
+  apart: ["cni/protocol/nesting.ts"],
   seeds: [
     json(list),
     json({ ...list, cniVersions: ["0.4.0", "1.1.0", "7"], loadOnlyInlinedPlugins: "true" }),

@@ -129,6 +129,7 @@ const requests: Target = {
   ],
   // Of lists, which cni-lists feeds.
   except: ["flagAt"],
+  apart: ["cni/protocol/nesting.ts"],
   longest: 8192,
   seeds: [
     ...["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "UPDATE", ""].map((CNI_COMMAND) =>
@@ -355,12 +356,20 @@ function depthOf(text: string): number {
 const nested = (open: string, close: string, levels: number): Uint8Array =>
   utf8(`${open.repeat(levels)}${close.repeat(levels)}`);
 
+/** As long as what is not looked at. */
+const blanks = Buffer.alloc(nestingLimit, " ");
+
 const nesting: Target = {
   name: "cni-nesting",
   files: ["cni/protocol/nesting.ts"],
   longest: 2 * nestingLimit + 2,
   seeds: [
     utf8("{}"),
+    // Short ones, of which the growth is judged, and those at the limit.
+    nested("[", "]", 9),
+    nested('{"a":[', "]}", 3),
+    json({ "a name as long as names are": ["and a text that has none, as texts of it have"] }),
+    json({ a: "[{", b: [[], '\\"}', {}], c: [[[7]], "text without any"] }),
     nested("[", "]", nestingLimit),
     nested("[", "]", nestingLimit + 1),
     utf8("[".repeat(3000)),
@@ -370,7 +379,10 @@ const nesting: Target = {
   ],
   words: ["[", "]", "{", "}", '"', "\\", '[{"a":'],
   run: (bytes) => {
-    const tooDeep = isNestedTooDeep(bytes);
+    // Short ones with blanks behind them, so that they are looked at: else longer ones would seem to cost out of proportion.
+    const short = bytes.length <= nestingLimit;
+    const tooDeep = isNestedTooDeep(short ? Buffer.concat([bytes, blanks]) : bytes);
+    if (short) deepStrictEqual(isNestedTooDeep(bytes), tooDeep);
     if (valueIn(bytes) === undefined) return;
     deepStrictEqual(tooDeep, depthOf(textOf(bytes)) > nestingLimit);
   },
