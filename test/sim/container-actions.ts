@@ -25,16 +25,22 @@ export class ContainerActions {
 
   any(): void {
     const { random } = this.#sim.world;
-    switch (random.weighted({ add: 8, delete: 4, twice: 1, collect: 1, check: 1, ends: 1.5 })) {
+    switch (
+      random.weighted({
+        add: 8,
+        delete: 4,
+        together: 2,
+        collect: 1,
+        check: 1,
+        ends: 1.5,
+      })
+    ) {
       case "add":
-        return this.#add();
+        return this.#add(this.#name());
       case "delete":
         return this.#delete(this.#name());
-      case "twice": {
-        const name = this.#name();
-        this.#delete(name);
-        return this.#delete(name);
-      }
+      case "together":
+        return this.#together(this.#name());
       case "collect":
         return this.#collect();
       case "check":
@@ -52,11 +58,20 @@ export class ContainerActions {
     };
   }
 
-  #add(): void {
+  /** A runtime that gives up on one call and makes the next, or makes one twice: CNI allows neither, and both happen. */
+  #together(name: AttachmentName): void {
+    const { time, world } = this.#sim;
+    const { random } = world;
+    for (let calls = 2 + random.below(2); calls > 0; calls--) {
+      const isAdd = random.chance(0.6);
+      time.after(random.next() * 80, () => (isAdd ? this.#add(name) : this.#delete(name)));
+    }
+  }
+
+  #add(name: AttachmentName): void {
     const sim = this.#sim;
     const { world, book } = sim;
     const { random } = world;
-    const name = this.#name();
     const netns = world.containers.ensure(name.containerId);
     sim.foreignChanged();
     const configuration = this.#configuration();

@@ -1,3 +1,7 @@
+import { Departures } from "../../daemon/cni/departures.ts";
+import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import type { NodeParts } from "../../daemon/node.ts";
+import type { AttachmentKernel } from "../../network/attachment/kernel.ts";
 import type { Plant } from "./daemon-life.ts";
 
 /** Faults put in on purpose: each takes one thing out of what undoes. */
@@ -16,7 +20,62 @@ export const plants: Readonly<Record<string, Plant>> = {
   "port.forget": (parts) => withNetlink(parts, { deleteNeighbour: () => Promise.resolve(true) }),
   /** Links that bear our mark and have no row stay. */
   sweep: (parts) => withNetlink(parts, { deleteLink: () => Promise.resolve(true) }),
+  /** An ADD that fails leaves its row, its address and its link. */
+  "cni.undo": (parts) => {
+    Departures.prototype.undo = () => Promise.resolve();
+    return parts;
+  },
+  /** A container whose DEL was answered goes on sending. */
+  "cni.burial": (parts) =>
+    withAttachments(parts, (netlink) => ({
+      tryBatch: (requests) =>
+        netlink.tryBatch(requests.filter(({ what }) => !what.includes("group"))),
+    })),
+  /** The links of those that went stay, down and off their bridges. */
+  "cni.graveyard": (parts) =>
+    withAttachments(parts, () => ({ deleteGroup: () => Promise.resolve(true) })),
+  /** A container has its link and its address, and no way out. */
+  "cni.inside": (parts) =>
+    withAttachmentKernel(parts, (kernel) => ({
+      ...kernel,
+      open: (path) => {
+        const inside = kernel.open(path);
+        const { tryBatch } = inside.netlink;
+        const netlink: typeof inside.netlink = {
+          ...inside.netlink,
+          tryBatch: (requests) => tryBatch(requests.filter(({ what }) => !what.includes("route"))),
+        };
+        return Object.assign(inside, { netlink });
+      },
+    })),
+  /** What is asked for one container overlaps. */
+  "cni.turns": (parts) => {
+    KeyedLock.prototype.run = function <T>(key: unknown, body: () => Promise<T>): Promise<T> {
+      return /^c\d$/.test(String(key)) ? body() : (inTurn.call(this, key, body) as Promise<T>);
+    };
+    return parts;
+  },
 };
+
+const inTurn = KeyedLock.prototype.run;
+
+function withAttachments(
+  parts: NodeParts,
+  instead: (netlink: AttachmentKernel["netlink"]) => Partial<AttachmentKernel["netlink"]>,
+): NodeParts {
+  return withAttachmentKernel(parts, (kernel) => ({
+    ...kernel,
+    netlink: { ...kernel.netlink, ...instead(kernel.netlink) },
+  }));
+}
+
+function withAttachmentKernel(
+  parts: NodeParts,
+  instead: (kernel: AttachmentKernel) => AttachmentKernel,
+): NodeParts {
+  const { attachmentKernel: kernel } = parts;
+  return kernel === undefined ? parts : { ...parts, attachmentKernel: instead(kernel) };
+}
 
 function withNetlink(
   parts: Parameters<Plant>[0],
