@@ -12,7 +12,8 @@ import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
 import { Installation } from "./cni/installation.ts";
 import { serveCni } from "./cni/serve-cni.ts";
-import { settlePending } from "./cni/settle-pending.ts";
+import { PendingDels } from "./cni/settle-pending.ts";
+import { watchPending } from "./cni/watch-pending.ts";
 import type { Config } from "./config/config.ts";
 import { obstacleHint, obstacleText } from "../network/obstacle.ts";
 import { lockNetns, lockState } from "./lock.ts";
@@ -164,18 +165,19 @@ export async function openDaemon(
     node.metrics.refused(reason),
   );
   opened.defer(() => refusals.close());
+  const { pendingDir } = config.cni;
+  const pending = new PendingDels({
+    directory: pendingDir,
+    attachments: node.attachments,
+    log: logOf("cni"),
+  });
   const cni = config.cni.enabled
     ? await serveCni({
         path: config.cni.socket,
         access: config.access,
         limits: config.limits,
         attachments: node.attachments,
-        settle: () =>
-          settlePending({
-            directory: config.cni.pendingDir,
-            attachments: node.attachments,
-            log: logOf("cni"),
-          }),
+        settle: () => pending.settle(),
         refused: (reason) => refusals.count(reason),
         done(command, code, ms, error) {
           node.metrics.attachmentAsked(command, code, ms);
@@ -184,6 +186,8 @@ export async function openDaemon(
         },
       })
     : undefined;
+  const watching =
+    cni && opened.use(watchPending(pendingDir, () => void pending.settle(), logOf("cni")));
   // Last of all: whoever is answered here finds podnetd whole, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
@@ -207,6 +211,7 @@ export async function openDaemon(
     async close(graceMs) {
       await using _held = held;
       installation.withdraw();
+      watching?.[Symbol.dispose]();
       // What is under way still answers its caller; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
       await Promise.all([api.close(1000), cni?.close(1000)]);

@@ -7,14 +7,18 @@ import { errno, SysError, sys } from "./sys.ts";
 
 /** Nobody is there, or whoever was went away before it had answered. */
 export const away = Symbol("podnetd is away");
+/** It has as much under way as it takes, and has read nothing of the request. */
+export const busy = Symbol("podnetd is busy");
+
+export type NotAsked = typeof away | typeof busy;
 
 /** Has podnetd do it. Throws when podnetd is there and it cannot be. */
-export function call(settings: Settings, body: string): Outcome | typeof away {
+export function call(settings: Settings, body: string): Outcome | NotAsked {
   const deadline = sys.monotonic() + settings.timeoutMs;
   let answer: Answer | undefined;
   try {
     const fd = sys.connect(settings.socket, settings.timeoutMs);
-    sys.sendAll(fd, renderPost(body), deadline);
+    send(fd, renderPost(body), deadline);
     answer = receive(fd, deadline);
   } catch (thrown) {
     if (!(thrown instanceof SysError)) throw thrown;
@@ -23,14 +27,25 @@ export function call(settings: Settings, body: string): Outcome | typeof away {
   }
   if (answer === undefined) return away;
   if (answer.status === 200) return parseOutcome(answer.body);
+  if (answer.status === 503) return busy;
   throw refusal(`podnetd refused the request with status ${answer.status}`, {
-    code: answer.status === 503 ? "DAEMON_UNREACHABLE" : "INTERNAL",
-    cni: answer.status === 503 ? cniError.tryLater : cniError.unclassified,
+    code: "INTERNAL",
+    cni: cniError.unclassified,
     hint: "podnetd's log says why",
   });
 }
 
-const gone: readonly number[] = [errno.noEntry, errno.refused, errno.reset, errno.brokenPipe];
+const hungUp: readonly number[] = [errno.reset, errno.brokenPipe];
+const gone: readonly number[] = [errno.noEntry, errno.refused, ...hungUp];
+
+/** One who does not read on may have said why before. */
+function send(fd: number, bytes: Uint8Array, deadline: number): void {
+  try {
+    sys.sendAll(fd, bytes, deadline);
+  } catch (thrown) {
+    if (!(thrown instanceof SysError) || !hungUp.includes(thrown.errno)) throw thrown;
+  }
+}
 
 /** Undefined when the other end went before it had said all. */
 function receive(fd: number, deadline: number): Answer | undefined {

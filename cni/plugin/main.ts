@@ -11,7 +11,7 @@ import { renderPending } from "../protocol/pending.ts";
 import { cniError, refusal } from "../protocol/refusal.ts";
 import { parseRequest } from "../protocol/request-read.ts";
 import { cniVersions, versionAnswer } from "../protocol/version.ts";
-import { away, call } from "./call.ts";
+import { away, call, type NotAsked } from "./call.ts";
 import { writePending } from "./record.ts";
 import { parseSettings, type Settings } from "./settings.ts";
 import { SysError, sys } from "./sys.ts";
@@ -62,7 +62,9 @@ function answer(): Outcome {
   const settings = parseSettings(stdin);
   const config = sys.base64(stdin);
   const outcome = call(settings, renderExchange(env, config));
-  return outcome === away ? withoutPodnetd({ env, stdin, config, settings }) : outcome;
+  return typeof outcome === "symbol"
+    ? withoutPodnetd({ env, stdin, config, settings, why: outcome })
+    : outcome;
 }
 
 function readInput(): Uint8Array {
@@ -91,17 +93,26 @@ interface Asked {
   /** Standard input in base64. */
   readonly config: string;
   readonly settings: Settings;
+  readonly why: NotAsked;
 }
 
 /** What can be done without podnetd: a DEL is written down, everything else is to be tried again. */
-function withoutPodnetd({ env, stdin, config, settings }: Asked): Outcome {
+function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
   const request = parseRequest(env, stdin);
-  if (request.command !== "DEL")
-    throw refusal(`podnetd does not answer at ${settings.socket}`, {
-      code: "DAEMON_UNREACHABLE",
-      cni: request.command === "STATUS" ? cniError.notAvailable : cniError.tryLater,
-      hint: "Start podnetd, then try again",
+  if (request.command !== "DEL") {
+    const cni = request.command === "STATUS" ? cniError.notAvailable : cniError.tryLater;
+    if (why === away)
+      throw refusal(`podnetd does not answer at ${settings.socket}`, {
+        code: "DAEMON_UNREACHABLE",
+        cni,
+        hint: "Start podnetd, then try again",
+      });
+    throw refusal("podnetd is busy: it has as many requests under way as it takes", {
+      code: "LIMIT_REACHED",
+      cni,
+      hint: "Try again; if it stays so, raise limits.connections",
     });
+  }
   let record: string;
   try {
     record = writePending(
@@ -111,11 +122,11 @@ function withoutPodnetd({ env, stdin, config, settings }: Asked): Outcome {
     );
   } catch (cause) {
     if (!(cause instanceof SysError)) throw cause;
-    throw refusal(`podnetd is away and the DEL cannot be written down: ${cause.message}`, {
+    throw refusal(`${why.description} and the DEL cannot be written down: ${cause.message}`, {
       code: "DAEMON_UNREACHABLE",
       cni: cniError.tryLater,
       field: "pendingDirectory",
-      hint: `Start podnetd, or make room in ${settings.pendingDirectory}`,
+      hint: `${why === away ? "Start podnetd" : "Try again"}, or make room in ${settings.pendingDirectory}`,
       cause,
     });
   }
@@ -126,7 +137,7 @@ function withoutPodnetd({ env, stdin, config, settings }: Asked): Outcome {
 function settleAtOnce(settings: Settings, body: string, record: string): Outcome {
   try {
     const outcome = call(settings, body);
-    if (outcome === away) return { exit: 0, stdout: "" };
+    if (typeof outcome === "symbol") return { exit: 0, stdout: "" };
     sys.unlink(record);
     return outcome;
   } catch (thrown) {

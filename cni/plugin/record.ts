@@ -15,7 +15,9 @@ export function writePending(
   const path = `${directory}/${name}`;
   const draft = `${directory}/${draftName(sys.pid())}`;
   makeDirectory(directory);
-  const fd = sys.open(draft, openFlag.make, 0o600);
+  // podnetd need not be root; nobody else gets into its directory.
+  sys.umask(0o022);
+  const fd = sys.open(draft, openFlag.make, 0o644);
   sys.writeAll(fd, encodeUtf8(text));
   sys.sync(fd);
   sys.close(fd);

@@ -17,6 +17,7 @@ interface Native {
   rename(from: string, to: string): number;
   unlink(path: string): number;
   mkdir(path: string, mode: number): number;
+  umask(mask: number): number;
   monotonic(): number;
   clock(): number;
   pid(): number;
@@ -100,6 +101,8 @@ export const sys = {
   unlink: (path: string): number => podnetSys.unlink(path),
   /** 0, or the negative error number. */
   mkdir: (path: string, mode: number): number => podnetSys.mkdir(path, mode),
+  /** Whatever the runtime's is, modes are taken at their word but for these. */
+  umask: (mask: number): number => podnetSys.umask(mask),
   /** Milliseconds since an arbitrary start. */
   monotonic: (): number => podnetSys.monotonic(),
   /** Milliseconds since 1970. */

@@ -4,10 +4,12 @@ import { asObject, countAt } from "./json.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * A DEL that came while podnetd was away: `podnet-cni` writes it down and succeeds, and podnetd settles it when it starts.
+ * A DEL that came while podnetd was away or had too much to do: `podnet-cni` writes it down and succeeds, and podnetd settles
+ * it when it starts, or soon after it was written.
  *
  * None is missed: the plugin writes first and then tries podnetd once more; podnetd listens first and then looks, and
- * answers nobody before it has. Whoever comes second sees what the other did.
+ * answers nobody before it has. Whoever comes second sees what the other did. While podnetd runs it looks again and again:
+ * the second try may find no room, or come back without an answer.
  */
 export const defaultPendingDirectory = "/var/lib/podnet/cni-pending";
 

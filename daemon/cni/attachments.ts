@@ -97,12 +97,16 @@ export class Attachments implements AsyncDisposable {
     });
   }
 
-  /** Takes a container off a network; absent is success. Answers once nothing of it passes any more. */
-  delete(request: DelRequest): Promise<void> {
+  /**
+   * Takes a container off a network; absent is success, and so is one that is not meant, as it stands when its turn has come.
+   * Answers once nothing of it passes any more.
+   */
+  delete(request: DelRequest, isMeant = (_row: AttachmentRow): boolean => true): Promise<void> {
     return this.#locks.run(request.containerId, async () => {
       const row = this.#parts.records.named(request);
       // The runtime's network is part of what it means: what another one made is another's.
-      if (row?.config === request.config.name) await this.#departures.detach(row, "detached");
+      if (row?.config === request.config.name && isMeant(row))
+        await this.#departures.detach(row, "detached");
     });
   }
 

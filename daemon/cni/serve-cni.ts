@@ -62,7 +62,7 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
     socket.on("error", () => socket.destroy());
     if (sockets.size >= limits.connections) {
       refused("cni_connections");
-      socket.destroy();
+      turnAway(socket);
       return;
     }
     // A file that others may not open keeps them away already; a descriptor handed on does not.
@@ -99,6 +99,14 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
       http.closeAllConnections();
     },
   };
+}
+
+const busy = "podnetd has as many requests under way as it takes\n";
+
+/** Says that there is no room, and is done with it: nothing of the request is read, and nothing is kept of who asks. */
+function turnAway(socket: Socket): void {
+  const head = `HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: ${busy.length}`;
+  socket.end(`${head}\r\n\r\n${busy}`, () => socket.destroy());
 }
 
 async function answer(

@@ -8,53 +8,117 @@ import type { Attachments } from "./attachments.ts";
 
 export interface SettlePending {
   readonly directory: string;
-  readonly attachments: Pick<Attachments, "delete" | "named">;
+  readonly attachments: Pick<Attachments, "delete">;
   readonly log: Log;
 }
 
 /**
- * Does the DELs that plugins wrote down while podnetd was away. What was attached after one was written is not meant by it.
- * A record that cannot be done stays for the next start, and is told of.
+ * The DELs that plugins wrote down, for podnetd was away or had too much to do. Each is done by itself, in its container's
+ * turn: one that waits keeps no other from it. One that cannot be done stays, and is told of once.
  */
-export async function settlePending({ directory, attachments, log }: SettlePending): Promise<void> {
-  removeDrafts(directory, log);
-  for (const name of namesIn(directory).filter(isPendingName)) {
+export class PendingDels {
+  readonly #parts: SettlePending;
+  readonly #underWay = new Map<string, Promise<void>>();
+  /** Why one cannot be done, as it was told last. */
+  readonly #told = new Map<string, string>();
+
+  constructor(parts: SettlePending) {
+    this.#parts = parts;
+  }
+
+  /** Does those that are there; whichever an earlier look is at is left to that one. Never rejects. */
+  async settle(): Promise<void> {
+    const { directory, log } = this.#parts;
+    const there = this.#namesIn(directory);
+    removeDrafts(directory, there, log);
+    const names = new Set(there.filter(isPendingName));
+    for (const name of this.#told.keys())
+      if (name !== noName && !names.has(name)) this.#told.delete(name);
+    await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));
+  }
+
+  #settleOnce(name: string): Promise<void> {
+    const begun = this.#underWay.get(name);
+    if (begun !== undefined) return begun;
+    const mine = this.#settle(name).finally(() => this.#underWay.delete(name));
+    this.#underWay.set(name, mine);
+    return mine;
+  }
+
+  async #settle(name: string): Promise<void> {
+    const { directory, attachments } = this.#parts;
     const path = join(directory, name);
     try {
-      const { env, stdin, atMs } = parsePending(readFileSync(path));
+      const written = contentOf(path);
+      // Its plugin has reached podnetd after all.
+      if (written === undefined) return;
+      const { env, stdin, atMs } = parsePending(written);
       const request = parseRequest(env, stdin);
-      if (request.command === "DEL") {
-        const row = attachments.named(request);
-        if (row !== undefined && row.createdMs <= atMs) await attachments.delete(request);
-      }
+      // What was attached after it was written is not meant by it.
+      if (request.command === "DEL")
+        await attachments.delete(request, ({ createdMs }) => createdMs <= atMs);
+      // One that has come in its place meanwhile is another DEL's, for the next look.
+      if (contentOf(path)?.equals(written) !== true) return;
       cross("file", "remove pending DEL", () => rmSync(path, { force: true }));
+      this.#told.delete(name);
     } catch (err) {
-      log.error({ path, err }, "A DEL that came while podnetd was away cannot be done");
+      this.#tell(name, err, "A DEL that was written down cannot be done yet");
     }
   }
+
+  #namesIn(directory: string): readonly string[] {
+    try {
+      const names = readdirSync(directory).toSorted();
+      this.#told.delete(noName);
+      return names;
+    } catch (err) {
+      // No plugin has ever written one.
+      if (!isAbsent(err))
+        this.#tell(noName, err, "DELs that were written down cannot be looked for");
+      return [];
+    }
+  }
+
+  #tell(name: string, err: unknown, what: string): void {
+    const why = String(err);
+    if (this.#told.get(name) === why) return;
+    this.#told.set(name, why);
+    this.#parts.log.error({ path: join(this.#parts.directory, name), err }, what);
+  }
 }
+
+/** The directory itself. */
+const noName = "";
+
+/** Does all that are there, once. Never rejects. */
+export const settlePending = (parts: SettlePending): Promise<void> =>
+  new PendingDels(parts).settle();
 
 /** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
 const draftMs = 60_000;
 
 /** What plugins that were killed have left of records. */
-function removeDrafts(directory: string, log: Log): void {
-  for (const name of namesIn(directory).filter(isDraftName)) {
+function removeDrafts(directory: string, names: readonly string[], log: Log): void {
+  for (const name of names.filter(isDraftName)) {
     const path = join(directory, name);
     try {
       if (statSync(path).mtimeMs < Date.now() - draftMs)
         cross("file", "remove draft of DEL", () => rmSync(path, { force: true }));
     } catch (err) {
-      log.warn({ path, err }, "What a plugin left cannot be removed");
+      // Most are whole by now, and have another name.
+      if (!isAbsent(err)) log.warn({ path, err }, "What a plugin left cannot be removed");
     }
   }
 }
 
-/** None where no plugin has ever written one. */
-function namesIn(directory: string): string[] {
+function contentOf(path: string): Buffer | undefined {
   try {
-    return readdirSync(directory).toSorted();
-  } catch {
-    return [];
+    return readFileSync(path);
+  } catch (thrown) {
+    if (isAbsent(thrown)) return undefined;
+    throw thrown;
   }
 }
+
+const isAbsent = (thrown: unknown): boolean =>
+  thrown instanceof Error && "code" in thrown && thrown.code === "ENOENT";

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readdirSync, rmdirSync, utimesSync } from "node:fs";
+import { existsSync, readdirSync, utimesSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import test from "ava";
@@ -124,6 +124,5 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   await rig.restart("kill");
   await cni.settled();
   t.deepEqual(readdirSync(pendingDirectory), []);
-  rmdirSync(pendingDirectory);
   await cni.gone(t);
 });

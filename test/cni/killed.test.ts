@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readdirSync, rmdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
@@ -111,7 +111,6 @@ test.serial(
     t.false(await gone.reaches("192.168.123.1"));
     await again.ping("192.168.123.1");
     t.deepEqual(readdirSync(pending), []);
-    rmdirSync(pending);
     await cni.done({ command: "DEL", container: again });
   },
 );

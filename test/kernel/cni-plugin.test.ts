@@ -1,6 +1,14 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, type Socket } from "node:net";
 import path from "node:path";
 import { text } from "node:stream/consumers";
@@ -149,7 +157,7 @@ test("what is no answer of podnetd's is refused", async (t) => {
     ["x".repeat(20_000), 999],
     [http("{}"), 6],
     [http('{"exit":256}'), 6],
-    [http("starting", "503 Service Unavailable"), 11],
+    [http("no room", "503 Service Unavailable"), 11],
     [http("no", "403 Forbidden"), 999],
   ];
   let answer = "";
@@ -185,7 +193,11 @@ for (const [how, serve] of [
     for (let i = 0; i < 2; i++)
       t.deepEqual(await here.run("DEL"), { exit: 0, signal: null, stdout: "", stderr: "" });
     t.deepEqual(readdirSync(here.pendingDirectory), ["c1@eth0.json"]);
-    const record = parsePending(readFileSync(path.join(here.pendingDirectory, "c1@eth0.json")));
+    const file = path.join(here.pendingDirectory, "c1@eth0.json");
+    // podnetd need not be root, and nobody else is let into the directory.
+    t.is(statSync(file).mode & 0o777, 0o644);
+    t.is(statSync(here.pendingDirectory).mode & 0o777, 0o700);
+    const record = parsePending(readFileSync(file));
     t.deepEqual(record.env, { ...attachment, CNI_COMMAND: "DEL" });
     t.is(Buffer.from(record.stdin).toString(), JSON.stringify(here.config));
     t.true(record.atMs >= begin - 1000);
@@ -201,6 +213,39 @@ test("a podnetd that comes while a DEL is being written down does it, and no rec
   t.like(await here.run("DEL"), { exit: 0, stdout: "", stderr: "" });
   t.is(connections, 2);
   t.deepEqual(readdirSync(here.pendingDirectory), []);
+});
+
+test("a podnetd that is full writes down a DEL and is to be asked again for the rest, as one that does not run", async (t) => {
+  let large = "";
+  // It answers before it has read anything, and reads nothing.
+  const here = await place(t, undefined);
+  const server = createServer({ pauseOnConnect: true }, (connection) => {
+    connection.on("error", () => {});
+    connection.end(http("no room\n", "503 Service Unavailable"), () => connection.destroy());
+  });
+  server.listen(here.socket);
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  for (const length of [0, 600_000]) {
+    large = "x".repeat(length);
+    for (const [command, wanted] of [
+      ["ADD", 11],
+      ["CHECK", 11],
+      ["GC", 11],
+      ["STATUS", 50],
+    ] as const) {
+      const ended = await here.run(command, { large });
+      t.is(code(t, ended), wanted, command);
+      t.regex(ended.stdout, /LIMIT_REACHED.*busy|busy.*LIMIT_REACHED/);
+    }
+    t.deepEqual(await here.run("DEL", { large }), {
+      exit: 0,
+      signal: null,
+      stdout: "",
+      stderr: "",
+    });
+    t.deepEqual(readdirSync(here.pendingDirectory), ["c1@eth0.json"]);
+  }
 });
 
 test("a DEL that cannot be written down is to be tried again", async (t) => {

@@ -1,9 +1,19 @@
-import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { draftName, pendingName, renderPending } from "../../cni/protocol/pending.ts";
-import { settlePending } from "../../daemon/cni/settle-pending.ts";
+import { PendingDels } from "../../daemon/cni/settle-pending.ts";
+import { watchPending } from "../../daemon/cni/watch-pending.ts";
 import { openLog } from "../../linux/log.ts";
 
 const log = openLog({ component: "cni", level: "silent" });
@@ -15,25 +25,34 @@ const record = (containerId: string, atMs: number): string => {
 };
 
 /** A directory with records in it; those of `attached` are, since then. */
-function site(attached: Readonly<Record<string, number>>) {
+function site(attached: Record<string, number>) {
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-settle-"));
   const deleted: string[] = [];
+  const said: string[] = [];
+  /** What happens while a container's turn is waited for. */
+  const during = new Map<string, () => void | Promise<void>>();
   const attachments = {
-    named: ({ containerId }: { readonly containerId: string }) => {
+    async delete(
+      { containerId }: { readonly containerId: string },
+      isMeant: (row: never) => boolean = () => true,
+    ): Promise<void> {
+      await during.get(containerId)?.();
       const createdMs = attached[containerId];
-      return createdMs === undefined ? undefined : ({ createdMs } as never);
-    },
-    delete: async ({ containerId }: { readonly containerId: string }) => {
-      if (containerId === "stuck") throw new Error("Injected failure");
-      deleted.push(containerId);
+      if (createdMs !== undefined && isMeant({ createdMs } as never)) deleted.push(containerId);
     },
   };
+  const noted = { ...log, error: (_fields: object, text: string) => void said.push(text) };
+  const pending = new PendingDels({ directory, attachments, log: noted });
   return {
+    directory,
+    attached,
     deleted,
+    said,
+    during,
     write: (name: string, text: string) => writeFileSync(path.join(directory, name), text),
     age: (name: string) => utimesSync(path.join(directory, name), 1, 1),
     files: () => readdirSync(directory),
-    settle: () => settlePending({ directory, attachments, log }),
+    settle: () => pending.settle(),
     [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }),
   };
 }
@@ -51,9 +70,90 @@ test("one that cannot be done or read stays, and keeps no other from it", async 
   using at = site({ stuck: 1000, next: 1000 });
   at.write("a@eth0.json", "{");
   for (const id of ["stuck", "next"]) at.write(pendingName(id, "eth0"), record(id, 2000));
-  await at.settle();
+  at.during.set("stuck", () => Promise.reject(new Error("Injected failure")));
+  for (let look = 0; look < 3; look++) await at.settle();
   t.deepEqual(at.deleted, ["next"]);
   t.deepEqual(at.files(), ["a@eth0.json", "stuck@eth0.json"]);
+  // Told once each, however often it is looked at.
+  t.is(at.said.length, 2);
+  at.during.clear();
+  await at.settle();
+  t.deepEqual(at.deleted, ["next", "stuck"]);
+  t.deepEqual(at.files(), ["a@eth0.json"]);
+});
+
+test("one whose container's turn has not come keeps no other from it, and is asked for once", async (t) => {
+  using at = site({ "a-slow": 1000, "b-next": 1000 });
+  const turn = Promise.withResolvers<void>();
+  at.during.set("a-slow", () => turn.promise);
+  at.write(pendingName("a-slow", "eth0"), record("a-slow", 2000));
+  const first = at.settle();
+  at.write(pendingName("b-next", "eth0"), record("b-next", 2000));
+  const second = at.settle();
+  for (let waited = 0; at.deleted.length === 0 && waited < 100; waited++) await delay(10);
+  t.deepEqual(at.deleted, ["b-next"]);
+  turn.resolve();
+  await Promise.all([first, second]);
+  t.deepEqual(at.deleted, ["b-next", "a-slow"]);
+  t.deepEqual(at.files(), []);
+});
+
+test("what is attached or written down while a DEL waits for its turn is not taken with it", async (t) => {
+  using at = site({ again: 1000, twice: 1000 });
+  for (const id of ["again", "twice"]) at.write(pendingName(id, "eth0"), record(id, 2000));
+  at.during.set("again", () => {
+    at.attached["again"] = 3000;
+  });
+  at.during.set("twice", () => at.write(pendingName("twice", "eth0"), record("twice", 4000)));
+  await at.settle();
+  t.deepEqual(at.deleted, ["twice"]);
+  t.deepEqual(at.files(), [pendingName("twice", "eth0")]);
+});
+
+test("records are looked for soon after they were written, whoever has made the directory", async (t) => {
+  using at = site({ one: 1000, two: 1000, three: 1000 });
+  const pending = path.join(at.directory, "pending");
+  const seen: string[][] = [];
+  const write = (id: string): void => {
+    const draft = path.join(pending, draftName(1));
+    writeFileSync(draft, id);
+    renameSync(draft, path.join(pending, id));
+  };
+  /** How long it takes, milliseconds. */
+  const found = async (id: string): Promise<number> => {
+    const begun = performance.now();
+    while (seen.at(-1)?.includes(id) !== true) {
+      if (performance.now() - begun > 10_000) throw new Error(`${id} is not seen`);
+      await delay(10);
+    }
+    return performance.now() - begun;
+  };
+  const look = (): void => {
+    try {
+      seen.push(readdirSync(pending));
+    } catch {
+      seen.push([]);
+    }
+  };
+  {
+    using _watch = watchPending(pending, look, log);
+    // The kernel tells: by rounds alone each would take two seconds after the one before was seen.
+    const took: number[] = [];
+    for (const id of ["one", "two", "three", "four"]) {
+      write(id);
+      took.push(await found(id));
+    }
+    t.true(Math.min(...took) < 1500, took.join(", "));
+    // A round finds another directory.
+    rmSync(pending, { recursive: true });
+    mkdirSync(pending);
+    write("five");
+    await found("five");
+  }
+  const looks = seen.length;
+  write("six");
+  await delay(150);
+  t.is(seen.length, looks);
 });
 
 test("what a plugin that was killed left of a record goes, and one that is being written stays", async (t) => {

@@ -110,6 +110,7 @@ CALL(sync) { return or_errno(fsync(INT(0))); }
 CALL(rename) { return or_errno(rename(TEXT(0), TEXT(1))); }
 CALL(unlink) { return or_errno(unlink(TEXT(0))); }
 CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
+CALL(umask) { return umask(INT(0)); }
 
 /* --- the rest --------------------------------------------------------------------------------------- */
 
@@ -146,6 +147,7 @@ const struct native sys_functions[] = {
     {"rename", sys_rename},
     {"unlink", sys_unlink},
     {"mkdir", sys_mkdir},
+    {"umask", sys_umask},
     {"monotonic", sys_monotonic},
     {"clock", sys_clock},
     {"pid", sys_pid},

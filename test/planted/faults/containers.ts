@@ -13,6 +13,11 @@ const written = {
   file: settle,
   title: "a DEL that was written down is done once, unless it was written before the ADD",
 };
+const full = {
+  file: "test/cni/busy.test.ts",
+  title:
+    "while podnetd is full an ADD is told to try again, and a DEL is done as soon as it was written down",
+};
 const cutShort = {
   file: installation,
   title:
@@ -65,9 +70,63 @@ export const containerFaults: readonly Fault[] = [
     kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
     file: "daemon/cni/settle-pending.ts",
-    find: "row !== undefined && row.createdMs <= atMs",
-    put: "row !== undefined",
+    find: "await attachments.delete(request, ({ createdMs }) => createdMs <= atMs);",
+    put: "await attachments.delete(request);",
     noticedBy: written,
+  },
+  {
+    kind: "lock",
+    name: "which container a DEL means is asked before its turn has come",
+    file: "daemon/cni/attachments.ts",
+    find: "if (row?.config === request.config.name && isMeant(row))",
+    put: "if (row?.config === request.config.name)",
+    noticedBy: {
+      file: "test/cni/killed.test.ts",
+      title:
+        "a DEL that came while podnetd was away is done before the next one answers; what was attached since is left",
+    },
+    slow: true,
+  },
+  {
+    kind: "lock",
+    name: "a DEL that waits for its container keeps others waiting",
+    file: "daemon/cni/settle-pending.ts",
+    find: "await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));",
+    put: "for (const name of names) await this.#settleOnce(name);",
+    noticedBy: {
+      file: settle,
+      title:
+        "one whose container's turn has not come keeps no other from it, and is asked for once",
+    },
+  },
+  {
+    kind: "record",
+    name: "a DEL that is written down while an earlier one is done goes with that one",
+    file: "daemon/cni/settle-pending.ts",
+    find: "if (contentOf(path)?.equals(written) !== true) return;",
+    put: "",
+    noticedBy: {
+      file: settle,
+      title: "what is attached or written down while a DEL waits for its turn is not taken with it",
+    },
+  },
+  {
+    kind: "repair",
+    name: "what is written down while podnetd runs waits for its next start",
+    file: "daemon/daemon.ts",
+    find: "watchPending(pendingDir, () => void pending.settle(),",
+    put: "watchPending(pendingDir, () => {},",
+    noticedBy: full,
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a plugin is cut where podnetd is full, as if nobody were there",
+    file: "daemon/cni/serve-cni.ts",
+    find: "      turnAway(socket);\n",
+    put: "      socket.destroy();\n",
+    noticedBy: full,
+    slow: true,
   },
   {
     kind: "record",
