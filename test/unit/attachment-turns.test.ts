@@ -27,7 +27,12 @@ test("what is asked of one attachment is done one after the other, of several si
     const now = (): undefined => {
       begun.push(name);
     };
-    return attachments.inspect(key, now, { heal: () => true, inside: false }, signal);
+    return attachments.inspect(
+      key,
+      now,
+      { heal: () => true, linksOnly: false, inside: false },
+      signal,
+    );
   };
   const looks = [look("c1", "first"), look("c1", "second"), look("c2", "another's")];
   await turn();
