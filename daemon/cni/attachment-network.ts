@@ -13,6 +13,8 @@ export interface AttachmentNetwork {
     options: LookOptions,
     signal: AbortSignal,
   ): Promise<Inspection>;
+  /** Which namespace a path leads to now. Throws `NETNS_UNUSABLE`. */
+  identify(netns: string): string;
   /** What is not as the fragment says, a line each; none where all is. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
   /** Ends all that passes, and leaves links to `sweep`: their ports are down and off the bridge, their rules are gone. Absent is success. */

@@ -15,7 +15,7 @@ import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan
 import { compareResult } from "./compare-result.ts";
 import { Departures } from "./departures.ts";
 import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
-import { isNamespace } from "./namespace.ts";
+import { whyLost } from "./namespace.ts";
 import { type Attaching, planAttachment } from "./plan.ts";
 import type { AttachmentRecords } from "./records.ts";
 import { ReadyAttachments } from "./ready.ts";
@@ -233,13 +233,14 @@ export class Attachments implements AsyncDisposable {
     }
   }
 
-  /** One that is on its way out, or whose namespace is gone, is in nobody's way. */
+  /** One that is on its way out, or whose namespace is gone, whatever is at its path by now, is in nobody's way. */
   async #refuseAttached(request: AddRequest): Promise<void> {
     const { records } = this.#parts;
     const row = records.named(request);
     if (row === undefined) return;
-    if (row.state === "ready" && isNamespace(row.netns)) throw attached(row);
-    await this.#departures.detach(row, "its namespace is gone");
+    const lost = whyLost(row.plan.fragment, this.#parts.network);
+    if (row.state === "ready" && lost === undefined) throw attached(row);
+    await this.#departures.detach(row, lost ?? "not attached");
     await this.#departures.bury();
     if (records.named(request) !== undefined) throw attached(row);
   }

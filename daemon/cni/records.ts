@@ -90,6 +90,13 @@ export class AttachmentRecords {
     });
   }
 
+  /** Which namespace it is in is known by now, of which nobody has to be told. */
+  identified(plan: AttachmentPlan): void {
+    const { db, clock } = this.#parts;
+    const write = (): void => setAttachmentPlan(db, plan, clock.now());
+    db.transaction(write, "identify attachment", lasting);
+  }
+
   /**
    * The container is to have no network any more: its addresses begin to rest, and the next start goes through with it. They
    * are given to nobody before `forget`, when nothing answers for them.

@@ -2,13 +2,15 @@ import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentRow } from "../store/attachments.ts";
-import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
 import type { Departures } from "./departures.ts";
-import { isNamespace } from "./namespace.ts";
+import { identified, whyLost } from "./namespace.ts";
 import type { AttachmentRecords } from "./records.ts";
 import type { ReadyAttachments } from "./ready.ts";
 
 export interface RecoverParts {
+  readonly network: Pick<AttachmentNetwork, "identify">;
   readonly records: AttachmentRecords;
   readonly published: Pick<HeldPorts, "adopt" | "missing">;
   readonly ready: ReadyAttachments;
@@ -46,9 +48,9 @@ async function recoverOne(
 ): Promise<void> {
   const container = { container: row.containerId };
   try {
-    const lives = row.state === "ready" && sameBoot && isNamespace(row.netns);
-    if (lives) await takeOver(row, parts, signal);
-    else await parts.departures.detach(row, whyGone(row, sameBoot));
+    const gone = whyGone(row, parts, sameBoot);
+    if (gone === undefined) await takeOver(row, parts, signal);
+    else await parts.departures.detach(row, gone);
   } catch (err) {
     parts.log.error({ ...container, err }, "The container's network cannot be put right yet");
   }
@@ -56,10 +58,11 @@ async function recoverOne(
 
 async function takeOver(
   row: AttachmentRow,
-  { published, ready, refit, log }: RecoverParts,
+  parts: RecoverParts,
   signal: AbortSignal,
 ): Promise<void> {
-  const plan = refit(row.plan);
+  const { published, ready, refit, log } = parts;
+  const plan = refit(identifiedPlan(row, parts));
   const container = { container: row.containerId };
   await published.adopt(row.id, portsToHold(plan));
   const missing = published.missing(row.id);
@@ -71,7 +74,24 @@ async function takeOver(
   if (error !== undefined) throw toPodnetError(error);
 }
 
-function whyGone({ state }: AttachmentRow, sameBoot: boolean): string {
+/** Why a container is to have no network any more; undefined while it is to have one. */
+function whyGone(
+  { state, plan }: AttachmentRow,
+  { network }: RecoverParts,
+  sameBoot: boolean,
+): string | undefined {
   if (!sameBoot) return "the host was restarted";
-  return state === "ready" ? "its namespace is gone" : "podnetd ended meanwhile";
+  return state === "ready" ? whyLost(plan.fragment, network) : "podnetd ended meanwhile";
+}
+
+/** A podnetd before did not write down which namespace it is: it is taken to be the one that is there now, from here on. */
+function identifiedPlan(
+  { plan }: AttachmentRow,
+  { network, records }: RecoverParts,
+): AttachmentPlan {
+  const { netns, namespace, madeByCaller } = plan.fragment;
+  if (namespace !== undefined || madeByCaller === true) return plan;
+  const there = inNamespace(plan, identified(netns, network));
+  if (there !== plan) records.identified(there);
+  return there;
 }

@@ -96,6 +96,12 @@ export class Attachments implements Disposable {
     });
   }
 
+  /** Which namespace a path leads to now; see `AttachmentFragment.namespace`. Throws `NETNS_UNUSABLE`, `SYSCALL_FAILED`. */
+  identify(netns: string): string {
+    using inside = this.#kernel.open(netns);
+    return inside.identity;
+  }
+
   /** What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
     return this.#inTurn(fragment.key, signal, async () => [

@@ -1,4 +1,6 @@
 import { once } from "node:events";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import type { Machine } from "../lab/lab.ts";
 import { eventually } from "../vm/standin-rig.ts";
@@ -23,6 +25,16 @@ const addressOf = ({ ips: [{ address }] }: { ips: [{ address: string }] }): stri
 async function listed({ name }: Machine): Promise<Record<string, unknown>> {
   const { items } = JSON.parse(await cni.rig.daemon.podnet("cni", "list", "-o", "json"));
   return items.find(({ containerId }: { containerId: string }) => containerId === name);
+}
+
+const isListed = async ({ name }: Machine): Promise<boolean> =>
+  (await cni.rig.daemon.podnet("cni", "list")).includes(name);
+
+/** Rows are written meanwhile by nobody else. */
+function inState(body: (db: DatabaseSync) => unknown): void {
+  const db = new DatabaseSync(join(cni.rig.directory, "state", "state.db"));
+  using _db = { [Symbol.dispose]: () => db.close() };
+  body(db);
 }
 
 /** The cursor after all that has happened so far. */
@@ -88,6 +100,45 @@ test.serial(
     await cni.done({ command: "DEL", container, config: { network: "blue" } });
     await cni.settled();
     await client.networks.delete({ name: "blue" });
+  },
+);
+
+test.serial(
+  "a start takes a container off whose namespace is another one by now, and makes nothing in that",
+  async (t) => {
+    const [one, old] = [await cni.container(), await cni.container()];
+    for (const container of [one, old]) await cni.done({ container });
+    const { daemon } = cni.rig;
+    await daemon.kill();
+    // As a podnetd before wrote it down.
+    const forget = "UPDATE attachments SET plan = json_remove(plan, ?) WHERE container_id = ?";
+    inState((db) => db.prepare(forget).run("$.fragment.namespace", old.name));
+    await cni.replace(one);
+    await cni.rig.restart("kill");
+    t.false(await isListed(one));
+    t.notRegex(await one.run("ip", "-o", "link", "show"), /eth0/);
+    await cni.done({ command: "DEL", container: one });
+    t.is((await listed(old))["trouble"], "");
+    await old.ping(gateway);
+    await daemon.kill();
+    await cni.replace(old);
+    await cni.rig.restart("kill");
+    t.false(await isListed(old));
+    t.notRegex(await old.run("ip", "-o", "link", "show"), /eth0/);
+    await cni.done({ command: "DEL", container: old });
+  },
+);
+
+test.serial(
+  "a container whose namespace is another one by now can be added to its network again",
+  async (t) => {
+    const container = await cni.container();
+    await cni.done({ container });
+    t.like(await cni.ask({ container }), { exit: 1, json: { code: 105 } });
+    await cni.replace(container);
+    await cni.done({ container });
+    await container.ping(gateway);
+    await cni.done({ command: "DEL", container });
   },
 );
 

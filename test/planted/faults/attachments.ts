@@ -12,6 +12,12 @@ const stranger = {
   title: "in another namespace by the same path nothing is made: a look at the port",
 };
 
+const started = {
+  file: living,
+  title:
+    "a start takes a container off whose namespace is another one by now, and makes nothing in that",
+};
+
 /** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
 export const attachmentFaults: readonly Fault[] = [
   {
@@ -134,6 +140,24 @@ export const attachmentFaults: readonly Fault[] = [
       title:
         "another namespace by a container's path is left alone, by drift and by its network's changes",
     },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "a start makes a container's links in the namespace that is at its path by now",
+    file: "daemon/cni/recover.ts",
+    find: "  if (there !== plan) records.identified(there);\n",
+    put: "",
+    noticedBy: started,
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a container whose namespace is another one by now has its network for ever",
+    file: "daemon/cni/namespace.ts",
+    find: "if (namespace === undefined) return undefined;",
+    put: "return undefined;",
+    noticedBy: started,
     slow: true,
   },
   {
