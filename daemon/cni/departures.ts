@@ -24,6 +24,13 @@ export interface DeparturesParts {
   leaves(id: AttachmentId): void;
 }
 
+interface Failed {
+  /** Why it is to end. */
+  readonly text: string;
+  /** When it is tried again, of the monotonic clock. */
+  readonly againMs: number;
+}
+
 /**
  * How attachments go: the row says so, then traffic ends, which is what a runtime waits for; the kernel's links, each of
  * which takes its time, are ended a little later and all at once. The row stays until then, so that a crash forgets none.
@@ -32,9 +39,13 @@ export class Departures {
   readonly #parts: DeparturesParts;
   /** Of which only links and the host's memory of conversations are left. */
   readonly #waiting = new Map<AttachmentId, AttachmentPlan>();
-  /** What could not be ended, be it that its row cannot say so: why it is to end. */
-  readonly #failed = new Map<AttachmentId, string>();
+  /** What could not be ended, be it that its row cannot say so. */
+  readonly #failed = new Map<AttachmentId, Failed>();
+  /** What is tried again just now. */
+  readonly #trying = new Set<AttachmentId>();
   #timer: NodeJS.Timeout | undefined;
+  /** When it goes off. */
+  #timerMs = 0;
   #burying: Promise<void> = Promise.resolve();
   #closed = false;
 
@@ -52,7 +63,7 @@ export class Departures {
       published.release(row.id);
       await network.release([row.plan.fragment]);
     } catch (thrown) {
-      this.#failed.set(row.id, text);
+      this.#failed.set(row.id, { text, againMs: performance.now() + againMs });
       this.#later(againMs);
       throw thrown;
     }
@@ -100,30 +111,52 @@ export class Departures {
     return this.#waiting.size > 0;
   }
 
-  /** Goes on with what is under way, soon. */
+  /** Goes on with what is under way, in so many milliseconds, or sooner where that was asked for. */
   #later(ms: number): void {
-    if (this.#closed || this.#timer !== undefined) return;
+    const atMs = performance.now() + ms;
+    if (this.#closed || (this.#timer !== undefined && this.#timerMs <= atMs)) return;
+    clearTimeout(this.#timer);
+    this.#timerMs = atMs;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#goOn().catch((err: unknown) => {
-        this.#parts.log.warn({ err }, "What containers had cannot be taken away yet, trying again");
-        this.#later(againMs);
-      });
+      // Neither waits for the other: one that cannot be ended keeps none that has ended from its burial.
+      this.bury().catch((err: unknown) => this.#failing(err));
+      this.#endLeft().catch((err: unknown) => this.#failing(err));
     }, ms).unref();
   }
 
-  async #goOn(): Promise<void> {
-    const { records, locks } = this.#parts;
-    const left = records
+  #failing(err: unknown): void {
+    this.#parts.log.warn({ err }, "What containers had cannot be taken away yet, trying again");
+    this.#later(againMs);
+  }
+
+  /** Ends what could not be ended before, each by itself, and throws the first failure. */
+  async #endLeft(): Promise<void> {
+    const now = performance.now();
+    const left = this.#parts.records
       .list()
       .filter(({ id, state }) => state === "deleting" || this.#failed.has(id))
-      .filter(({ id }) => !this.#waiting.has(id));
-    for (const { id, containerId } of left)
+      .filter(({ id }) => !this.#waiting.has(id) && !this.#trying.has(id));
+    const dueMs = ({ id }: AttachmentRow): number => this.#failed.get(id)?.againMs ?? now;
+    const later = left.filter((row) => dueMs(row) > now);
+    if (later.length > 0) this.#later(Math.min(...later.map(dueMs)) - now);
+    const due = left.filter((row) => dueMs(row) <= now);
+    const ends = await Promise.allSettled(due.map((row) => this.#endAgain(row)));
+    const failed = ends.find(({ status }) => status === "rejected");
+    if (failed?.status === "rejected") throw failed.reason;
+  }
+
+  async #endAgain({ id, containerId }: AttachmentRow): Promise<void> {
+    const { records, locks } = this.#parts;
+    this.#trying.add(id);
+    try {
       await locks.run(containerId, async () => {
         const row = records.get(id);
-        if (row !== undefined) await this.detach(row, this.#failed.get(id) ?? "");
+        if (row !== undefined) await this.detach(row, this.#failed.get(id)?.text ?? "");
       });
-    await this.bury();
+    } finally {
+      this.#trying.delete(id);
+    }
   }
 
   /** Buries what waits, and leaves the rest to the next start. */

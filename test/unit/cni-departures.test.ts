@@ -48,6 +48,8 @@ function openSite() {
   const records = new AttachmentRecords({ db, journal, addresses, clock });
   const done: string[] = [];
   const failing = new Set<string>();
+  /** What stands in the way of one's end. */
+  const stuck = new Map<string, () => Promise<void>>();
   const does = async (what: string): Promise<void> => {
     done.push(`${what}, ${records.get(plan.id)?.state ?? "no row"}`);
     if (failing.delete(what)) throw new Error(`Injected failure: ${what}`);
@@ -56,7 +58,10 @@ function openSite() {
     network: {
       ensure: () => Promise.reject(new Error("not asked for")),
       check: () => Promise.reject(new Error("not asked for")),
-      release: () => does("release"),
+      async release([{ key }]: readonly [{ readonly key: string }]) {
+        await stuck.get(key)?.();
+        await does("release");
+      },
       sweep: () => does("sweep"),
     } as never,
     host: { endFlows: () => does("end flows") },
@@ -76,6 +81,7 @@ function openSite() {
   return {
     done,
     failing,
+    stuck,
     records,
     departures,
     row,
@@ -167,3 +173,59 @@ test.serial(
     await departures.close();
   },
 );
+
+/** Others of that kind. */
+function others(...names: readonly string[]): AttachmentPlan[] {
+  return names.map((name, i) => {
+    const key = name.padEnd(12, "x");
+    const addresses = [`10.0.0.${i + 3}/29`];
+    const own = { ...fragment, key, addresses, alias: `podnet:attachment/${key}` };
+    return { ...plan, id: key, containerId: name, addresses, fragment: own } as never;
+  });
+}
+
+test("one that cannot be ended keeps no others from their burial, nor waits longer than it must", async (t) => {
+  using site = openSite();
+  const { departures, records, stuck } = site;
+  const left = (): string[] =>
+    records
+      .list()
+      .map(({ containerId }) => containerId)
+      .toSorted();
+  const rest = others("two", "three", "four");
+  for (const each of rest) {
+    records.claim(each);
+    records.ready(each);
+  }
+  const end = (name: string): Promise<void> => {
+    const row = records.list().find(({ containerId }) => containerId === name);
+    if (row === undefined) throw new Error(`There is no row of ${name}`);
+    return departures.detach(row, "detached");
+  };
+  let tried = 0;
+  stuck.set("aaaaaaaaaaaa", async () => {
+    tried += 1;
+    throw new Error("Injected failure: stuck");
+  });
+  const never = Promise.withResolvers<void>();
+  // It fails first, so that the pause after a failure has begun when the others come.
+  await t.throwsAsync(end("one"), { message: "Injected failure: stuck" });
+  const begun = performance.now();
+  await end("two");
+  for (let waited = 0; left().includes("two") && waited < 150; waited++) await delay(10);
+  t.deepEqual(left(), ["four", "one", "three"]);
+  // Others that go ask for no more of its tries than there would be.
+  t.true(tried <= 1 + (performance.now() - begun) / 2000, `${tried} tries`);
+  // One that cannot even be asked about is no worse.
+  stuck.set("threexxxxxxx", () => never.promise);
+  const hung = end("three");
+  await end("four");
+  for (let waited = 0; left().includes("four") && waited < 150; waited++) await delay(10);
+  t.deepEqual(left(), ["one", "three"]);
+  stuck.clear();
+  never.resolve();
+  await hung;
+  for (let waited = 0; left().length > 0 && waited < 500; waited++) await delay(10);
+  t.deepEqual(left(), []);
+  await departures.close();
+});

@@ -4,6 +4,11 @@ const departures = {
   file: "test/unit/cni-departures.test.ts",
   title: "a container's row goes after its link, and its address is nobody's before",
 };
+const stuck = {
+  file: "test/unit/cni-departures.test.ts",
+  title:
+    "one that cannot be ended keeps no others from their burial, nor waits longer than it must",
+};
 const settle = "test/unit/cni-settle.test.ts";
 const installation = "test/unit/cni-installation.test.ts";
 const runtime = "test/unit/cni-runtime.test.ts";
@@ -41,6 +46,22 @@ export const containerFaults: readonly Fault[] = [
     find: 'if (row.state !== "deleting") records.deleting(row, text);',
     put: "",
     noticedBy: departures,
+  },
+  {
+    kind: "undo",
+    name: "a container that cannot be ended keeps others from their burial",
+    file: "daemon/cni/departures.ts",
+    find: "      this.bury().catch((err: unknown) => this.#failing(err));\n",
+    put: "      void this.#endLeft()\n        .then(() => this.bury())\n        .catch(() => {});\n",
+    noticedBy: stuck,
+  },
+  {
+    kind: "undo",
+    name: "the pause after a failure is everybody's",
+    file: "daemon/cni/departures.ts",
+    find: "(this.#timer !== undefined && this.#timerMs <= atMs)",
+    put: "this.#timer !== undefined",
+    noticedBy: stuck,
   },
   {
     kind: "release",
