@@ -2,8 +2,8 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { settleTemplate } from "../../daemon/pod/template-guest.ts";
 import { podIdFromBytes } from "../../core/names.ts";
-import type { Guest } from "../../guest-init/channel/guest.ts";
-import { openGuest } from "../../guest-init/channel/session.ts";
+import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
+import { GuestSession, openGuest } from "../../guest-init/channel/session.ts";
 import type { RunningVm, VmPlan } from "../../hypervisor/driver.ts";
 import type { Settle } from "../../hypervisor/factory/template.ts";
 import type { QemuDriverOptions } from "../../hypervisor/qemu/driver.ts";
@@ -41,6 +41,25 @@ export interface Factory extends AsyncDisposable {
 }
 
 export const settle: Settle = settleTemplate(openGuest, 30_000);
+
+/** Comes to an end once the guest has been up for eight seconds; the last thing it does is to draw. */
+const calmDown = `until read up _ </proc/uptime && [ "\${up%.*}" -ge 8 ]; do sleep 0.1; done
+  cat /proc/sys/kernel/random/uuid`;
+
+class CalmGuest extends GuestSession {
+  override async ready(signal: AbortSignal): Promise<GuestIdentity> {
+    const identity = await super.ready(signal);
+    await asking(this).run("sh", "-c", calmDown);
+    return identity;
+  }
+}
+
+/**
+ * Settles a guest that has just drawn and will not draw anew by itself for seconds. (Linux does so a second after it last
+ * did, later after half its uptime.) Of a younger template's clones each has randomness of its own by that alone where
+ * the host is busy, and what AWAKE is for cannot be seen.
+ */
+export const settleCalm: Settle = settleTemplate((options) => new CalmGuest(options), 60_000);
 
 export async function factory(
   files: Parameters<typeof rig>[0] = debianGuest,
