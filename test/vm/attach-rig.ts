@@ -6,6 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
+import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { debianGuest, never } from "./hypervisor-rig.ts";
 
@@ -67,7 +68,7 @@ export async function startOthers(
       ["-device", `virtserialport,chardev=c${port},name=sh.hyper.channel.${port}`],
     ].flat();
   const booted = [
-    ["-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1"],
+    ["-kernel", kernel, "-initrd", initrd, "-append", kindFor("x86_64").cmdline],
     ["-device", "virtio-serial-pci"],
     channel(0),
     channel(1),
