@@ -14,6 +14,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { routeAttributes } from "../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, GuestDns, GuestRoute } from "../../guest-init/protocol/configure.ts";
+import { forGuest } from "../../network/netns-join/for-guest.ts";
 import type { TakenOver, TakenRoute } from "../../network/netns-join/taken-over.ts";
 import type { PodContents } from "../store/pods.ts";
 import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
@@ -61,15 +62,16 @@ export const withSandbox = (
 
 /**
  * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and, where no network of podnet's
- * says otherwise, name servers. A route that the pod has already, by another interface, stays that one. Pure. Throws
+ * says otherwise, name servers; to a plain hyperstart, which speaks no IPv6, nothing of that. A route that the pod has already, by another interface, stays that one. Pure. Throws
  * `MAC_IN_USE`: the agent tells interfaces by their MACs.
  */
 export function withTaken(
   { plan, spec }: PodContents,
   position: number,
-  link: TakenOver,
+  found: TakenOver,
   dns: GuestDns | undefined,
 ): PodPlan {
+  const link = forGuest(found, { ipv6: plan.agent !== "hyperstart" });
   const bare = withoutTaken({ plan, spec }, position);
   const at = bare.interfaces.find((each) => each.position === position);
   if (at?.nic === undefined) return bare;

@@ -130,6 +130,13 @@ test("a link without ARP and routes' attributes are told, but no source that the
   ] as never);
 });
 
+test("a plain hyperstart is told nothing of a link's IPv6", (t) => {
+  const begun = pod({ boot: { agent: "hyperstart" }, interfaces: [{ cni: {} }] });
+  const { guest, interfaces } = withTaken(begun, 0, taken, undefined);
+  t.deepEqual(interfaces[0]?.addresses, ["10.0.0.2/32"] as never);
+  t.notRegex(JSON.stringify(guest), /fd00|::/);
+});
+
 test("two links of a pod with one MAC are refused: its agent could not tell them apart", (t) => {
   const both = pod({ interfaces: [{ cni: {} }, { cni: {} }] });
   const first = withTaken(both, 0, taken, undefined);
