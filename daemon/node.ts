@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import type { Clock } from "../core/clock.ts";
 import type { Driver } from "../hypervisor/driver.ts";
 import type { Log } from "../linux/log.ts";
@@ -20,6 +21,7 @@ import { settleNetworks } from "./networks/settle.ts";
 import { Addresses } from "./pod/addresses.ts";
 import type { Host } from "./pod/host.ts";
 import { Pods } from "./pod/pods.ts";
+import { PluginCalls } from "./pod/plugin-calls.ts";
 import { openSandboxes } from "./pod/sandboxes.ts";
 import { HeldPorts, type Hold } from "./ports/held-ports.ts";
 import { PodRecords } from "./pod/records.ts";
@@ -231,7 +233,10 @@ function openHost(
     confinement: parts.confinement,
     network,
     published,
-    sandboxes: openSandboxes(parts.config.cni.runtime),
+    sandboxes: openSandboxes(
+      parts.config.cni.runtime,
+      new PluginCalls(join(parts.config.runDir, "cni-calls")),
+    ),
     clock: parts.clock,
     openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),

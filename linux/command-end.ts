@@ -53,8 +53,8 @@ export async function endGroup(pid: number): Promise<void> {
   }
 }
 
-/** Whether anybody in the group has got the signal; 0 only asks. */
-function signalGroup(pid: number, signal: "SIGKILL" | 0): boolean {
+/** Signals the process group of a command. Whether anybody there has got it; 0 only asks. */
+export function signalGroup(pid: number, signal: "SIGTERM" | "SIGKILL" | 0): boolean {
   try {
     return cross("signal", "command", () => process.kill(-pid, signal));
   } catch (thrown) {

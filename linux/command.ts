@@ -19,6 +19,8 @@ export interface RunOptions {
   readonly okCodes?: readonly number[];
   /** Characters that each of its outputs may have; a command that goes beyond is ended, and has failed. */
   readonly maxOutput?: number;
+  /** Told which process it is, the leader of its group, in the moment it begins. */
+  readonly started?: (pid: number) => void;
 }
 
 export interface CommandResult {
@@ -77,6 +79,7 @@ export async function run(
       ...(options.maxOutput === undefined ? {} : { maxBuffer: options.maxOutput }),
       ...(options.signal === undefined ? {} : { cancelSignal: options.signal }),
     });
+    if (running.pid !== undefined) options.started?.(running.pid);
     using _ = closeOutputs([running.stdout, running.stderr], timeoutMs, options.signal);
     const result = await running;
     if (running.pid !== undefined && isEnded(result)) await endGroup(running.pid);

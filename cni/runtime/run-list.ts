@@ -17,6 +17,8 @@ export interface PluginHost {
   readonly vendors: string;
   /** Longest that one plugin may take. */
   readonly timeoutMs: number;
+  /** Told of each plugin's process in the moment it begins. */
+  readonly started?: (pid: number) => void;
 }
 
 /** A list and what it is run for. Whoever calls sees to it that nothing else is done to the same sandbox meanwhile. */
@@ -129,5 +131,6 @@ const ask = (
     config: deriveConfig(list, plugin, sandbox.capabilities, prevResult),
     timeoutMs: host.timeoutMs,
     signal,
+    started: host.started,
   });
 };

@@ -17,6 +17,7 @@ export interface PluginRun {
   readonly config: string;
   readonly timeoutMs: number;
   readonly signal: AbortSignal | undefined;
+  readonly started?: ((pid: number) => void) | undefined;
 }
 
 /**
@@ -24,7 +25,7 @@ export interface PluginRun {
  * (details: `plugin`, `command`, and `number`, CNI's of its error); `DEADLINE_EXCEEDED`, `CANCELLED` as every command.
  */
 export async function runPlugin(asked: PluginRun): Promise<string> {
-  const { type, command, env, config, timeoutMs, signal } = asked;
+  const { type, command, env, config, timeoutMs, signal, started } = asked;
   const { stdout, stderr, exitCode } = await run([programOf(asked)], {
     stdin: config,
     env,
@@ -32,6 +33,7 @@ export async function runPlugin(asked: PluginRun): Promise<string> {
     maxOutput: outputLimit,
     okCodes: anyCode,
     ...(signal === undefined ? {} : { signal }),
+    ...(started === undefined ? {} : { started }),
   });
   if (exitCode === 0) return stdout;
   const said = parsePluginError(stdout);

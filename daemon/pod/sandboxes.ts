@@ -6,6 +6,7 @@ import {
   deleteList,
   isChecked,
   type ListCall,
+  type PluginHost,
 } from "../../cni/runtime/run-list.ts";
 import type { JsonObject } from "../../cni/protocol/json.ts";
 import { parseResult } from "../../cni/protocol/result-read.ts";
@@ -26,6 +27,7 @@ import { type Inspection, type InspectOptions, nothingFound } from "../../networ
 import type { RuntimeSettings } from "../config/cni.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { CniPlan, SandboxPlan } from "./cni-plan.ts";
+import type { PluginCalls } from "./plugin-calls.ts";
 
 /** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
 export interface Sandboxes {
@@ -48,7 +50,11 @@ export interface Sandboxes {
    * Asks the plugins whether all is as their ADD left it, once nothing else is asked of them; false where they are not to be asked.
    * `now` answers undefined when they have set nothing up by then. Throws the first one's complaint.
    */
-  check(netns: string, now: () => SandboxedPlan | undefined, signal: AbortSignal): Promise<boolean>;
+  check(
+    containerId: string,
+    now: () => SandboxedPlan | undefined,
+    signal: AbortSignal,
+  ): Promise<boolean>;
   /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
   release(cni: SandboxedPlan): Promise<void>;
   /** Removes a namespace of podnet's own, whatever plugins have set up in it. Absent is success. */
@@ -60,14 +66,15 @@ export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
 /** Those of the kernel, with plugins that lie where the settings say. */
 export const openSandboxes = (
   settings: RuntimeSettings,
-  /** By the path of a namespace: what is done to its links, and what its plugins are asked, which takes longer. */
+  /** What its plugins are asked, which takes longer than what is done to its links. */
+  calls: PluginCalls,
+  /** By the path of a namespace. */
   turns = new KeyedLock<string>(),
-  calls = new KeyedLock<string>(),
 ): Sandboxes => ({
   add: (cni, signal) =>
-    calls.run(cni.netns, async () => {
+    calls.run(cni.sandbox.containerId, async (started) => {
       makeNamespace(cni.netns);
-      const { written } = await addList({ ...callOf(cni, settings), signal });
+      const { written } = await addList({ ...callOf(cni, { ...settings, started }), signal });
       return written;
     }),
   join: (desired, signal) => turns.run(desired.netns, () => joinNamespace(desired, signal)),
@@ -77,17 +84,17 @@ export const openSandboxes = (
       return desired === undefined ? nothingFound : inspectJoin(desired, heal, signal);
     }),
   leave: (desired) => turns.run(desired.netns, () => leaveNamespace(desired)),
-  check: (netns, now, signal) =>
-    calls.run(netns, async () => {
+  check: (containerId, now, signal) =>
+    calls.run(containerId, async (started) => {
       const cni = now();
       if (cni?.sandbox.result === undefined) return false;
-      const call = callOf(cni, settings);
+      const call = callOf(cni, { ...settings, started });
       await checkList({ ...call, signal }, cni.sandbox.result);
       return isChecked(call.list);
     }),
   release: (cni) =>
-    calls.run(cni.netns, async () => {
-      const { sandbox, ...call } = callOf(cni, settings);
+    calls.run(cni.sandbox.containerId, async (started) => {
+      const { sandbox, ...call } = callOf(cni, { ...settings, started });
       const { netns: _gone, ...without } = sandbox;
       const there = isThere(cni.netns);
       await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);
@@ -96,10 +103,10 @@ export const openSandboxes = (
   remove: (netns) => removeNamespace(netns),
 });
 
-function callOf({ netns, link, sandbox }: SandboxedPlan, settings: RuntimeSettings): ListCall {
+function callOf({ netns, link, sandbox }: SandboxedPlan, host: PluginHost): ListCall {
   const { containerId, list, args, capabilities } = sandbox;
   return {
-    host: settings,
+    host,
     list: parseConflist(encodeUtf8(JSON.stringify(list))),
     sandbox: { containerId, netns, ifName: link, args, capabilities },
   };

@@ -17,11 +17,12 @@ export async function askPlugins(
   const checks: Check[] = [];
   for (const { position, cni } of withCni(staying(pod.plan.interfaces))) {
     if (cni.sandbox === undefined) continue;
-    const subject = `CHECK of ${String(cni.sandbox.list["name"])} for ${cni.sandbox.containerId}`;
+    const { containerId, list } = cni.sandbox;
+    const subject = `CHECK of ${String(list["name"])} for ${containerId}`;
     // The pod may have been stopped while others asked the same plugins.
     const now = (): SandboxedPlan | undefined =>
       setUp(withCni(pod.plan.interfaces).find((each) => each.position === position));
-    const found = await saying(() => sandboxes.check(cni.netns, now, signal), signal);
+    const found = await saying(() => sandboxes.check(containerId, now, signal), signal);
     if (found !== undefined) checks.push(checker("cni")(subject, asLeft, found));
   }
   return checks;

@@ -1,5 +1,5 @@
 /** What becomes of pods that take their network from CNI plugins: no guest is needed for it. */
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DatabaseSync } from "node:sqlite";
@@ -305,6 +305,43 @@ test.serial(
     );
   },
 );
+
+for (const [what, seconds, order] of [
+  ["waited for", 4, ["ADD begins", "ADD ends", "DEL"]],
+  ["ended", 60, ["ADD begins", "DEL"]],
+] as const)
+  test.serial(`a plugin that a killed podnetd left running is ${what} before DEL`, async (t) => {
+    const { rig } = cni;
+    const told = path.join(cni.lists, "told.slow");
+    writeFileSync(told, "");
+    cni.vendorPlugin(
+      "slow",
+      `[ $CNI_COMMAND = DEL ] && { echo DEL >>${told}; exit; }
+trap '' PIPE
+echo ADD begins >>${told}; sleep ${seconds}; echo ADD ends >>${told}
+echo '{"cniVersion":"1.0.0","ips":[],"dns":{}}'`,
+    );
+    cni.writeList("90-net.conflist", "slow", { type: "slow" });
+    const spec = { name: "slow", interfaces: [{ cni: { list: "slow" } }] };
+    const created = t.throwsAsync(rig.client.pods.create({ spec }));
+    const lines = (): string[] => readFileSync(told, "utf8").split("\n").filter(Boolean);
+    await until("the plugin's beginning", async () => lines().length > 0);
+    const calls = path.join(rig.daemon.runDir, "cni-calls");
+    // (It may be on its way before podnetd has written down which process it is.)
+    await until("its being written down", async () => {
+      const [file = ""] = readdirSync(calls);
+      const [pid] = readFileSync(path.join(calls, file), "utf8").split(" ");
+      const at = `/proc/${pid}/cmdline`;
+      return existsSync(at) && readFileSync(at, "utf8").includes("/slow/");
+    });
+    await rig.restart("kill");
+    await created;
+    t.deepEqual((await rig.client.pods.list({})).pods, []);
+    t.deepEqual(lines(), order as unknown as string[]);
+    t.deepEqual(cni.sandboxes(), []);
+    t.deepEqual(readdirSync(calls), []);
+    rmSync(path.join(cni.lists, "90-net.conflist"));
+  });
 
 /** Where podnetd is killed, in a create and in a delete: each once, before the next is told of. */
 const points = {

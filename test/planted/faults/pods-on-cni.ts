@@ -60,6 +60,18 @@ export const podsOnCniFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "lock",
+    name: "DEL begins beside a plugin that a killed podnetd left running",
+    file: "daemon/pod/plugin-calls.ts",
+    find: "      await outlive(file);\n",
+    put: "",
+    noticedBy: {
+      file: lives,
+      title: "a plugin that a killed podnetd left running is ended before DEL",
+    },
+    slow: true,
+  },
+  {
     kind: "undo",
     name: "a namespace stays when its plugins have taken everything back",
     file: "daemon/pod/sandboxes.ts",
