@@ -196,10 +196,12 @@ export class Actions {
       address: 1,
       port: 2,
       rule: 2,
+      container: 3,
     });
     // What is empty and not remembered is refused, not repaired.
     if (deed === "flush" && sim.lost) return;
     sim.note(`administrator: ${deed}`);
+    if (deed === "container") this.#containers.disturb();
     if (deed === "flush") kernel.iptables[variant].flush();
     if (deed === "flush" && kernel.nftables.exists)
       kernel.nftables.commit("delete table inet podnet");

@@ -216,6 +216,29 @@ export class ContainerActions {
     });
   }
 
+  /** Others take away what a container has: podnetd puts it back. */
+  disturb(): void {
+    const { world, book } = this.#sim;
+    const { random, kernel, containers: all } = world;
+    const promised = [...book.promised.values()];
+    if (promised.length === 0) return;
+    const { name, id } = random.pick(promised);
+    const host = kernel.links.find(`pc${id}`);
+    const guest = all.insideOf(name.containerId)?.links.find(name.ifName);
+    if (host === undefined || guest === undefined) return;
+    const deed = random.pick(["delete", "master", "down", "inside", "route", "rate", "filters"]);
+    this.#sim.note(`others: ${deed} of ${host.name}`);
+    const { links } = kernel;
+    const inside = all.insideOf(name.containerId)?.links;
+    if (deed === "delete") links.delete(host.index);
+    if (deed === "master") links.change(host.index, { master: 0 });
+    if (deed === "down") links.change(host.index, { up: false });
+    if (deed === "inside") inside?.change(guest.index, { up: false, mtu: 1300 });
+    if (deed === "route") guest.routes = [];
+    if (deed === "rate") host.queue = undefined;
+    if (deed === "filters") host.filters = undefined;
+  }
+
   /** Its processes have ended, and its namespace with them, whatever the runtime does about it. */
   #containerEnds(containerId: string): void {
     const sim = this.#sim;

@@ -34,9 +34,10 @@ export function silenceViolations({ kernel }: World, { id, fragment }: Attachmen
 export function attachmentViolations(world: World, node: Node, book: ContainerBook): string[] {
   const found: string[] = [];
   const rows = node.attachments.list();
+  const promised = new Set(Array.from(book.promised.values(), ({ id }) => id));
   for (const row of rows) {
     if (row.state !== "ready") found.push(`attachment ${row.id} stays ${row.state}`);
-    else found.push(...wholeViolations(world, row));
+    else found.push(...wholeViolations(world, row, promised.has(row.id)));
     if (book.ended.has(row.id)) found.push(`attachment ${row.id} had its DEL and is there`);
   }
   for (const { name, id } of book.promised.values())
@@ -46,7 +47,11 @@ export function attachmentViolations(world: World, node: Node, book: ContainerBo
 }
 
 /** The links of one that is ready, both ends and its rates; of one whose namespace has gone there is nothing to say. */
-function wholeViolations({ kernel, containers }: World, row: AttachmentRow): string[] {
+function wholeViolations(
+  { kernel, containers }: World,
+  row: AttachmentRow,
+  isPromised: boolean,
+): string[] {
   const { containerId, plan } = row;
   const inside = containers.insideOf(containerId);
   if (inside === undefined) return [];
@@ -55,7 +60,7 @@ function wholeViolations({ kernel, containers }: World, row: AttachmentRow): str
   const host = kernel.links.find(hostLink);
   const guest = inside.links.find(guestLink);
   // Another namespace by its path: nothing is made there, and nobody says that it has ended.
-  if (host === undefined && guest === undefined) return [];
+  if (host === undefined && guest === undefined && !isPromised) return [];
   const found: string[] = [];
   const compare = (what: string, seen: unknown, wanted: unknown): void => {
     const [is, should] = [JSON.stringify(seen), JSON.stringify(wanted)];
