@@ -27,6 +27,12 @@ test.serial.after.always(async () => {
 /** Nothing; but a kernel may find its timer late where the host is busy (software emulation, Debian's 6.1). */
 const silent = /^(?:\[ *[\d.]+\] \.\.MP-BIOS bug:[^\n]*)?$/;
 
+/**
+ * Whether all of them boot. A short run leaves out a second panic, and those that differ in what they write to the channel
+ * alone: it meets these in test/unit/channel-session.test.ts, and what podnetd does then in test/vm/standin-bad.test.ts.
+ */
+const full = process.env["PODNET_TEST_FULL"] === "1";
+
 /** Creates a pod whose guest does not do its part, and looks at what the console in the error shows of it. */
 const fails = (what: string, refusal: Refusal, boot: Spec["boot"], console = silent): void => {
   test.serial(`${what} is ${refusal.code}, and undone`, async (t) => {
@@ -34,6 +40,9 @@ const fails = (what: string, refusal: Refusal, boot: Spec["boot"], console = sil
     t.regex(String(error?.details["console"] ?? ""), console);
   });
 };
+
+/** One that only a complete run boots. */
+const failsToo: typeof fails = full ? fails : () => {};
 
 const booting = { step: "guest.ready" } as const;
 
@@ -52,7 +61,7 @@ fails(
 fails("a guest that restarts at once", { code: "BOOT_FAILED", at: booting }, rebooting);
 
 test.serial("from here on guests get the time that a whole operating system takes", async (t) => {
-  await t.notThrowsAsync(rig.restart("stop", { PODNET_TIMEOUTS_READY_S: "8" }));
+  await t.notThrowsAsync(rig.restart("stop", { PODNET_TIMEOUTS_READY_S: "20" }));
 });
 
 // Debian's kernel with nothing it could run: it panics, and restarts a second later.
@@ -67,7 +76,7 @@ fails(
 const own = readFileSync(debianGuest.initrd);
 // The kernel unpacks a cut archive as far as it goes: with luck to an error, here to a panic for want of /init.
 writeFileSync(join(scratch, "cut.gz"), own.subarray(0, own.length / 8));
-fails(
+failsToo(
   "a guest whose initramfs is cut short",
   { code: "BOOT_FAILED", at: booting },
   { initrd: join(scratch, "cut.gz") },
@@ -104,22 +113,22 @@ const take = `n=$(dd bs=1 skip=4 count=4 <&3 2>/dev/null | od -An -tu1 | awk '{ 
 
 const protocol = { code: "AGENT_PROTOCOL", at: booting } as const;
 fails("a guest that sends noise", protocol, hostile("noise.gz", "cat /dev/urandom >&3"));
-fails(
+failsToo(
   "a guest with a frame of 4 GiB",
   protocol,
   hostile("huge.gz", "printf '\\000\\000\\000\\010\\377\\377\\377\\377' >&3"),
 );
-fails(
+failsToo(
   "a guest that says READY and no more",
   { code: "AGENT_TIMEOUT", at: booting },
   hostile("mute.gz", say(ready, 8)),
 );
-fails(
+failsToo(
   "a guest that answers GETVERSION with words",
   protocol,
   hostile("words.gz", [say(ready, 8), take, say(ack, 13, "hello")].join("\n")),
 );
-fails(
+failsToo(
   "a guest of another API",
   { code: "UNSUPPORTED", at: booting },
   hostile("other.gz", [say(ready, 8), take, say(ack, 12, "\\000\\000\\000\\001")].join("\n")),
