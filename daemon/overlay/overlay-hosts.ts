@@ -17,10 +17,10 @@ import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 import { knownOverlays } from "../store/overlays.ts";
-import { DiscoveredOverlays } from "./discovered-overlays.ts";
 import { type Claims, conflictWith } from "./conflicts.ts";
 import { openEtcd } from "./etcd-access.ts";
 import { describeDesired } from "./describe-desired.ts";
+import { Membership } from "./membership.ts";
 import { OverlayHost } from "./overlay-host.ts";
 import { dropOverlayNetwork, ensureOverlayNetwork } from "./overlay-network.ts";
 import { OverlayMemory } from "./overlay-memory.ts";
@@ -71,7 +71,9 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   #sweepAgain: NodeJS.Timeout | undefined;
   /** What overlays have of addresses and numbers, the first to come first. */
   readonly #claims: Claims = new Map();
-  #discovered: DiscoveredOverlays | undefined;
+  readonly #membership: Membership;
+  /** From when the hosts take part. */
+  #begun = false;
 
   private constructor(parts: OverlayHostsParts) {
     this.#parts = parts;
@@ -79,6 +81,12 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     this.#store = new EtcdStore(this.etcd);
     this.#overlays = new Overlays(parts.rules);
     this.#unread = new Unread(parts.log, "the overlays");
+    this.#membership = new Membership({
+      hosts: this.#hosts,
+      add: (name) => this.#addNamed(name),
+      drop: (name) => this.#drop(name),
+      log: parts.log,
+    });
   }
 
   /** Takes away what earlier configurations left, and begins to take part. Waits for no other host, and for no etcd. */
@@ -105,7 +113,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   }
 
   get troubles(): readonly string[] {
-    return [...this.#unread.troubles, ...this.recordTroubles()];
+    return [...this.#unread.troubles, ...this.#membership.troubles, ...this.recordTroubles()];
   }
 
   nodes(name: string): readonly OverlayPeerView[] {
@@ -169,7 +177,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#opened.dispose();
     clearTimeout(this.#sweepAgain);
-    await this.#discovered?.[Symbol.asyncDispose]();
+    await this.#membership[Symbol.asyncDispose]();
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
     await this.#sweeping;
     await this.#overlays[Symbol.asyncDispose]();
@@ -179,10 +187,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   async #begin(): Promise<void> {
     const { settings, config, db } = this.#parts;
     const { names, discover, prefix } = settings;
-    if (names.length === 0 && !discover) this.#add(singleName, prefix, config.network.name);
     // Those of an earlier start go on until it is known that they are no more.
     const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
-    for (const name of new Set(known)) await this.#addNamed(name);
+    if (names.length > 0 || discover) await this.#membership.become(known);
+    else this.#add(singleName, prefix, config.network.name);
     await this.#sweep();
     this.#opened.use(
       new OverlayWatch({
@@ -196,23 +204,21 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       }),
     );
     for (const host of this.#hosts.values()) host.start();
+    this.#begun = true;
     if (discover)
-      this.#discovered = new DiscoveredOverlays({
+      this.#membership.follow({
         store: this.#store,
         prefix,
-        names,
-        hosts: this.#hosts,
-        add: (name) => this.#addNamed(name),
-        drop: (name, host) => this.#drop(name, host),
-        log: this.#parts.log,
+        always: names,
         onUnread: (reasons) => this.#unread.tell(reasons),
       });
   }
 
-  async #drop(name: NetworkName, host: OverlayHost): Promise<void> {
+  async #drop(name: NetworkName): Promise<void> {
     const { networks, db, log } = this.#parts;
+    const host = this.#hosts.get(name);
     this.#hosts.delete(name);
-    await host[Symbol.asyncDispose]();
+    await host?.[Symbol.asyncDispose]();
     try {
       await dropOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
     } catch (err) {
@@ -220,18 +226,20 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     }
   }
 
-  /** One of several, with a network of its name. One that cannot have it holds up no other. */
+  /** One of several, with a network of its name. */
   async #addNamed(name: NetworkName): Promise<void> {
     const { networks, db, settings, log } = this.#parts;
-    try {
-      await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
-      this.#add(name, networkPrefix(settings.prefix, name), name, name);
-    } catch (err) {
-      log.error({ overlay: name, err }, "This host cannot take part in the overlay");
-    }
+    await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
+    const host = this.#add(name, networkPrefix(settings.prefix, name), name, name);
+    if (this.#begun) host.start();
   }
 
-  #add(name: NetworkName, prefix: Prefix, network: NetworkName, several?: NetworkName): void {
+  #add(
+    name: NetworkName,
+    prefix: Prefix,
+    network: NetworkName,
+    several?: NetworkName,
+  ): OverlayHost {
     const { settings, config, ...parts } = this.#parts;
     const host: OverlayHost = new OverlayHost({
       ...parts,
@@ -251,6 +259,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       },
     });
     this.#hosts.set(name, host);
+    return host;
   }
 
   /** Takes away what nobody wants any more, as soon as that can be done. */

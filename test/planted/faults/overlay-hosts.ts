@@ -8,6 +8,7 @@ const answered = {
 };
 const leased = "test/unit/overlay-leased-network.test.ts";
 const several = "test/unit/overlay-several.test.ts";
+const membership = "test/unit/overlay-membership.test.ts";
 const probes = "test/unit/overlay-probes.test.ts";
 
 /** A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts elsewhere. */
@@ -108,6 +109,7 @@ export const overlayHostsFaults: readonly Fault[] = [
       title:
         "what the host refuses is tried again, and until then what was there is what is written down",
     },
+    slow: true,
   },
   {
     kind: "lock",
@@ -120,6 +122,42 @@ export const overlayHostsFaults: readonly Fault[] = [
       title:
         "of two overlays with addresses or a VNI in common the later is refused, until the other is no more",
     },
+  },
+  {
+    kind: "repair",
+    name: "an overlay that cannot be joined once ends podnetd",
+    file: "daemon/overlay/membership.ts",
+    find: 'this.#fail(name, "This host cannot take part in the overlay", thrown);',
+    put: "throw thrown;",
+    noticedBy: {
+      file: membership,
+      title:
+        "a store that cannot be written once is told of, tried again, and holds up no other overlay",
+    },
+  },
+  {
+    kind: "repair",
+    name: "an overlay that cannot be left once is never left",
+    file: "daemon/overlay/membership.ts",
+    find: 'if (this.#ending.delete(name)) this.#fail(name, "The overlay cannot be left", thrown);',
+    put: "void thrown;",
+    noticedBy: {
+      file: membership,
+      title: "a leave that fails is tried again until the overlay has gone",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "an overlay that cannot be added is not tried again",
+    file: "daemon/overlay/membership.ts",
+    find: "void this.#next(() => this.#settle([...this.#failed.keys()]));",
+    put: "",
+    noticedBy: {
+      file: membership,
+      title: "an overlay that cannot be added is told of and tried again, unless it is no more",
+    },
+    slow: true,
   },
   {
     kind: "access",
