@@ -1,3 +1,4 @@
+import { printable } from "../../core/names.ts";
 import { cniError, refusal } from "./refusal.ts";
 import { truth } from "./json.ts";
 
@@ -26,7 +27,7 @@ export function parseArgs(text: string, strict: boolean): ReadonlyMap<string, st
   }
   const unknown = [...args.keys()].filter((key) => !known.includes(key));
   if (strict && unknown.length > 0 && truth(args.get("IgnoreUnknown") ?? "") !== true)
-    throw refuse(`CNI_ARGS holds what podnet does not know: ${unknown.join(", ")}`);
+    throw refuse(`CNI_ARGS holds what podnet does not know: ${printable(unknown.join(", "))}`);
   return args;
 }
 

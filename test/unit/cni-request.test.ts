@@ -237,6 +237,14 @@ test("CNI_ARGS name the pod of kubelet's runtimes", (t) => {
   });
 });
 
+test("what CNI_ARGS hold that is unknown is told of, as far as a line goes", (t) => {
+  const refused = (text: string): string | undefined =>
+    t.throws(() => parseArgs(text, true), { code: "INVALID_ARGUMENT" })?.message;
+  t.is(refused("X=1;IP=;Y=2"), "CNI_ARGS holds what podnet does not know: X, Y");
+  const long = refused(`${"X".repeat(1000)}=1;${"Y".repeat(1000)}=1`) ?? "";
+  t.true(long.length < 200, long);
+});
+
 test("an error that is none of CNI's has a number of podnet's", (t) => {
   const code = (error: unknown): unknown =>
     (JSON.parse(renderError(error)) as { code: number }).code;
