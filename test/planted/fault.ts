@@ -32,6 +32,6 @@ export interface Fault {
   readonly build?: "jail" | "agent" | "image";
   /** Who has to notice. */
   readonly noticedBy: { readonly file: string; readonly title: string };
-  /** That takes more than some three seconds: for complete runs alone. */
+  /** That takes more than some three seconds, or ends by hanging: for complete runs alone. */
   readonly slow?: true;
 }

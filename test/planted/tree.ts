@@ -64,7 +64,7 @@ export class Tree implements Disposable {
     );
     try {
       if (build !== undefined) await this.#build(build);
-      return await this.#test(noticedBy, slow === true ? 150 : 20);
+      return await this.#test(noticedBy, slow === true ? 150 : 60);
     } finally {
       this.#write(file, source);
       if (build !== undefined) this.#shareBuilt(build);

@@ -24,6 +24,7 @@ export const callersFaults: readonly Fault[] = [
     find: "authorize(peer, caller?.role, context.method);",
     put: "void authorize;",
     noticedBy: { file: access, title: "every method and its role: a stranger (no role)" },
+    slow: true,
   },
   {
     kind: "access",
