@@ -1,4 +1,4 @@
-import { contains, type Mac } from "../../core/address.ts";
+import { contains, type Mac, macFromRandom } from "../../core/address.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import type { Config } from "../config/config.ts";
 import type { Addresses } from "../pod/addresses.ts";
@@ -9,7 +9,8 @@ import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
 import { getPod } from "../store/pods.ts";
 import { rangesOf } from "./choose-addresses.ts";
-import type { AttachmentSnapshot } from "./snapshot.ts";
+import { madeMac } from "./choose-mac.ts";
+import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "./wishes.ts";
 
 export interface AttachmentWorld {
@@ -36,25 +37,43 @@ export function gatherAttachment(
   networks.refuseChanging([network.name]);
   const within = rangesOf(asked.capabilities.ipRanges, network.subnets);
   const domain = networks.domainOf(network.name, []);
-  const macHolder = wishes.mac === undefined ? undefined : holderOf(wishes.mac, db);
+  const subnets = network.subnets.map(({ cidr, gateway }) => {
+    const next = addresses.nextWithin(network.name, cidr, within(cidr));
+    return { cidr, gateway, next };
+  });
   return {
     id: freshId(world),
     network,
-    subnets: network.subnets.map(({ cidr, gateway }) => {
-      const next = addresses.nextWithin(network.name, cidr, within(cidr));
-      return { cidr, gateway, next };
-    }),
+    subnets,
     asked: Object.fromEntries(
       wishes.ips
         .filter((ip) => network.subnets.some(({ cidr }) => contains(cidr, ip)))
         .map((ip) => [ip, named(addresses.status(network.name, ip), db)]),
     ),
     ports: countInterfaces(db, network.name),
-    ...(macHolder === undefined ? {} : { macHolder }),
+    ...macSnapshot(wishes, subnets, world),
     ...(domain === undefined ? {} : { domain }),
     ...(wishes.ports.length === 0 ? {} : { hostPorts: gatherPorts(wishes.ports, world) }),
     settings: config.cni,
   };
+}
+
+/** (The address whose MAC it is to have is the first subnet's: `chooseAddresses`.) */
+function macSnapshot(
+  { mac, ips }: Wishes,
+  [first]: readonly FreeSubnet[],
+  { db, randomBytes }: AttachmentWorld,
+): Pick<AttachmentSnapshot, "macHolder" | "drawnMac"> {
+  if (mac !== undefined) {
+    const macHolder = holderOf(mac, db);
+    return macHolder === undefined ? {} : { macHolder };
+  }
+  const ip = ips.find((each) => first !== undefined && contains(first.cidr, each)) ?? first?.next;
+  if (ip === undefined || holderOf(madeMac(ip), db) === undefined) return {};
+  for (;;) {
+    const drawnMac = macFromRandom(randomBytes(4));
+    if (holderOf(drawnMac, db) === undefined) return { drawnMac };
+  }
 }
 
 function holderOf(mac: Mac, db: Database): string | undefined {

@@ -1,14 +1,5 @@
 import type { CniBandwidth } from "../../cni/protocol/capabilities.ts";
-import {
-  familyOf,
-  type Ip,
-  type IpPrefix,
-  ipOf,
-  ipToBytes,
-  type Mac,
-  macFromBytes,
-  parseCidr,
-} from "../../core/address.ts";
+import { familyOf, type Ip, ipOf, parseCidr } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type IfName, parseIfName } from "../../core/names.ts";
 import type {
@@ -25,6 +16,7 @@ import type { InterfacePlan } from "../pod/pod-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { type AttachmentPlan, attachmentPlanVersion } from "./attachment-plan.ts";
 import { chooseAddresses } from "./choose-addresses.ts";
+import { chooseMac } from "./choose-mac.ts";
 import { refuseTaken } from "./earlier-plugins.ts";
 import { planDns } from "./plan-dns.ts";
 import { usualMtu } from "./refit.ts";
@@ -57,7 +49,7 @@ export function planAttachment(
   checkPortRoom({ bridge: network.bridge, used: snapshot.ports, wanted: 1 });
   const addresses = chooseAddresses(wishes.ips, snapshot);
   const gateways = snapshot.subnets.map(({ gateway }) => ipOf(gateway));
-  const mac = planMac(wishes, addresses, snapshot);
+  const mac = chooseMac(wishes, addresses, snapshot);
   const mtu = planMtu(config.mtu, snapshot);
   const asPod = { network: network.name, bridge: network.bridge, addresses, mtu };
   const interfaces: InterfacePlan[] = [
@@ -110,25 +102,6 @@ const defaultBy = (gateway: Ip): RouteDesired => ({
   destination: parseCidr(familyOf(gateway) === 4 ? "0.0.0.0/0" : "::/0"),
   gateway,
 });
-
-/** One that is asked for, else made of the address as Kubernetes' plugins do: whoever has the one has the other. */
-function planMac(
-  { mac }: Wishes,
-  addresses: readonly IpPrefix[],
-  { macHolder }: AttachmentSnapshot,
-): Mac {
-  if (mac !== undefined) {
-    if (macHolder === undefined) return mac;
-    throw new PodnetError("MAC_IN_USE", `MAC ${mac} is held by ${macHolder}`, {
-      field: "mac",
-      hint: "Ask for another one, or for none",
-      details: { holder: macHolder },
-    });
-  }
-  // IPv4 comes first; of IPv6 its last four bytes are what differs.
-  const [first = "0.0.0.0/0" as IpPrefix] = addresses;
-  return macFromBytes(Uint8Array.of(0x0a, 0x58, ...ipToBytes(ipOf(first)).slice(-4)));
-}
 
 function planMtu(asked: number | undefined, { network, settings }: AttachmentSnapshot): number {
   const mtu = asked ?? usualMtu(network, settings);

@@ -1,4 +1,4 @@
-import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import type { AddressStatus, PortsSnapshot } from "../pod/snapshot.ts";
 import type { CniSettings } from "../config/cni.ts";
@@ -16,6 +16,8 @@ export interface AttachmentSnapshot {
   readonly ports: number;
   /** Who has the MAC that is asked for, as messages say it. */
   readonly macHolder?: string;
+  /** A MAC that nobody has; there where somebody has the one that would be made of its address. */
+  readonly drawnMac?: Mac;
   /** What names of pods end with, where the network's gateways answer for them. */
   readonly domain?: string;
   /** Of the host, where ports are asked for. */

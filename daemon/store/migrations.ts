@@ -157,4 +157,6 @@ export const migrations: readonly string[] = [
   CREATE INDEX ports_by_pod ON ports (pod_id);
   CREATE INDEX ports_by_attachment ON ports (attachment_id);
   `,
+  // Each ADD asks who has its MAC.
+  "CREATE INDEX attachments_by_mac ON attachments (plan ->> '$.mac')",
 ];

@@ -89,6 +89,17 @@ export const containerFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
+    name: "two containers of a bridge have one MAC",
+    file: "daemon/cni/choose-mac.ts",
+    find: "return drawnMac ?? madeMac(ipOf(first));",
+    put: "return madeMac(ipOf(first));",
+    noticedBy: {
+      file: "test/unit/cni-macs.test.ts",
+      title: "a container never gets the MAC that another one asked for, whose form its own has",
+    },
+  },
+  {
+    kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
     file: "daemon/cni/settle-pending.ts",
     find: "await attachments.delete(request, ({ createdMs }) => createdMs <= atMs);",
