@@ -28,14 +28,14 @@ const afterActMs = 3000;
 /** How long a runtime waits where a call hangs for longer. */
 const impatientMs = hanging.createMs;
 
-/** How these cases are visited, from a lane of containers on whose podnetds have this configuration. */
+/** How these cases are visited, in these lanes and in others whose podnetds have this configuration. */
 export const containerVisits = (
   cases: readonly ContainerCase[],
-  first: ContainerLane,
+  ready: readonly ContainerLane[],
   config: string,
 ): CaseVisits<ContainerCase, ContainerLane> => ({
   cases,
-  first,
+  ready,
   open: (number) => openContainerLane(`crashc${number}`, config),
   title: containerTitle,
   visit,

@@ -1,14 +1,16 @@
 import test from "ava";
 import type { ContainerOperation } from "./container-acts.ts";
-import { openContainerLane } from "./container-lane.ts";
+import { type ContainerLane, openContainerLane } from "./container-lane.ts";
 import {
   type ContainerCase,
   containerCases,
   containerVisits,
   enumerateContainers,
 } from "./container-run.ts";
+import type { Point } from "./points.ts";
 import { sample } from "./sample.ts";
 import { full, partOfStage, random } from "./stage.ts";
+import { enumerateIn } from "./visit-all.ts";
 
 const part = partOfStage("containers");
 
@@ -27,6 +29,11 @@ const operations: Readonly<Record<ContainerOperation, number>> = {
 /** Of a short run: what is done, kills of each, and of all of them errors. Installations are in test/unit/cni-installation.test.ts. */
 const short = { operations: ["add", "del", "recover"], kills: 1, errors: 2 } as const;
 
+const enumerateOnce = (
+  site: ContainerLane,
+  operation: ContainerOperation,
+): Promise<readonly Point[]> => enumerateContainers(site, operation, 1);
+
 const what = "a container is attached or nothing of it is left, killed, failed or held up anywhere";
 
 if (full) {
@@ -38,22 +45,23 @@ if (full) {
       part.found(points.length);
       t.true(points.length >= fewest, `too few points to be all: ${points.join("\n")}`);
       const cases = containerCases(operation, points);
-      await part.run(t, containerVisits(cases, site, part.config()), 3);
+      await part.run(t, containerVisits(cases, [site], part.config()), 3);
     });
 } else {
   test.serial(what, async (t) => {
     t.timeout(240_000);
-    await using site = await openContainerLane("first", part.config());
+    await using first = await openContainerLane("first", part.config());
+    await using second = await openContainerLane("second", part.config());
+    const sites = [first, second];
     const kills: ContainerCase[] = [];
     const errors: ContainerCase[] = [];
-    for (const operation of short.operations) {
-      const points = await enumerateContainers(site, operation, 1);
+    for (const [operation, points] of await enumerateIn(sites, short.operations, enumerateOnce)) {
       part.found(points.length);
       t.true(points.length >= operations[operation], `${operation}: ${points.join("\n")}`);
       kills.push(...sample(containerCases(operation, points, ["kill"]), short.kills, random));
       errors.push(...containerCases(operation, points, ["error"]));
     }
     const cases = [...kills, ...sample(errors, short.errors, random)];
-    await part.run(t, containerVisits(cases, site, part.config()), 1);
+    await part.run(t, containerVisits(cases, sites, part.config()), 2);
   });
 }

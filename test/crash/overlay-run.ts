@@ -28,15 +28,15 @@ export const overlayCases = (
 /** Longest from the end of an act to the last point it comes by, milliseconds. */
 const afterActMs = 2000;
 
-/** How these cases, all of the first lane's backend, are visited; `config` is of a podnetd that knows of no overlay. */
+/** How these cases of one backend are visited, in these lanes and in others; `config` is of a podnetd that knows of no overlay. */
 export const overlayVisits = (
   cases: readonly OverlayCase[],
-  first: OverlayLane,
+  ready: readonly [OverlayLane, ...OverlayLane[]],
   config: string,
 ): CaseVisits<OverlayCase, OverlayLane> => ({
   cases,
-  first,
-  open: (number) => openOverlayLane(`crasho${number}`, first.backend, config),
+  ready,
+  open: (number) => openOverlayLane(`crasho${number}`, ready[0].backend, config),
   title: overlayTitle,
   visit,
 });

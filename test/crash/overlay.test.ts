@@ -9,6 +9,7 @@ import { type OverlayCase, overlayCases, overlayVisits } from "./overlay-run.ts"
 import type { Point } from "./points.ts";
 import { sample } from "./sample.ts";
 import { full, partOfStage, random } from "./stage.ts";
+import { enumerateIn } from "./visit-all.ts";
 
 const part = partOfStage("overlays");
 /** Of a short run: kills of each operation, and of all of them the others. */
@@ -60,23 +61,24 @@ if (full) {
         const kills = overlayCases(of, points, ["kill"]);
         const rest = overlayCases(of, points, ["error", "hang"]);
         const chosen = rest.length > others ? sample(rest, others, random) : rest;
-        const visits = overlayVisits([...kills, ...chosen], site, part.config());
+        const visits = overlayVisits([...kills, ...chosen], [site], part.config());
         await part.run(t, visits, 4);
       });
 } else {
   test.serial(what, async (t) => {
     t.timeout(280_000);
-    await using site = await openOverlayLane("first", "vxlan", part.config());
+    await using first = await openOverlayLane("first", "vxlan", part.config());
+    await using second = await openOverlayLane("second", "vxlan", part.config());
+    const sites = [first, second] as const;
     const kills: OverlayCase[] = [];
     const rest: OverlayCase[] = [];
-    for (const operation of overlayOperations) {
-      const points = await pointsOf(site, operation);
+    for (const [operation, points] of await enumerateIn(sites, overlayOperations, pointsOf)) {
       t.true(points.length > 8, operation);
       const of = { backend: "vxlan", operation } as const;
       kills.push(...sample(overlayCases(of, points, ["kill"]), few.kills[operation], random));
       rest.push(...overlayCases(of, points, ["error", "hang"]));
     }
     const cases = [...kills, ...sample(rest, few.others, random)];
-    await part.run(t, overlayVisits(cases, site, part.config()), 1);
+    await part.run(t, overlayVisits(cases, sites, part.config()), 2);
   });
 }

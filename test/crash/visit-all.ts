@@ -26,8 +26,8 @@ export const everywhere = (
 /** Cases, and how each is visited. */
 export interface CaseVisits<Case, S extends Site> {
   readonly cases: readonly Case[];
-  /** What is there already for the first lane. */
-  readonly first: S;
+  /** What is there already for the first lanes. */
+  readonly ready: readonly S[];
   /** Where there is need of another, the `number`th. */
   open(number: number): Promise<S>;
   title(each: Case): string;
@@ -56,6 +56,21 @@ const mostFailures = 12;
 
 let sites = 0;
 
+/** What each operation comes by, the sites taking one after the other, side by side; in the order of the operations. */
+export async function enumerateIn<Operation, S extends Site>(
+  sites: readonly S[],
+  operations: readonly Operation[],
+  enumerate: (site: S, operation: Operation) => Promise<readonly Point[]>,
+): Promise<readonly (readonly [Operation, readonly Point[]])[]> {
+  const found = new Map<Operation, readonly Point[]>();
+  const waiting = operations.values();
+  const work = async (site: S): Promise<void> => {
+    for (const operation of waiting) found.set(operation, await enumerate(site, operation));
+  };
+  await Promise.all(sites.map(work));
+  return operations.map((operation) => [operation, found.get(operation) ?? []]);
+}
+
 /** Visits cases, several lanes side by side. */
 export async function visitAll<Case, S extends Site>(
   visits: CaseVisits<Case, S>,
@@ -65,12 +80,8 @@ export async function visitAll<Case, S extends Site>(
   const missed: string[] = [];
   const failures: string[] = [];
   let visited = 0;
-  let given: S | undefined = visits.first;
-  const open = async (): Promise<S> => {
-    const site = given;
-    given = undefined;
-    return site ?? visits.open(sites++);
-  };
+  const given = visits.ready.values();
+  const open = async (): Promise<S> => given.next().value ?? visits.open(sites++);
   const work = async (): Promise<void> => {
     for (let over = false; !over; ) {
       await using site = await open();
