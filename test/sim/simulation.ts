@@ -225,7 +225,10 @@ export class Simulation {
 
   #start(): void {
     this.note("daemon starts");
-    const undisturbed = this.weather === calm;
+    const { weather } = this;
+    const changes = this.#changes;
+    // (What others take in the middle of a start may end it; the next one finds it gone.)
+    const isUndisturbed = (): boolean => weather === calm && changes === this.#changes;
     try {
       const life = startLife({
         world: this.world,
@@ -248,7 +251,7 @@ export class Simulation {
           if (!life.process.alive) return;
           this.note(`daemon does not start: ${String(thrown)}`);
           life.process.exit();
-          if (undisturbed) this.violated(`the daemon does not start: ${stackOf(thrown)}`);
+          if (isUndisturbed()) this.violated(`the daemon does not start: ${stackOf(thrown)}`);
           // The sixth time nothing is in its way: a host where nothing ever works shows nothing.
           if (++this.#failedStarts > 5) this.weather = calm;
           this.time.dropProgram();
