@@ -1,4 +1,5 @@
 import { networkOf, parseIp, parseIpPrefix } from "../../core/address.ts";
+import { printable } from "../../core/names.ts";
 import {
   asObject,
   countAt,
@@ -22,7 +23,7 @@ export function parseResult(value: unknown, version: CniVersion, field = "result
   const object = asObject(value, field);
   const own = textAt(object, "cniVersion", `${field}.cniVersion`) ?? version;
   if (!isCniVersion(own))
-    throw refusal(`${field} is of CNI version "${own}"`, {
+    throw refusal(`${field} is of CNI version "${printable(own)}"`, {
       cni: cniError.version,
       code: "UNSUPPORTED",
       field: `${field}.cniVersion`,

@@ -1,3 +1,4 @@
+import { printable } from "../../core/names.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /** Every version of the protocol there is, oldest first. */
@@ -22,7 +23,7 @@ export function parseVersion(text: string | undefined): CniVersion {
     cni: cniError.version,
     code: "UNSUPPORTED",
     field: "cniVersion",
-    hint: `The configuration says "${version}"; podnet speaks ${cniVersions.join(", ")}`,
+    hint: `The configuration says "${printable(version)}"; podnet speaks ${cniVersions.join(", ")}`,
   });
 }
 

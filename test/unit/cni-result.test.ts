@@ -5,7 +5,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import { parseResult } from "../../cni/protocol/result-read.ts";
 import { renderResult, resultValue } from "../../cni/protocol/result-write.ts";
-import { atLeast, type CniVersion, cniVersions } from "../../cni/protocol/version.ts";
+import { atLeast, type CniVersion, cniVersions, parseVersion } from "../../cni/protocol/version.ts";
 
 /** What the reference plugins answer, bridge with host-local, both families (measured). */
 const lists = {
@@ -156,6 +156,18 @@ test("a result that cannot be read is refused with its field", (t) => {
     });
     t.is(error.field, field);
     t.is(error.details["cni"], cni);
+  }
+});
+
+test("a version that is none is told of, as far as a line goes", (t) => {
+  const cniVersion = "9".repeat(2000);
+  const { message } = t.throws(() => parseResult({ cniVersion }, "1.0.0"), {
+    instanceOf: PodnetError,
+  });
+  const { hint } = t.throws(() => parseVersion(cniVersion), { instanceOf: PodnetError });
+  for (const said of [message, hint ?? ""]) {
+    t.regex(said, /"9+…"/);
+    t.true(said.length < 200, said);
   }
 });
 
