@@ -14,7 +14,7 @@ export interface Count {
 export interface AvaRun {
   /** What it is called in messages. */
   readonly name: string;
-  /** Test files, from the top of the project. */
+  /** Test files, from the top of the project, in the order in which they begin. */
   readonly files: readonly string[];
   /** Files at a time. */
   readonly concurrency: number;
@@ -67,8 +67,18 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   const { name, files, limitMinutes } = run;
   const child = spawn(
     path.join(top, "scripts/ava"),
-    [`--concurrency=${run.concurrency}`, `--timeout=${run.timeoutSeconds}s`, ...files],
-    { cwd: top, detached: true, stdio: ["ignore", "pipe", "inherit"], env: run.environment },
+    [
+      "--config=scripts/in-order.ts",
+      `--concurrency=${run.concurrency}`,
+      `--timeout=${run.timeoutSeconds}s`,
+      ...files,
+    ],
+    {
+      cwd: top,
+      detached: true,
+      stdio: ["ignore", "pipe", "inherit"],
+      env: { ...run.environment, PODNET_TEST_ORDER: files.join("\n") },
+    },
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
   const limit = setTimeout(() => {

@@ -2,33 +2,12 @@
  * Runs the test stages one after the other inside the sandbox (scripts/test starts it there), prints each test that
  * fails as it fails and each stage's time against its budget, and writes `passed failed skipped` to build/test-result.
  */
-import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { type Count, runAva } from "./run-ava.ts";
+import { filesOf, type Stage, stages } from "./stages.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
-
-interface Stage {
-  readonly name: string;
-  readonly files: string;
-  /** Of these, what only a complete run has time for: long boots of images that a short one meets in another way. */
-  readonly completeOnly?: readonly string[];
-  /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
-  readonly budgetMinutes: number;
-  /**
-   * Test files at a time: never more than two where they boot machines, so that these do not starve each other; more where
-   * they mostly wait, for deadlines to pass.
-   */
-  readonly concurrency: number;
-  readonly timeoutSeconds: number;
-  /**
-   * What a failure here may mean is that the machine was busy elsewhere: it is looked at once more (docs/decisions/0036),
-   * unless it comes of a search or of kills, where a failure seen once is a defect found.
-   */
-  readonly secondLook?: true;
-  /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
-  readonly closes?: true;
-}
 
 /** A stage gets this many times its budget before it is taken for hung. */
 const hangFactor = 6;
@@ -42,121 +21,6 @@ const mostUnsteady = 2;
  * their seeds. PODNET_SEED overrules both.
  */
 const shortSeed = "20261121";
-
-/** Quick ones first. */
-const stages: readonly Stage[] = [
-  {
-    name: "static",
-    files: "test/static/**/*.test.ts",
-    budgetMinutes: 0.4,
-    concurrency: 2,
-    timeoutSeconds: 120,
-  },
-  {
-    name: "unit",
-    files: "test/unit/**/*.test.ts",
-    budgetMinutes: 0.6,
-    concurrency: 4,
-    timeoutSeconds: 60,
-  },
-  {
-    name: "planted",
-    files: "test/planted/**/*.test.ts",
-    budgetMinutes: 0.5,
-    concurrency: 1,
-    timeoutSeconds: 150,
-  },
-  {
-    name: "fuzz",
-    files: "test/fuzz/**/*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 2,
-    timeoutSeconds: 180,
-    closes: true,
-  },
-  {
-    name: "sim",
-    files: "test/{sim,model}/**/*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 2,
-    timeoutSeconds: 180,
-    closes: true,
-  },
-  {
-    name: "kernel",
-    files: "test/kernel/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 4,
-    timeoutSeconds: 120,
-    secondLook: true,
-  },
-  {
-    name: "standin",
-    files: "test/vm/standin-*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 4,
-    timeoutSeconds: 240,
-    secondLook: true,
-  },
-  {
-    name: "vm",
-    files: "test/vm/!(standin-)*.test.ts",
-    completeOnly: [
-      "arm64",
-      "attach-killed",
-      "cloud-image",
-      "daemon-recovery",
-      "debian-disk",
-      "disks-own",
-      "factory-killed",
-    ].map((name) => `test/vm/${name}.test.ts`),
-    budgetMinutes: 4,
-    concurrency: 3,
-    timeoutSeconds: 240,
-    secondLook: true,
-  },
-  {
-    name: "crash",
-    files: "test/crash/**/*.test.ts",
-    budgetMinutes: 3,
-    concurrency: 1,
-    timeoutSeconds: 300,
-    closes: true,
-  },
-  {
-    name: "soak",
-    files: "test/soak/**/*.test.ts",
-    budgetMinutes: 0.5,
-    concurrency: 1,
-    timeoutSeconds: 120,
-    closes: true,
-  },
-  {
-    name: "overlay",
-    files: "test/overlay/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 3,
-    timeoutSeconds: 180,
-    secondLook: true,
-  },
-  {
-    name: "cni",
-    files: "test/cni/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 2,
-    timeoutSeconds: 180,
-    secondLook: true,
-  },
-  {
-    name: "docs",
-    files: "test/docs/**/*.test.ts",
-    completeOnly: ["test/docs/images.test.ts"],
-    budgetMinutes: 2,
-    concurrency: 1,
-    timeoutSeconds: 240,
-    secondLook: true,
-  },
-];
 
 const words = process.argv.slice(2);
 const full = words.includes("--full");
@@ -212,9 +76,7 @@ const total = { passed: 0, failed: 0, skipped: 0 };
 const unsteady: string[] = [];
 for (const stage of stages) {
   if (wanted.length > 0 && !wanted.includes(stage.name)) continue;
-  const files = globSync(stage.files, { cwd: top })
-    .filter((file) => full || stage.completeOnly?.includes(file) !== true)
-    .sort();
+  const files = filesOf(stage, full);
   if (files.length === 0) continue;
   const begin = performance.now();
   console.log(`\n${stage.name}: ${files.length} files`);

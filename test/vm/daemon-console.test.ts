@@ -2,12 +2,11 @@ import { EventEmitter, once } from "node:events";
 import test from "ava";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { OpenConsoleRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig();
-  await rig.client.pods.create({ spec: { name: "one" } });
+  rig = await joinRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -65,6 +64,7 @@ const shell = "setsid sh -c 'exec sh -i </dev/ttyS0 >/dev/ttyS0 2>&1' >/dev/null
 test.serial(
   "what is typed reaches the guest, from one at a time; whoever reads, reads along",
   async (t) => {
+    await rig.client.pods.create({ spec: { name: "one" } });
     await execIn(rig.client, "one", "sh", "-c", shell);
     const first = console();
     first.type("echo $((40 + 2))-first\r");

@@ -15,14 +15,13 @@ import path from "node:path";
 import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
 import { podnet } from "../unit/cli-fixtures/io.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 let here: string;
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await joinRig();
   here = mkdtempSync(path.join(rig.directory, "here-"));
-  await rig.client.pods.create({ spec: { name: "web" } });
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -76,9 +75,10 @@ async function thereAndBack(t: ExecutionContext, name: "busybox" | "gnu"): Promi
   }
 }
 
-test.serial("a tree there and back keeps modes, times and links: busybox's tar", (t) =>
-  thereAndBack(t, "busybox"),
-);
+test.serial("a tree there and back keeps modes, times and links: busybox's tar", async (t) => {
+  await rig.client.pods.create({ spec: { name: "web" } });
+  await thereAndBack(t, "busybox");
+});
 
 test.serial("single files, contents, links followed; what goes nowhere is refused", async (t) => {
   const top = makeTree("rules");
@@ -209,5 +209,6 @@ test.serial(
     await guest("mv /bin/no-tar /bin/tar");
     // Positive control: with it, it works again.
     await cp(top, "web:/tmp");
+    await rig.client.pods.delete({ idOrName: "web", force: true });
   },
 );

@@ -92,6 +92,40 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
   };
 }
 
+/** Rigs in use, by their configuration. */
+const shared = new Map<string, { readonly opening: Promise<Rig>; users: number }>();
+
+/**
+ * The one rig that all test files of this process have which ask for it with this configuration: one podnetd, one template.
+ * Whoever disposes of it last ends it. Files of which several are imported by one (`test/vm/together-*.test.ts`) leave
+ * neither pods nor settings to each other, look at the changes since they began, and count on no address that they have not
+ * asked for; their tests are serial, as the others would run after the last file's.
+ */
+export async function joinRig(config = ""): Promise<Rig> {
+  const entry = shared.get(config) ?? { opening: openRig(config), users: 0 };
+  shared.set(config, entry);
+  entry.users++;
+  const rig = await entry.opening;
+  return {
+    lab: rig.lab,
+    directory: rig.directory,
+    get daemon() {
+      return rig.daemon;
+    },
+    get client() {
+      return rig.client;
+    },
+    restart: (how, env) => rig.restart(how, env),
+    inventory: () => rig.inventory(),
+    changes: (since) => rig.changes(since),
+    async [Symbol.asyncDispose]() {
+      if (--entry.users > 0) return;
+      shared.delete(config);
+      await rig[Symbol.asyncDispose]();
+    },
+  };
+}
+
 /** The pod of an answer, with its first address. */
 export function addressOf(pod: Pod | undefined): string {
   const [address] = pod?.interfaces[0]?.addresses ?? [];

@@ -3,14 +3,14 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { qcow2Of } from "../fixtures/disk-image.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 let raw: string;
 let qcow2: string;
 
 test.serial.before(async () => {
-  rig = await openRig("quarantine_s = 0\n");
+  rig = await joinRig("quarantine_s = 0\n");
   raw = join(rig.directory, "a.raw");
   qcow2 = join(rig.directory, "b.qcow2");
   const content = Buffer.alloc(1 << 20, "0123456789abcdef");

@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from "ava";
 import { InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 /** As many as the user of a VM that lives for months comes by; fewer in a short run. */
 const cycles = process.env["PODNET_TEST_FULL"] === "1" ? 1000 : 60;
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await joinRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -23,6 +23,7 @@ test.serial(
   async (t) => {
     t.timeout(1_800_000);
     const { client } = rig;
+    const before = await rig.inventory();
     await client.pods.create({ spec: { name: "churn" } });
     const slots = new Set<number>();
     for (let n = 0; n < cycles; n++) {
@@ -40,6 +41,6 @@ test.serial(
     t.deepEqual([...slots], [2], "always the same slot, as it is free again");
     t.is((await execIn(client, "churn", "ls", "/sys/class/net")).output.trim(), "eth0\nlo");
     await client.pods.delete({ idOrName: "churn" });
-    t.deepEqual(await rig.changes(), []);
+    t.deepEqual(await rig.changes(before), []);
   },
 );

@@ -1,10 +1,10 @@
 import test, { type ExecutionContext } from "ava";
 import { InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await joinRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -19,6 +19,7 @@ test.serial(
   "a VM has twenty-four NICs, each of which works, and takes no twenty-fifth",
   async (t) => {
     const { client } = rig;
+    const before = await rig.inventory();
     await client.pods.create({ spec: { name: "many" } });
     for (let n = 1; n < 24; n++)
       await client.pods.addInterface({ idOrName: "many", interface: {} });
@@ -36,6 +37,6 @@ test.serial(
       await rig.client.pods.removeInterface({ idOrName: "many", guestName });
     t.is((await execIn(rig.client, "many", "ls", "/sys/class/net")).output.trim(), "eth0\nlo");
     await rig.client.pods.delete({ idOrName: "many" });
-    t.deepEqual(await rig.changes(), []);
+    t.deepEqual(await rig.changes(before), []);
   },
 );

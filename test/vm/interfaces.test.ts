@@ -1,11 +1,11 @@
 import type { ChildProcess } from "node:child_process";
 import test, { type ExecutionContext } from "ava";
 import { InterfaceState, type Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await joinRig();
   await rig.lab.host.run("ip", "link", "add", "br9", "type", "bridge");
   await rig.lab.host.run("ip", "address", "add", "10.9.0.1/24", "dev", "br9");
   await rig.lab.host.run("ip", "link", "set", "br9", "up");

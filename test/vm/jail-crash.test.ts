@@ -1,5 +1,5 @@
 import test from "ava";
-import { openRig } from "./daemon-rig.ts";
+import { joinRig } from "./daemon-rig.ts";
 
 /** The second of each: the first is the trial of a jail, when podnetd starts. */
 const points = [
@@ -10,25 +10,28 @@ const points = [
   "spawn:qemu:after#2",
 ];
 
-test("podnetd killed while it shuts a machine in: the next one leaves nothing of it", async (t) => {
-  await using rig = await openRig("quarantine_s = 0\n");
-  for (const point of points) {
-    await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
-    await t.throwsAsync(rig.client.pods.create({ spec: { name: "cut" } }), undefined, point);
-    await rig.restart("kill");
-    t.deepEqual(await rig.changes(), [], point);
-  }
-  // Killed during its own trial.
-  for (const point of ["file:make cgroup:after#3", "spawn:qemu:after#1"]) {
-    await t.throwsAsync(
-      rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` }),
-      undefined,
-      point,
-    );
-    await rig.restart("kill");
-    t.deepEqual(await rig.changes(), [], point);
-  }
-  await rig.client.pods.create({ spec: { name: "after" } });
-  await rig.client.pods.delete({ idOrName: "after" });
-  t.deepEqual(await rig.changes(), []);
-});
+test.serial(
+  "podnetd killed while it shuts a machine in: the next one leaves nothing of it",
+  async (t) => {
+    await using rig = await joinRig("quarantine_s = 0\n");
+    for (const point of points) {
+      await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
+      await t.throwsAsync(rig.client.pods.create({ spec: { name: "cut" } }), undefined, point);
+      await rig.restart("kill");
+      t.deepEqual(await rig.changes(), [], point);
+    }
+    // Killed during its own trial.
+    for (const point of ["file:make cgroup:after#3", "spawn:qemu:after#1"]) {
+      await t.throwsAsync(
+        rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` }),
+        undefined,
+        point,
+      );
+      await rig.restart("kill");
+      t.deepEqual(await rig.changes(), [], point);
+    }
+    await rig.client.pods.create({ spec: { name: "after" } });
+    await rig.client.pods.delete({ idOrName: "after" });
+    t.deepEqual(await rig.changes(), []);
+  },
+);

@@ -18,13 +18,13 @@ import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
 import { findProcess } from "../../hypervisor/qemu/process.ts";
-import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { addressOf, execIn, joinRig, type Rig } from "./daemon-rig.ts";
 import { debianGuest, never, rig as openVmRig } from "./hypervisor-rig.ts";
 
 let rig: Rig;
 
 test.serial.before(async () => {
-  rig = await openRig("quarantine_s = 0\n");
+  rig = await joinRig("quarantine_s = 0\n");
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -1,0 +1,6 @@
+// What machines are shut in with, and their disks, one file after the other on one podnetd: as together-pods.test.ts.
+
+import "./jail-pods.test.ts";
+import "./disks.test.ts";
+import "./jail-upgrade.test.ts";
+import "./jail-crash.test.ts";
