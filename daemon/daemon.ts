@@ -188,6 +188,7 @@ export async function openDaemon(
     : undefined;
   const watching =
     cni && opened.use(watchPending(pendingDir, () => void pending.settle(), logOf("cni")));
+  if (cni !== undefined) installation.present();
   // Last of all: whoever is answered here finds podnetd whole, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
@@ -199,12 +200,12 @@ export async function openDaemon(
     metrics: () => node.metrics.render(),
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {
+    installation.withdraw();
     // Nobody is answered out of a database that is closed.
     await cni?.close(0);
     throw thrown;
   });
   node.metrics.followConnections(() => api.connections);
-  if (cni !== undefined) installation.present();
   const held = opened.move();
   return {
     told: () => overlays?.told() ?? Promise.resolve(),

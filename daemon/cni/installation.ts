@@ -1,13 +1,13 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { PodnetError } from "../../core/errors.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { CniSettings } from "../config/cni.ts";
 import type { Database } from "../store/database.ts";
 import { deleteMeta, getMeta, setMeta } from "../store/meta.ts";
 import { parseJson } from "../store/rows.ts";
 import { networkList, networkListFile, pluginFile } from "./network-list.ts";
-import { copyWhole, removeFile, writeWhole } from "./whole-files.ts";
+import { copyWhole, removeFile, renewWhole, writeWhole } from "./whole-files.ts";
 
 /** Where a plugin and its configuration have been put. */
 export interface Installed {
@@ -36,6 +36,7 @@ export class Installation {
   readonly #parts: InstallationParts;
   /** As its row says: podnetd may be ending because it can read no rows any more. */
   #installed: Installed | undefined;
+  #trouble: PodnetError | undefined;
 
   constructor(parts: InstallationParts) {
     this.#parts = parts;
@@ -47,11 +48,7 @@ export class Installation {
    * `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
    */
   install(installed: Installed): string[] {
-    const { program } = this.#parts;
-    if (!existsSync(program))
-      throw new PodnetError("IMAGE_MISSING", `There is no plugin at "${program}"`, {
-        hint: "Build it: scripts/build-cni",
-      });
+    const program = this.#built();
     this.uninstall();
     const plugin = join(installed.binDir, pluginFile);
     this.#note({ ...installed, half: true });
@@ -59,6 +56,7 @@ export class Installation {
       copyWhole(program, plugin);
       const paths = [plugin, this.#write(installed)];
       this.#note(installed);
+      this.#trouble = undefined;
       return paths;
     } catch (thrown) {
       this.#try("taken back", () => void this.uninstall());
@@ -74,14 +72,38 @@ export class Installation {
     const paths = [listOf(installed), join(installed.binDir, pluginFile)];
     const removed = paths.filter(removeFile);
     this.#note(undefined);
+    this.#trouble = undefined;
     return removed;
   }
 
-  /** podnetd serves: runtimes may know. What a podnetd before left half done goes. What cannot be done is told of. */
+  /**
+   * podnetd serves: runtimes may know, of a plugin that is the one built with this podnetd. What a podnetd before left half
+   * done goes. What cannot be done is told of; with a plugin that is another one, or none, nothing is announced.
+   */
   present(): void {
     const installed = this.#installed;
-    if (installed?.half === true) this.#try("taken back", () => void this.uninstall());
-    else if (installed !== undefined) this.#try("written", () => void this.#write(installed));
+    if (installed === undefined) return;
+    if (installed.half === true) {
+      this.#try("taken back", () => void this.uninstall());
+      return;
+    }
+    const plugin = join(installed.binDir, pluginFile);
+    const renewed = this.#try("announced: its plugin cannot be renewed", () => {
+      if (renewWhole(this.#built(), plugin))
+        this.#parts.log.info({ path: plugin }, "The CNI plugin was another one, and is renewed");
+    });
+    if (renewed) this.#try("written", () => void this.#write(installed));
+    else this.withdraw();
+  }
+
+  /** Where they are; undefined where nothing was installed. */
+  get installed(): Installed | undefined {
+    return this.#installed;
+  }
+
+  /** Why runtimes have not been given what was installed, or have been given what is not as it should be. */
+  get trouble(): PodnetError | undefined {
+    return this.#trouble;
   }
 
   /** podnetd serves no more. */
@@ -98,17 +120,29 @@ export class Installation {
     this.#installed = installed;
   }
 
+  /** The plugin's path. Throws `IMAGE_MISSING`. */
+  #built(): string {
+    const { program } = this.#parts;
+    if (existsSync(program)) return program;
+    throw new PodnetError("IMAGE_MISSING", `There is no plugin at "${program}"`, {
+      hint: "Build it: scripts/build-cni",
+    });
+  }
+
   #write(installed: Installed): string {
     const path = listOf(installed);
     writeWhole(path, networkList(installed.network, this.#parts.settings));
     return path;
   }
 
-  #try(what: string, body: () => void): void {
+  #try(what: string, body: () => void): boolean {
     try {
       body();
+      return true;
     } catch (err) {
+      this.#trouble = toPodnetError(err);
       this.#parts.log.error({ err }, `The configuration for container runtimes cannot be ${what}`);
+      return false;
     }
   }
 }

@@ -1,8 +1,12 @@
 import {
   chmodSync,
+  closeSync,
   copyFileSync,
   existsSync,
+  fsyncSync,
   mkdirSync,
+  openSync,
+  readFileSync,
   renameSync,
   rmSync,
   writeFileSync,
@@ -11,14 +15,27 @@ import { basename, dirname, join } from "node:path";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
 
-/** Puts a file there under its name when it is whole: whoever looks finds the old one or the new. Throws `SYSCALL_FAILED`. */
+/**
+ * Puts a file there under its name when it is whole: whoever looks finds the old one or the new, also after a loss of power.
+ * Throws `SYSCALL_FAILED`.
+ */
 export function writeWhole(path: string, text: string): void {
   place(path, (draft) =>
     cross("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
   );
 }
 
-/** The same of a program. */
+/** The same of a program, unless what is there is the same already; answers whether it was another one. */
+export function renewWhole(from: string, path: string): boolean {
+  const other = !explained(
+    path,
+    () => existsSync(path) && readFileSync(path).equals(readFileSync(from)),
+  );
+  if (other) copyWhole(from, path);
+  return other;
+}
+
+/** The same, whatever is there. */
 export function copyWhole(from: string, path: string): void {
   place(path, (draft) =>
     cross("file", `copy ${basename(path)}`, () => {
@@ -37,11 +54,25 @@ function place(path: string, make: (draft: string) => void): void {
     );
     try {
       make(draft);
+      flush(draft, basename(path));
       cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+      flush(dirname(path), `directory of ${basename(path)}`);
     } catch (cause) {
       // What fails here may be the lack of room that it takes itself.
       cross("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
       throw cause;
+    }
+  });
+}
+
+/** What is there outlives a loss of power from here on. */
+function flush(path: string, what: string): void {
+  cross("file", `flush ${what}`, () => {
+    const fd = openSync(path, "r");
+    try {
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
     }
   });
 }
@@ -60,9 +91,9 @@ export function removeFile(path: string): boolean {
   return there;
 }
 
-function explained(path: string, body: () => void): void {
+function explained<T>(path: string, body: () => T): T {
   try {
-    body();
+    return body();
   } catch (cause) {
     throw new PodnetError("SYSCALL_FAILED", `"${path}" cannot be written: ${String(cause)}`, {
       hint: "Let podnetd's user write there (of its systemd unit: ReadWritePaths=), or name other directories",

@@ -33,6 +33,7 @@ export async function healthChecks(
     ...imageChecks(parts),
     podsCheck(parts),
     ...containersCheck(parts),
+    ...pluginCheck(parts),
     ...overlayChecks(parts.overlays),
   ];
 }
@@ -131,6 +132,22 @@ function containersCheck({ attachments }: ServiceParts): wire.HealthCheck[] {
   return told.length === 0
     ? [check("containers", OK, `${rows.length} attached, as planned`)]
     : [check("containers", WARNING, told.join("; "), "See which: podnet cni list")];
+}
+
+/** Nothing where no plugin was installed. */
+function pluginCheck({ installation: { installed, trouble } }: ServiceParts): wire.HealthCheck[] {
+  if (trouble !== undefined)
+    return [
+      check(
+        "cni plugin",
+        WARNING,
+        `container runtimes are not served as installed: ${trouble.message}`,
+        `${trouble.hint ?? "See podnetd's log"}; then podnet cni install, or start podnetd anew`,
+      ),
+    ];
+  return installed === undefined
+    ? []
+    : [check("cni plugin", OK, `${installed.binDir} and ${installed.dir} have this podnetd's`)];
 }
 
 function podsCheck({ pods }: ServiceParts): wire.HealthCheck {

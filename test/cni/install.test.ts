@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { openCniRig } from "./cni-rig.ts";
@@ -28,6 +28,22 @@ test("the plugin and its configuration are put where runtimes look, are there wh
   t.false(existsSync(list));
   await rig.restart("kill");
   t.true(existsSync(list));
+  t.regex(await rig.daemon.podnet("info"), /cni plugin: .* have this podnetd's/);
+  // After an upgrade, or a loss of power, the plugin there is another one than podnetd's.
+  const plugin = join(binDir, "podnet-cni");
+  const whole = readFileSync(plugin);
+  writeFileSync(plugin, "");
+  await rig.restart("stop");
+  t.true(readFileSync(plugin).equals(whole));
+  // One that cannot be renewed is not announced.
+  rmSync(plugin);
+  mkdirSync(join(plugin, "taken"), { recursive: true });
+  await rig.restart("kill");
+  t.false(existsSync(list));
+  t.regex(await rig.daemon.podnet("info"), /cni plugin: container runtimes are not served/);
+  rmSync(plugin, { recursive: true });
+  await rig.restart("stop");
+  t.true(readFileSync(plugin).equals(whole) && existsSync(list));
   // One that is killed cannot take it back; the next one writes it anew.
   await rig.daemon.kill();
   t.true(existsSync(list));

@@ -1,4 +1,13 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
@@ -35,6 +44,18 @@ class Site implements Disposable {
     });
   }
 
+  /** The plugin where runtimes look for it. */
+  get plugin(): string {
+    return path.join(this.where.binDir, "podnet-cni");
+  }
+
+  /** The plugin as it was built; empty: it was not. */
+  build(text: string): void {
+    const built = path.join(this.#directory, "built");
+    if (text === "") rmSync(built);
+    else writeFileSync(built, text);
+  }
+
   /** All files where runtimes look. */
   files(): string[] {
     const { dir, binDir } = this.where;
@@ -42,9 +63,9 @@ class Site implements Disposable {
   }
 
   content(): string[] {
-    const { dir, binDir } = this.where;
+    const { dir } = this.where;
     const list = readFileSync(path.join(dir, "10-podnet.conflist"), "utf8");
-    return [readFileSync(path.join(binDir, "podnet-cni"), "utf8"), `${list.endsWith("}\n")}`];
+    return [readFileSync(this.plugin, "utf8"), `${list.endsWith("}\n")}`];
   }
 
   [Symbol.dispose](): void {
@@ -97,7 +118,7 @@ test.serial(
       next.uninstall();
       t.deepEqual(site.files(), []);
     });
-    t.true(points >= 14, `${points}`);
+    t.true(points >= 18, `${points}`);
   },
 );
 
@@ -122,4 +143,88 @@ test.serial("the end of an installation that is cut short anywhere is gone throu
     t.deepEqual(site.files(), []);
   });
   t.true(points >= 8, `${points}`);
+});
+
+test.serial("after an upgrade the plugin is the new one before runtimes are told of it", (t) => {
+  using site = new Site();
+  site.open().install(site.where);
+  const list = path.join(site.where.dir, "10-podnet.conflist");
+  // Another one; what a loss of power left of one; none.
+  for (const spoil of [
+    () => site.build("the next plugin"),
+    () => writeFileSync(site.plugin, ""),
+    () => rmSync(site.plugin),
+  ]) {
+    spoil();
+    site.open().withdraw();
+    const next = site.open();
+    let announced = false;
+    watchCrossings({
+      at({ what }, side) {
+        if (what === "put podnet-cni in place" && side === "after") announced = existsSync(list);
+      },
+      atAsync: async () => {},
+    });
+    try {
+      next.present();
+    } finally {
+      watchCrossings(undefined);
+    }
+    t.false(announced);
+    t.deepEqual(site.content(), ["the next plugin", "true"]);
+    t.is(statSync(site.plugin).mode & 0o777, 0o755);
+    t.is(next.trouble, undefined);
+  }
+  // What is as it should be is left alone.
+  const { ino } = statSync(site.plugin);
+  site.open().present();
+  t.is(statSync(site.plugin).ino, ino);
+});
+
+test.serial("a plugin that cannot be renewed is told of, and not announced", (t) => {
+  const points = atEach(false, (attempt) => {
+    using site = new Site();
+    site.open().install(site.where);
+    // (The podnetd before was killed: its list is still there.)
+    site.build("the next plugin");
+    const next = site.open();
+    attempt(() => next.present());
+    if (readFileSync(site.plugin, "utf8") === "the next plugin") return;
+    t.deepEqual(site.files(), ["podnet-cni"]);
+    t.regex(next.trouble?.message ?? "", /Injected failure/);
+    next.install(site.where);
+    t.is(next.trouble, undefined);
+  });
+  t.true(points >= 7, `${points}`);
+  using site = new Site();
+  site.open().install(site.where);
+  site.build("");
+  const next = site.open();
+  next.present();
+  t.is(next.trouble?.code, "IMAGE_MISSING");
+  t.deepEqual(site.files(), ["podnet-cni"]);
+});
+
+test.serial("plugin and list are on the disk before and after they have their names", (t) => {
+  using site = new Site();
+  const files: string[] = [];
+  watchCrossings({
+    at({ border, what }, side) {
+      if (border === "file" && side === "after") files.push(what);
+    },
+    atAsync: async () => {},
+  });
+  try {
+    site.open().install(site.where);
+  } finally {
+    watchCrossings(undefined);
+  }
+  for (const name of whole) {
+    const own = files.filter((what) => what.includes(name) && !what.startsWith("make directory"));
+    t.deepEqual(own.slice(1), [
+      `flush ${name}`,
+      `put ${name} in place`,
+      `flush directory of ${name}`,
+    ]);
+  }
 });

@@ -205,6 +205,39 @@ export const containerFaults: readonly Fault[] = [
     noticedBy: { file: installation, title: "one that fails anywhere is undone, and told of" },
   },
   {
+    kind: "repair",
+    name: "an installed plugin is never looked at again",
+    file: "daemon/cni/installation.ts",
+    find: "if (renewWhole(this.#built(), plugin))",
+    put: "if (this.#built() === plugin)",
+    noticedBy: {
+      file: installation,
+      title: "after an upgrade the plugin is the new one before runtimes are told of it",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a plugin of another podnetd's is announced as this one's",
+    file: "daemon/cni/installation.ts",
+    find: "    else this.withdraw();\n",
+    put: "",
+    noticedBy: {
+      file: installation,
+      title: "a plugin that cannot be renewed is told of, and not announced",
+    },
+  },
+  {
+    kind: "record",
+    name: "a plugin has its name before it is on the disk",
+    file: "daemon/cni/whole-files.ts",
+    find: "      flush(draft, basename(path));\n",
+    put: "",
+    noticedBy: {
+      file: installation,
+      title: "plugin and list are on the disk before and after they have their names",
+    },
+  },
+  {
     kind: "record",
     name: "an installation is half taken away, and then announced",
     file: "daemon/cni/installation.ts",
