@@ -32,6 +32,36 @@ interface Left {
   readonly usedThen: bigint;
 }
 
+/** Pods of all kinds that there were by schema 4, as it left them. */
+const manyPods: Left = {
+  network: { "network.cidr": "10.0.0.0/27", "network.cidr6": "fd00::/64" },
+  pods: [
+    "creating",
+    "deleting",
+    "everywhere",
+    "failed",
+    "paused",
+    "removing",
+    "running",
+    "set",
+    "stopped",
+    "stopping",
+  ],
+  used: 20n,
+  resting: 2n,
+  recovered: [
+    "everywhere running",
+    "failed failed",
+    "paused running",
+    "removing running",
+    "running running",
+    "set running",
+    "stopped stopped",
+    "stopping stopped",
+  ],
+  usedThen: 16n,
+};
+
 /** What is in the states, and what becomes of it. */
 const states: Readonly<Record<number, Left>> = {
   1: {
@@ -59,63 +89,9 @@ const states: Readonly<Record<number, Left>> = {
     ],
     usedThen: 6n,
   },
-  4: {
-    network: { "network.cidr": "10.0.0.0/27", "network.cidr6": "fd00::/64" },
-    pods: [
-      "creating",
-      "deleting",
-      "everywhere",
-      "failed",
-      "paused",
-      "removing",
-      "running",
-      "set",
-      "stopped",
-      "stopping",
-    ],
-    used: 20n,
-    resting: 2n,
-    recovered: [
-      "everywhere running",
-      "failed failed",
-      "paused running",
-      "removing running",
-      "running running",
-      "set running",
-      "stopped stopped",
-      "stopping stopped",
-    ],
-    usedThen: 16n,
-  },
-  // What schema 4 had, and containers.
-  5: {
-    network: { "network.cidr": "10.0.0.0/27", "network.cidr6": "fd00::/64" },
-    pods: [
-      "creating",
-      "deleting",
-      "everywhere",
-      "failed",
-      "paused",
-      "removing",
-      "running",
-      "set",
-      "stopped",
-      "stopping",
-    ],
-    used: 24n,
-    resting: 2n,
-    recovered: [
-      "everywhere running",
-      "failed failed",
-      "paused running",
-      "removing running",
-      "running running",
-      "set running",
-      "stopped stopped",
-      "stopping stopped",
-    ],
-    usedThen: 20n,
-  },
+  4: manyPods,
+  // The same, and containers.
+  5: { ...manyPods, used: 24n, usedThen: 20n },
 };
 
 const stateOf = (schema: number): Left => {
