@@ -26,11 +26,11 @@ const config = {
   dns: { servers: ["192.168.123.1", "fd00::1"], search: ["example.org"], options: ["ndots:2"] },
   interfaces: [
     { mac, name: "eth0", mtu: 1500, addresses: ["192.168.123.2/24", "fd00::2/64"] },
-    { mac: "52:54:00:12:34:57", name: "eth1", addresses: [] },
+    { mac: "52:54:00:12:34:57", name: "eth1", noArp: true, addresses: [] },
   ],
   routes: [
     { destination: "0.0.0.0/0", gateway: "192.168.123.1", interface: "eth0", metric: 5 },
-    { destination: "fd01::/64", interface: "eth0" },
+    { destination: "fd01::/64", interface: "eth0", source: "fd00::2", mtu: 1300, advmss: 1200 },
   ],
   neighbours: [{ interface: "eth0", address: "192.168.123.1", mac }],
   waitMs: 5000,
@@ -59,6 +59,8 @@ const extensionMessages: Target = {
     ...[hello, helloReply, config, observed, { entropy: "00ff", clockMs: 1 }].map((value, i) =>
       chosen(i, json(value)),
     ),
+    chosen(2, json({ ...config, interfaces: [{ ...config.interfaces[1], noArp: false }] })),
+    chosen(2, json({ ...config, routes: [{ ...config.routes[1], source: "10.0.0.1" }] })),
     chosen(3, json({ ...observed, hostname: "h".repeat(256) })),
     chosen(3, json({ ...observed, interfaces: [{ ...observed.interfaces[0], up: 1 }] })),
     chosen(4, json({ entropy: "0g", clockMs: 1 })),
@@ -84,6 +86,9 @@ const extensionMessages: Target = {
     "addresses",
     "gateway",
     "metric",
+    "noArp",
+    "source",
+    "advmss",
     "eth0",
     "..",
     "::",
