@@ -1,0 +1,37 @@
+import { existsSync, globSync, readFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+import { stages } from "../../scripts/stages.ts";
+import { faults } from "../planted/faults.ts";
+
+const top = path.resolve(import.meta.dirname, "../..");
+
+/** Where tests look for container runtimes and the plugins of others, which set-up unpacks when told so. */
+const unpacked = "test/lab/container-host.ts";
+
+const read = (file: string): string => readFileSync(path.join(top, file), "utf8");
+
+/** Whether a file imports another one of these tests, by whichever way. */
+function leadsTo(file: string, wanted: string, seen = new Set<string>()): boolean {
+  if (file === wanted) return true;
+  if (seen.has(file)) return false;
+  seen.add(file);
+  return (
+    [...read(file).matchAll(/^(?:import|export) [^;]*?"(\.[^"]+\.ts)";$/gms)]
+      .map(([, name = ""]) => path.join(path.dirname(file), name))
+      // (Texts of tests have such lines, too.)
+      .filter((each) => each.startsWith("test/") && existsSync(path.join(top, each)))
+      .some((each) => leadsTo(each, wanted, seen))
+  );
+}
+
+test("a stage that runs alone has what its tests run", (t) => {
+  const words = /case \$stage in ([^)]+)\) parts="\$parts --cni" ;; esac/.exec(
+    read("scripts/test"),
+  );
+  const needing = stages.filter(({ name, files }) => {
+    const noticing = name === "planted" ? faults.map(({ noticedBy }) => noticedBy.file) : [];
+    return [...globSync(files, { cwd: top }), ...noticing].some((file) => leadsTo(file, unpacked));
+  });
+  t.deepEqual(words?.[1]?.split(" | ").toSorted(), needing.map(({ name }) => name).toSorted());
+});
