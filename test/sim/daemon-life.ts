@@ -1,4 +1,4 @@
-import { settlePending } from "../../daemon/cni/settle-pending.ts";
+import { PendingDels } from "../../daemon/cni/settle-pending.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchCrossings } from "../../core/crossing.ts";
@@ -22,8 +22,6 @@ export interface Life {
   readonly process: Process;
   readonly db: Database;
   readonly sockets: HostSockets;
-  /** Plugins of container runtimes reach it, if only to wait. */
-  listens: boolean;
   /** Resolves when the node is ready; rejects when it does not start, stays open when it is killed before. */
   readonly node: Promise<LiveNode>;
 }
@@ -97,24 +95,22 @@ export function startLife(options: LifeOptions): Life {
     randomBytes: (count) => random.bytes(count),
     logOf: () => tracedLog(trace),
   };
-  const life: Life = {
+  return {
     process,
     db,
     sockets,
-    listens: false,
-    node: openLive(plant?.(parts) ?? parts, options, process, () => {
-      life.listens = true;
-    }),
+    node: openLive(plant?.(parts) ?? parts, options, process),
   };
-  return life;
 }
+
+/** Between looks at what plugins wrote down, milliseconds: as watch-pending.ts has it. */
+const pendingMs = 2000;
 
 /** As daemon.ts does it. */
 async function openLive(
   parts: NodeParts,
   options: LifeOptions,
   process: Process,
-  listens: () => void,
 ): Promise<LiveNode> {
   const node = await openNode(parts);
   const { world } = options;
@@ -129,14 +125,17 @@ async function openLive(
   const log = parts.logOf("drift");
   const { driftMs: everyMs } = parts.config;
   const drift = DriftWatch.open({ ...node, clock, log, everyMs, watch });
-  listens();
   const { pendingDir: directory } = parts.config.cni;
   const { attachments } = node;
-  await settlePending({ directory, attachments, log: parts.logOf("cni") });
+  const pending = new PendingDels({ directory, attachments, log: parts.logOf("cni") });
+  await pending.settle();
+  // (What the kernel tells of the directory would come in real time.)
+  const looks = setInterval(() => void pending.settle(), pendingMs);
   return {
     ...node,
     drift,
     [Symbol.asyncDispose]: async () => {
+      clearInterval(looks);
       await drift[Symbol.asyncDispose]();
       await node[Symbol.asyncDispose]();
     },
