@@ -2,11 +2,12 @@
  * Makes one file of all of podnetd's sources and packages, and one of podnet's: Node finds, reads and links one module where
  * there are 1,200, which is half of a start. Why so: docs/decisions/0054-one-file-to-start.md.
  */
-import { mkdirSync, renameSync, rmSync, utimesSync } from "node:fs";
+import { mkdirSync, renameSync, utimesSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { build, type Plugin } from "esbuild";
 import { complainAndFail } from "./complain.ts";
+import { withDraft } from "./draft.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 const directory = path.join(top, "build/programs");
@@ -39,11 +40,9 @@ const ownPlaces: Plugin = {
   },
 };
 
-try {
+async function buildInto(draft: string): Promise<void> {
   // Taken before the first source is read: what changes meanwhile is newer than what is made.
   const begun = new Date();
-  const draft = `${directory}.${process.pid}`;
-  mkdirSync(draft, { recursive: true });
   await build({
     absWorkingDir: top,
     entryPoints: programs,
@@ -64,7 +63,10 @@ try {
     utimesSync(path.join(draft, `${name}.mjs`), begun, begun);
     renameSync(path.join(draft, `${name}.mjs`), path.join(directory, `${name}.mjs`));
   }
-  rmSync(draft, { recursive: true });
+}
+
+try {
+  await withDraft(directory, buildInto);
 } catch (thrown) {
   complainAndFail("build-programs", thrown);
 }

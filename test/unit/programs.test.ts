@@ -3,16 +3,19 @@ import {
   cpSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { build } from "esbuild";
+import { withDraft } from "../../scripts/draft.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 
@@ -100,4 +103,23 @@ test("scripts/program looks at each room that a program is made of", async (t) =
     [...rooms].filter((room) => !watched.includes(room)),
     [],
   );
+});
+
+test("a build leaves no draft, however it ends, and takes away what killed ones left", async (t) => {
+  using site = checkout();
+  const directory = path.join(site.at, "build/programs");
+  const there = (): string[] => readdirSync(path.join(site.at, "build")).toSorted();
+  // Killed long ago; at work just now; and what is no draft.
+  for (const name of ["programs.4711", "programs.4712", "programs.old", "image.4711"])
+    mkdirSync(path.join(site.at, "build", name));
+  for (const name of ["programs.4711", "programs.old", "image.4711"])
+    utimesSync(path.join(site.at, "build", name), 1, 1);
+  const rest = ["image.4711", "programs", "programs.4712", "programs.old"];
+  await withDraft(directory, async (draft) => {
+    t.deepEqual(there(), [...rest, path.basename(draft)].toSorted());
+    writeFileSync(path.join(draft, "podnetd.mjs"), "");
+  });
+  t.deepEqual(there(), rest);
+  await t.throwsAsync(withDraft(directory, () => Promise.reject(new Error("Injected failure"))));
+  t.deepEqual(there(), rest);
 });
