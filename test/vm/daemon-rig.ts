@@ -92,6 +92,22 @@ export async function openRig(given = "", starting: Starting = (host) => host): 
   };
 }
 
+/** The same rig with another end. */
+export const endingWith = (rig: Rig, end: () => Promise<void>): Rig => ({
+  lab: rig.lab,
+  directory: rig.directory,
+  get daemon() {
+    return rig.daemon;
+  },
+  get client() {
+    return rig.client;
+  },
+  restart: (how, env) => rig.restart(how, env),
+  inventory: () => rig.inventory(),
+  changes: (since) => rig.changes(since),
+  [Symbol.asyncDispose]: end,
+});
+
 /** Rigs in use, by their configuration. */
 const shared = new Map<string, { readonly opening: Promise<Rig>; users: number }>();
 
@@ -106,24 +122,11 @@ export async function joinRig(config = ""): Promise<Rig> {
   shared.set(config, entry);
   entry.users++;
   const rig = await entry.opening;
-  return {
-    lab: rig.lab,
-    directory: rig.directory,
-    get daemon() {
-      return rig.daemon;
-    },
-    get client() {
-      return rig.client;
-    },
-    restart: (how, env) => rig.restart(how, env),
-    inventory: () => rig.inventory(),
-    changes: (since) => rig.changes(since),
-    async [Symbol.asyncDispose]() {
-      if (--entry.users > 0) return;
-      shared.delete(config);
-      await rig[Symbol.asyncDispose]();
-    },
-  };
+  return endingWith(rig, async () => {
+    if (--entry.users > 0) return;
+    shared.delete(config);
+    await rig[Symbol.asyncDispose]();
+  });
 }
 
 /** The pod of an answer, with its first address. */

@@ -5,7 +5,7 @@ import type { Podnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { WatchPodsResponse } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { standInConfig } from "../lab/standin.ts";
-import { openRig, type Rig, type Starting } from "./daemon-rig.ts";
+import { endingWith, openRig, type Rig, type Starting } from "./daemon-rig.ts";
 
 /** A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and tables of its own. */
 export async function openStandInRig(
@@ -14,23 +14,10 @@ export async function openStandInRig(
 ): Promise<Rig> {
   const directory = mkdtempSync(join(tmpdir(), "podnet-images-"));
   const rig = await openRig(`${config}${await standInConfig(directory)}`, starting);
-  return {
-    lab: rig.lab,
-    directory: rig.directory,
-    get daemon() {
-      return rig.daemon;
-    },
-    get client() {
-      return rig.client;
-    },
-    restart: (how, env) => rig.restart(how, env),
-    inventory: () => rig.inventory(),
-    changes: (since) => rig.changes(since),
-    async [Symbol.asyncDispose]() {
-      await rig[Symbol.asyncDispose]();
-      rmSync(directory, { recursive: true, force: true });
-    },
-  };
+  return endingWith(rig, async () => {
+    await rig[Symbol.asyncDispose]();
+    rmSync(directory, { recursive: true, force: true });
+  });
 }
 
 /** Creates a pod whose stand-in behaves as the words say (test/standin-vm/README.md). */

@@ -220,6 +220,11 @@ const hop = (index: number, gateway: Uint8Array): Uint8Array =>
     .i32(index)
     .attribute(5, gateway)
     .finish();
+/** An IPv4 route's message as far as its attributes; its type is the last byte before the flags. */
+const unicastRoute = (flags: number): Writer =>
+  Uint8Array.of(2, 0, 0, 0, 254, 4, 0, 1)
+    .reduce((head, byte) => head.u8(byte), new Writer())
+    .u32(flags);
 const route = attributeTarget(
   "rtnetlink-route",
   ["route"],
@@ -234,16 +239,7 @@ const route = attributeTarget(
       mtu: 1400,
     } as never).payload,
     addRoute({ destination: "::/0", gateway: "fd00::1", link: 2 } as never).payload,
-    new Writer()
-      .u8(2)
-      .u8(0)
-      .u8(0)
-      .u8(0)
-      .u8(254)
-      .u8(4)
-      .u8(0)
-      .u8(1)
-      .u32(4)
+    unicastRoute(4)
       .attribute(
         9,
         new Uint8Array(
@@ -251,16 +247,7 @@ const route = attributeTarget(
         ),
       )
       .finish(),
-    new Writer()
-      .u8(2)
-      .u8(0)
-      .u8(0)
-      .u8(0)
-      .u8(254)
-      .u8(4)
-      .u8(0)
-      .u8(1)
-      .u32(0)
+    unicastRoute(0)
       .attribute(18, Uint8Array.of(10, 0, ...new Uint8Array(16)))
       .attribute(8, new Writer().attributeU32(2, 1400).finish())
       .finish(),
