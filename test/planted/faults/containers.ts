@@ -274,8 +274,8 @@ export const containerFaults: readonly Fault[] = [
     kind: "repair",
     name: "a join that a crash cut short cannot be made again",
     file: "network/netns-join/join.ts",
-    find: "  await refuseOthers(netlink, desired);\n  await dropRedirect(netlink, link.index);\n",
-    put: "  await refuseOthers(netlink, desired);\n",
+    find: "  await refuseOthers(netlink, desired, link);\n  await dropRedirect(netlink, link.index);\n",
+    put: "  await refuseOthers(netlink, desired, link);\n",
     noticedBy: {
       file: join,
       title: "a join that a crash cut short is taken up anew; leaving twice is as good as once",

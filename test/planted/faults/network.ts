@@ -174,7 +174,7 @@ export const networkFaults: readonly Fault[] = [
     kind: "release",
     name: "the host believes in the MAC an address had before",
     file: "network/diff-pod.ts",
-    find: "changes.push(...forgetNeighbours([port]));",
+    find: "changes.push(...forgetNeighbours([port], bridge.index));",
     put: "",
     noticedBy: {
       file: diff,
