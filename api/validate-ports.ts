@@ -32,7 +32,7 @@ export function checkPortCount(specs: readonly PortSpec[], field: string): void 
     throw invalid(
       field,
       `${all} published ports are too many`,
-      `Publish at most ${maxPorts} of a pod`,
+      `Publish at most ${maxPorts} of a pod or container`,
     );
 }
 

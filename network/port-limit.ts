@@ -28,7 +28,7 @@ export function bridgeFull(
     "BRIDGE_FULL",
     `Bridge "${bridge}" has ${used} of ${maxBridgePorts} ports taken and cannot take ${wanted} more`,
     {
-      hint: "Delete pods of this network, or put new ones on another network",
+      hint: "Delete pods or end containers of this network, or put new ones on another network",
       details: { bridge, used, wanted, limit: maxBridgePorts },
       ...(cause === undefined ? {} : { cause }),
     },

@@ -12,6 +12,7 @@ import type {
 import { attachmentMark } from "../../network/ownership.ts";
 import { checkPortRoom } from "../../network/port-limit.ts";
 import { planPublished, publishedDesired } from "../pod/plan-published.ts";
+import { containerWords } from "../pod/publish-words.ts";
 import type { InterfacePlan } from "../pod/pod-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { type AttachmentPlan, attachmentPlanVersion } from "./attachment-plan.ts";
@@ -56,7 +57,8 @@ export function planAttachment(
     { position: 0, gateways: [], guestName: parseIfName(ifName), ...asPod },
   ];
   const { hostPorts } = snapshot;
-  const published = planPublished(wishes.ports, { interfaces, routes: [] }, hostPorts);
+  const container = { interfaces, routes: [] };
+  const published = planPublished(wishes.ports, container, hostPorts, containerWords);
   const bandwidth = bandwidthOf(config.capabilities.bandwidth, mtu);
   const fragment: AttachmentFragment = {
     kind: "attachment",

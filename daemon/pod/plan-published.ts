@@ -7,6 +7,7 @@ import type { PublishedDesired } from "../../network/desired.ts";
 import type { HostPorts, TakenPorts } from "../store/ports.ts";
 import { choosePort } from "./choose-port.ts";
 import type { InterfacePlan } from "./pod-plan.ts";
+import { podWords, type PublishWords } from "./publish-words.ts";
 import type { PublishedAt, PublishedPlan } from "./published-plan.ts";
 import type { PortsSnapshot } from "./snapshot.ts";
 
@@ -18,12 +19,13 @@ export interface Publishing {
 
 /**
  * Decides host ports and where they lead, each entry in its place.
- * Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`, `UNSUPPORTED`.
+ * Refusals speak of a pod unless other words are given. Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`, `UNSUPPORTED`.
  */
 export function planPublished(
   specs: readonly PortSpec[],
   pod: Publishing,
   snapshot: PortsSnapshot | undefined,
+  words = podWords,
 ): PublishedPlan[] {
   if (specs.length === 0) return [];
   if (snapshot === undefined) throw new RangeError("The snapshot knows nothing of ports");
@@ -31,12 +33,12 @@ export function planPublished(
     spec.hostPort === 0 ? [] : portsAt(spec, bindAddresses(spec)),
   );
   return specs.map((spec, i) => {
-    const field = `ports[${i}]`;
-    const at = leads(spec, pod, snapshot, field);
+    const field = words.entry(i);
+    const at = leads(spec, pod, snapshot, words, field);
     const hostPort =
       spec.hostPort === 0
         ? choosePort({ ...spec, at }, snapshot, mine, field)
-        : refuseTaken({ ...spec, at }, snapshot.taken, field);
+        : refuseTaken({ ...spec, at }, snapshot.taken, words, field);
     const addresses = at.map(({ hostIp }) => hostIp);
     mine.push(...portsAt({ ...spec, hostPort }, addresses));
     return { ...spec, hostPort, at };
@@ -72,25 +74,26 @@ function leads(
   spec: PortSpec,
   pod: Publishing,
   { hostAddresses, firewall }: PortsSnapshot,
+  words: PublishWords,
   field: string,
 ): PublishedAt[] {
   const { hostIp, protocol } = spec;
   const named = hostIp !== undefined && hostIp !== "*";
-  const where = `${field}.host_ip`;
+  const where = `${field}.${words.hostIp}`;
   if (!firewall && hostIp !== undefined && (hostIp === "*" || !isLoopback(hostIp))) {
     throw new PodnetError(
       "UNSUPPORTED",
       `Nothing can be published at ${hostIp} without firewall rules`,
       {
         field: where,
-        hint: "Set disable_iptables to false, or give no address: on loopback podnetd itself serves the port",
+        hint: words.unfiltered,
       },
     );
   }
   if (named && hostAddresses[hostIp] !== true) {
     throw new PodnetError("ADDRESS_INVALID", `This host has no address ${hostIp}`, {
       field: where,
-      hint: "Give an address of the host, 0.0.0.0, :: or *; or none, for the host alone",
+      hint: words.addresses,
     });
   }
   const of = { 4: podAddress(4, pod), 6: podAddress(6, pod) } as const;
@@ -105,10 +108,11 @@ function leads(
   });
   if (at.length > 0) return at;
   const family = named && !isLoopback(hostIp) ? ` IPv${familyOf(hostIp)}` : "";
-  throw new PodnetError("UNSUPPORTED", `The pod has no${family} address on a network of podnet's`, {
-    field,
-    hint: "Give it an interface on a network of podnet's with such an address, or publish elsewhere",
-  });
+  throw new PodnetError(
+    "UNSUPPORTED",
+    `The ${words.publisher} has no${family} address on a network of podnet's`,
+    { field, hint: words.family },
+  );
 }
 
 /** The pod's address of a family: of the interface its answers leave by, where there are several. */
@@ -130,6 +134,7 @@ function podAddress(family: Family, { interfaces, routes }: Publishing): Ip | un
 function refuseTaken(
   { protocol, hostPort, count, at }: PublishedPlan,
   taken: readonly TakenPorts[],
+  words: PublishWords,
   field: string,
 ): number {
   const holder = taken.find(
@@ -145,8 +150,8 @@ function refuseTaken(
     "PORT_IN_USE",
     `Host port ${port}/${protocol} at ${holder.hostIp} is published by ${holder.kind === "pod" ? "pod" : "container"} "${holder.name}"`,
     {
-      field: `${field}.host_port`,
-      hint: `Choose another host port, or 0 to have one chosen; see: ${holder.kind === "pod" ? `podnet ports ${holder.name}` : "podnet cni list"}`,
+      field: `${field}.${words.hostPort}`,
+      hint: `${words.otherPort}; see: ${holder.kind === "pod" ? `podnet ports ${holder.name}` : "podnet cni list"}`,
       details: { holder: holder.name, port },
     },
   );

@@ -77,7 +77,7 @@ const isAt = (socket: BoundSocket, { protocol, hostIp, hostPort }: PortAt): bool
 function inUse({ protocol, hostIp, hostPort }: PortAt, holder: string): PodnetError {
   const what = `Host port ${hostPort}/${protocol} at ${hostIp}`;
   return new PodnetError("PORT_IN_USE", `${what} is taken by ${holder}`, {
-    hint: "End that program or choose another host port, or 0 to have one chosen",
+    hint: "End that program or choose another host port; for a pod 0 has one chosen",
     details: { holder, port: hostPort },
   });
 }
