@@ -9,6 +9,7 @@ const stuck = {
   title:
     "one that cannot be ended keeps no others from their burial, nor waits longer than it must",
 };
+const plan = "test/unit/cni-plan.test.ts";
 const settle = "test/unit/cni-settle.test.ts";
 const installation = "test/unit/cni-installation.test.ts";
 const runtime = "test/unit/cni-runtime.test.ts";
@@ -96,6 +97,40 @@ export const containerFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/cni-macs.test.ts",
       title: "a container never gets the MAC that another one asked for, whose form its own has",
+    },
+  },
+  {
+    kind: "mark",
+    name: "the daemon's service range outdoes the configuration's",
+    file: "daemon/cni/plan.ts",
+    find: "const serviceCidr = named ?? settings.serviceCidr;",
+    put: "const serviceCidr = settings.serviceCidr ?? named;",
+    noticedBy: {
+      file: plan,
+      title: "the plan of a container: the configuration's service range, before the daemon's",
+    },
+  },
+  {
+    kind: "record",
+    name: "a container that asked for an MTU follows its network's",
+    file: "daemon/cni/plan.ts",
+    find: "...(config.mtu === undefined ? { mtuOfNetwork: true } : {}),",
+    put: "mtuOfNetwork: true,",
+    noticedBy: {
+      file: plan,
+      title: "the plan of a container: an MTU: it does not follow the network's",
+    },
+  },
+  {
+    kind: "mark",
+    name: "whoever runs a container is told what a pod lacks",
+    file: "daemon/cni/plan.ts",
+    find: "planPublished(wishes.ports, container, hostPorts, containerWords)",
+    put: "planPublished(wishes.ports, container, hostPorts)",
+    noticedBy: {
+      file: "test/unit/cni-plan-refused.test.ts",
+      title:
+        "no plan of a container, and words that its runtime's user knows: a port of IPv6 without any",
     },
   },
   {
