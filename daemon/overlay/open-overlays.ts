@@ -8,10 +8,8 @@ import { reportDrift } from "../drift/report.ts";
 import type { Node } from "../node.ts";
 import type { Database } from "../store/database.ts";
 import { knowsOverlays } from "../store/overlays.ts";
+import { sweepMs } from "./leftovers.ts";
 import { OverlayHosts } from "./overlay-hosts.ts";
-
-/** Longest that taking away what is no overlay's any more may take, milliseconds. */
-const sweepMs = 60_000;
 
 /** Begins to take part in the configured overlays; with none, takes away what former ones left and answers undefined. */
 export async function openOverlays(

@@ -20,6 +20,7 @@ import { knownOverlays } from "../store/overlays.ts";
 import { type Claims, conflictWith } from "./conflicts.ts";
 import { openEtcd } from "./etcd-access.ts";
 import { describeDesired } from "./describe-desired.ts";
+import { Leftovers } from "./leftovers.ts";
 import { Membership } from "./membership.ts";
 import { OverlayHost } from "./overlay-host.ts";
 import { dropOverlayNetwork, ensureOverlayNetwork } from "./overlay-network.ts";
@@ -48,11 +49,6 @@ export interface OverlayHostsParts {
 /** What flannel's single overlay is called here. */
 export const singleName = parseNetworkName("flannel");
 
-/** Longest that taking away what is no overlay's any more may take, milliseconds. */
-const sweepMs = 60_000;
-/** Until it is tried again, milliseconds. */
-const sweepAgainMs = 2000;
-
 /** The overlays this host is in, or is to be in. */
 export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #parts: OverlayHostsParts;
@@ -67,8 +63,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #unread: Unread;
   readonly #hosts = new Map<string, OverlayHost>();
   readonly #opened = new DisposableStack();
-  #sweeping: Promise<unknown> = Promise.resolve();
-  #sweepAgain: NodeJS.Timeout | undefined;
+  readonly #leftovers: Leftovers;
   /** What overlays have of addresses and numbers, the first to come first. */
   readonly #claims: Claims = new Map();
   readonly #membership: Membership;
@@ -80,6 +75,11 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     this.etcd = openEtcd(parts.settings.etcd);
     this.#store = new EtcdStore(this.etcd);
     this.#overlays = new Overlays(parts.rules);
+    this.#leftovers = new Leftovers({
+      overlays: this.#overlays,
+      log: parts.log,
+      wanted: () => this.#wanted,
+    });
     this.#unread = new Unread(parts.log, "the overlays");
     this.#membership = new Membership({
       hosts: this.#hosts,
@@ -169,17 +169,16 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
 
   async down(): Promise<readonly string[]> {
     for (const host of this.#hosts.values()) host.untell();
-    const changes = await this.#overlays.sweep([], AbortSignal.timeout(sweepMs));
+    const changes = await this.#leftovers.sweep([]);
     return changes.map(overlayChangeText);
   }
 
   /** Ends every task. Leases, devices, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#opened.dispose();
-    clearTimeout(this.#sweepAgain);
     await this.#membership[Symbol.asyncDispose]();
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
-    await this.#sweeping;
+    await this.#leftovers[Symbol.asyncDispose]();
     await this.#overlays[Symbol.asyncDispose]();
     this.etcd[Symbol.dispose]();
   }
@@ -191,7 +190,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
     if (names.length > 0 || discover) await this.#membership.become(known);
     else this.#add(singleName, prefix, config.network.name);
-    await this.#sweep();
+    await this.#leftovers.sweep();
     this.#opened.use(
       new OverlayWatch({
         overlays: this.#overlays,
@@ -255,33 +254,17 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       onChange: () => this.onChange(),
       onLeft: () => {
         this.#claims.delete(name);
-        this.#sweepLeft();
+        this.#leftovers.soon();
       },
     });
     this.#hosts.set(name, host);
     return host;
   }
 
-  /** Takes away what nobody wants any more, as soon as that can be done. */
-  #sweepLeft(): void {
-    this.#sweeping = this.#sweeping
-      .then(() => this.#sweep())
-      .catch((err: unknown) => {
-        if (this.#opened.disposed) return;
-        this.#parts.log.error({ err }, "Cannot take away what has been left");
-        clearTimeout(this.#sweepAgain);
-        this.#sweepAgain = setTimeout(() => this.#sweepLeft(), sweepAgainMs).unref();
-      });
-  }
-
   /** What the kernel is to have of all of them, as far as it is known. */
   get #wanted(): readonly OverlayDesired[] {
     const known = Array.from(this.#hosts.values(), ({ desired }) => desired);
     return known.filter((desired) => desired !== undefined);
-  }
-
-  async #sweep(): Promise<void> {
-    await this.#overlays.sweep(this.#wanted, AbortSignal.timeout(sweepMs));
   }
 
   #host(name: string): OverlayHost {
