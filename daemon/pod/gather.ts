@@ -10,6 +10,7 @@ import { freeUid } from "../../hypervisor/jail/uids.ts";
 import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
 import type { NamedLink } from "../../network/observed.ts";
 import type { Config } from "../config/config.ts";
+import { containerByMac } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { addressesOnBridge, podByMac, podByTap } from "../store/interfaces.ts";
 import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
@@ -91,13 +92,18 @@ function cniSnapshot({ interfaces }: PodSpec, { netnsDir, cni }: Config): Pick<S
   return Object.keys(lists).length === 0 ? {} : { cni: { netnsDir, lists, passedOver } };
 }
 
-function macHolders(spec: PodSpec, db: Database): Record<Mac, PodId> {
-  const holders: Record<Mac, PodId> = {};
+function macHolders(spec: PodSpec, db: Database): Record<Mac, string> {
+  const holders: Record<Mac, string> = {};
   for (const { mac } of spec.interfaces) {
-    const holder = mac === undefined ? undefined : podByMac(db, mac);
+    const holder = mac === undefined ? undefined : holderOf(mac, db);
     if (mac !== undefined && holder !== undefined) holders[mac] = holder;
   }
   return holders;
+}
+
+function holderOf(mac: Mac, db: Database): string | undefined {
+  const container = containerByMac(db, mac);
+  return podByMac(db, mac) ?? (container === undefined ? undefined : `container "${container}"`);
 }
 
 function tapHolders(spec: PodSpec, db: Database): Record<IfName, string> {
@@ -122,7 +128,7 @@ function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {
   const macs = new Set<Mac>();
   while (macs.size < 2 * interfaces) {
     const mac = macFromRandom(randomBytes(4));
-    if (podByMac(db, mac) === undefined) macs.add(mac);
+    if (holderOf(mac, db) === undefined) macs.add(mac);
   }
   return [...macs];
 }

@@ -20,8 +20,8 @@ export interface Snapshot {
   /** Directory in which the pod's own disk files are made. */
   readonly disksDir: string;
   readonly networks: readonly NetworkSnapshot[];
-  /** Who has a MAC that is asked for. */
-  readonly macHolders: Readonly<Record<Mac, PodId>>;
+  /** Who has a MAC that is asked for: a pod's id, or a container as messages say it. */
+  readonly macHolders: Readonly<Record<Mac, string>>;
   /** The links that are named, as far as they are there: bridges and taps of others, names of taps. */
   readonly links?: Readonly<Record<IfName, NamedLink>>;
   /** Who has a tap name that is asked for, as messages say it. */

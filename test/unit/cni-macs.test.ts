@@ -1,5 +1,6 @@
 import test from "ava";
 import type { Ip, Mac } from "../../core/address.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
 import { gatherAttachment } from "../../daemon/cni/gather.ts";
@@ -63,7 +64,15 @@ test("a container never gets the MAC that another one asked for, whose form its 
   t.like(site.add({}), { mac: "52:54:06:06:06:06", addresses: ["10.0.0.6/29"] });
 });
 
-test("nor a pod's, and what is drawn is nobody's", async (t) => {
+test("a pod never gets the MAC of a container", async (t) => {
+  using site = openSite();
+  const { mac } = site.add({});
+  const asked = site.node.create({ spec: { interfaces: [{ mac }] } });
+  const { code, message } = await t.throwsAsync<PodnetError>(asked);
+  t.is(`${code} ${message}`, `MAC_IN_USE MAC ${mac} is taken by container "c0"`);
+});
+
+test("a container never gets the MAC of a pod, and what is drawn for it is nobody's", async (t) => {
   using site = openSite(7);
   const interfaces = [{ mac: "0a:58:0a:00:00:05" }];
   await site.node.create({ spec: { interfaces } });
