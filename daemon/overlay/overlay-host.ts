@@ -7,13 +7,13 @@ import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
-import type { GrantId } from "../../overlay/store.ts";
 import { type OverlayRecord, recordedSubnets, subnetsRecord } from "../store/overlays.ts";
 import { HostPlace } from "./host-place.ts";
-import { knownPhase, nodeViews, overlayView } from "./host-view.ts";
+import { HostReport } from "./host-report.ts";
+import { knownPhase } from "./host-view.ts";
 import { KernelFollower } from "./kernel-follower.ts";
 import { LastHeard } from "./last-heard.ts";
-import { type LeaseEnd, LeaseEnds } from "./lease-ends.ts";
+import { LeaseEnds } from "./lease-ends.ts";
 import { LeasedNetwork } from "./leased-network.ts";
 import { cidrsOf, makeDesired, subnetEnvOf } from "./make-desired.ts";
 import { OtherHosts } from "./other-hosts.ts";
@@ -23,7 +23,6 @@ import { PeerMemory } from "./peer-memory.ts";
 import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
 import { SubnetFile } from "./subnet-file.ts";
-import { recalledText } from "./trouble-text.ts";
 import { Unread } from "./unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
@@ -52,7 +51,7 @@ export class OverlayHost implements AsyncDisposable {
   readonly #subnetEnv: SubnetFile;
   readonly #watch: TunnelWatch;
   readonly #unread: Unread;
-  readonly #ends: LeaseEnds;
+  readonly #report: HostReport;
   readonly #told = Promise.withResolvers<void>();
   readonly #departure = new Departure();
   #config: OverlayConfig | undefined;
@@ -121,7 +120,6 @@ export class OverlayHost implements AsyncDisposable {
       drain: () => this.#drain(),
     });
     this.#others = new OtherHosts(this.#driver.registry);
-    this.#ends = new LeaseEnds({ store, clock });
     this.#watch = new TunnelWatch({
       settings,
       log,
@@ -129,6 +127,23 @@ export class OverlayHost implements AsyncDisposable {
         this.#place.doubtCard();
         this.#program();
       },
+    });
+    this.#report = new HostReport({
+      name,
+      network,
+      clock,
+      driver: this.#driver,
+      memory,
+      heard: this.#heard,
+      known: this.#known,
+      place: this.#place,
+      others: this.#others,
+      kernel: this.#kernel,
+      leased: this.#leased,
+      watch: this.#watch,
+      unread: this.#unread,
+      ends: new LeaseEnds({ store, clock }),
+      tunnels: parts.overlays.tunnels,
     });
   }
 
@@ -171,55 +186,16 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   get view(): OverlayView {
-    const { name, network, clock } = this.#parts;
-    const { phase } = this;
-    const { error } = this.#kernel;
-    return overlayView({
-      name,
-      network,
-      phase,
-      clock,
-      mtu: this.#mtu,
-      peers: this.#others.peers,
-      recalled: this.#recalled,
-      staleMs: this.#heard.staleMs,
-      state: this.#driver.state,
-      stored: phase === "left" ? undefined : recordedSubnets(this.#memory.record),
-      uplink: this.#place.uplink,
-      tunnel: this.#parts.overlays.tunnels.get(name),
-      troubles: [
-        ...this.#unread.troubles,
-        ...this.#place.troubles,
-        ...this.#watch.troubles,
-        ...this.#leased.troubles,
-        ...this.#others.conflicts,
-        ...recalledText(this.#recalled, this.#known.writtenMs),
-        ...(error === undefined ? [] : [error.message]),
-      ],
-    });
-  }
-
-  /** Other hosts that packets are sent to although etcd has not told of them in this boot. */
-  get #recalled(): number {
-    const { wanted } = this.#kernel;
-    if (this.#driver.state.listed || wanted === undefined) return 0;
-    return Math.max(0, ...wanted.sides.map(({ peers }) => peers.length));
+    return this.#report.view(this.phase, this.#mtu);
   }
 
   get nodes(): readonly OverlayPeerView[] {
-    return this.#nodes(new Map());
+    return this.#report.nodes;
   }
 
   /** The same with the ends of others' leases. While etcd is known to be away it is not asked. */
-  async leasedNodes(): Promise<readonly OverlayPeerView[]> {
-    const others = this.#heard.staleMs === undefined ? this.#others.grants : new Set<GrantId>();
-    return this.#nodes(await this.#ends.of(others));
-  }
-
-  #nodes(ends: ReadonlyMap<GrantId, LeaseEnd>): readonly OverlayPeerView[] {
-    const { registry, state } = this.#driver;
-    const { clock } = this.#parts;
-    return nodeViews(registry, { state, clock, ends, probe: (key) => this.#watch.of(key) });
+  leasedNodes(): Promise<readonly OverlayPeerView[]> {
+    return this.#report.leasedNodes();
   }
 
   /** What reserving is to be done with. Throws `OVERLAY_NOT_READY`. */
