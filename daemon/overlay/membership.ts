@@ -10,7 +10,7 @@ import type { OverlayHost } from "./overlay-host.ts";
 const usualAgainMs = 5000;
 
 export interface MembershipParts {
-  readonly hosts: ReadonlyMap<string, Pick<OverlayHost, "phase" | "join" | "leave">>;
+  readonly hosts: ReadonlyMap<string, Pick<OverlayHost, "phase" | "resigned" | "join" | "end">>;
   /** One more is to be among the hosts, and takes part. Throws what keeps it from that. */
   readonly add: (name: NetworkName) => Promise<void>;
   /** This one has been left and is no more. */
@@ -30,7 +30,7 @@ export interface Discovery {
 }
 
 /**
- * Has this host take part in the overlays it is to be in, and leave those that are no more. One change at a time; what fails holds up
+ * Has this host take part in the overlays it is to be in, unless somebody has had it leave, and leave those that are no more. One change at a time; what fails holds up
  * nothing else, is told, and tried again until it works or is not wanted any more.
  */
 export class Membership implements AsyncDisposable {
@@ -103,7 +103,7 @@ export class Membership implements AsyncDisposable {
     this.#ending.delete(name);
     try {
       if (host === undefined) await add(name);
-      else if (host.phase === "left" || host.phase === "draining") host.join();
+      else if (!host.resigned && (host.phase === "left" || host.phase === "draining")) host.join();
       this.#failed.delete(name);
     } catch (thrown) {
       this.#fail(name, "This host cannot take part in the overlay", thrown);
@@ -118,7 +118,7 @@ export class Membership implements AsyncDisposable {
     this.#failed.delete(name);
     if (host === undefined) return;
     this.#ending.add(name);
-    void host.leave(this.#over.signal).then(
+    void host.end(this.#over.signal).then(
       () =>
         this.#next(async () => {
           // It may have come again meanwhile.

@@ -229,9 +229,19 @@ export class OverlayHost implements AsyncDisposable {
     return this.#kernel.rest();
   }
 
+  /** Somebody has had this host leave: it takes part again when somebody has it join. */
+  get resigned(): boolean {
+    return this.#memory.record.left === true;
+  }
+
   /** Resolves when the subnets were drained and the lease was given up; goes on when the signal ends the wait. */
   async leave(signal: AbortSignal): Promise<void> {
     this.#memory.remember({ left: true });
+    await this.end(signal);
+  }
+
+  /** The same because the overlay is no more: should it come again, this host takes part again. */
+  async end(signal: AbortSignal): Promise<void> {
     if (!this.#started) return;
     this.#driver.leave();
     await this.#departure.wait(signal);

@@ -4,7 +4,7 @@ import test from "ava";
 import { openOverlaySite, overlayPrefix } from "../lab/overlay-site.ts";
 import { until } from "../lab/until.ts";
 
-test("overlays that are written to etcd are joined, each with a network of its own, and left when they are deleted", async (t) => {
+test("overlays that are written to etcd are joined, each with a network of its own, and left when they are deleted or somebody says so", async (t) => {
   t.timeout(180_000);
   await using site = await openOverlaySite(["discover = true"]);
   const { etcd, ip, directory } = site;
@@ -77,4 +77,11 @@ test("overlays that are written to etcd are joined, each with a network of its o
   t.false(existsSync(file("blue")));
   t.is((await keysOf("red")).length, 1);
   t.regex(await ip("-d link show flannel.11"), /vxlan id 11/);
+
+  // What somebody has left stays left, whatever others come.
+  await daemon.podnet("overlay", "leave", "red");
+  await configure("last", "10.85.0.0/16", 15);
+  await addressed("last", "10.85.");
+  t.deepEqual(await keysOf("red"), []);
+  t.is(await ip("link show flannel.11"), "");
 });

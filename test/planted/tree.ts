@@ -86,9 +86,12 @@ export class Tree implements Disposable {
     const limit = setTimeout(() => child.kill("SIGKILL"), limitMs);
     await once(child, "close");
     clearTimeout(limit);
-    // The test meant has failed, or has not come to its end (◌), and not something before it: a tree that does not even
-    // load fails as well.
-    const failed = output.includes(`✘ [fail]: ${title}`) || output.includes(`◌ ${title}`);
+    // The test meant has failed, has not come to its end (◌) or has ended its process, and not something before it: a tree
+    // that does not even load fails as well, and has no tests.
+    const failed =
+      output.includes(`✘ [fail]: ${title}`) ||
+      output.includes(`◌ ${title}`) ||
+      (output.includes("uncaught exception") && !output.includes("find any matching tests"));
     return { failed, output };
   }
 

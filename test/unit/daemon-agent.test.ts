@@ -174,7 +174,8 @@ test("a pod that is let go of is not reached again", async (t) => {
 });
 
 test("a plain hyperstart that did not answer once is not asked again, but heard when it says READY", async (t) => {
-  await using stage = scene({ readyMs: 200 });
+  // (Long enough for a busy machine to answer in, too.)
+  await using stage = scene({ readyMs: 1500 });
   const { live, peer, another } = await stage.running("aaaaaaaaaaaa", "hyperstart");
   const silent = await another();
   peer.hangUp();

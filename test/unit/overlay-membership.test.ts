@@ -16,6 +16,7 @@ const green = parseNetworkName("green");
 class FakeHost {
   phase: LeasePhase;
   unwritable: number;
+  resigned = false;
   asked = 0;
 
   constructor(phase: LeasePhase, unwritable = 0) {
@@ -28,7 +29,7 @@ class FakeHost {
     this.phase = "held";
   }
 
-  async leave(): Promise<void> {
+  async end(): Promise<void> {
     this.#write();
     this.phase = "left";
   }
@@ -78,6 +79,22 @@ test("a store that cannot be written once is told of, tried again, and holds up 
   t.is(phases(hosts), "blue held,green held");
   t.is(hosts.get("blue")?.asked, 3, "what works is left at that");
   t.deepEqual(told, ["blue: This host cannot take part in the overlay"], "once, not at each try");
+});
+
+test("a host that somebody had leave an overlay stays out of it, whatever others come and go", async (t) => {
+  const blues = new FakeHost("left");
+  const { membership, hosts } = openMembership(new Map([["blue", blues]]));
+  await using _ = membership;
+  blues.resigned = true;
+  await membership.become([blue, red]);
+  await membership.become([blue]);
+  await until("red's end", () => !hosts.has("red"));
+  t.is(phases(hosts), "blue left");
+  t.is(blues.asked, 0);
+  // Once somebody has it join again, it is as the others.
+  blues.resigned = false;
+  await membership.become([blue]);
+  t.is(phases(hosts), "blue held");
 });
 
 test("a leave that fails is tried again until the overlay has gone", async (t) => {
