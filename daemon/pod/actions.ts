@@ -10,7 +10,7 @@ import { answerPort } from "./answer-guest.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { Tap } from "../../linux/tun.ts";
 import type { Host } from "./host.ts";
-import { adoptVm, type LivePod } from "./live-pod.ts";
+import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
 import { type NicInterface, type PodPlan, withNic } from "./pod-plan.ts";
 import { publishedText } from "./published-text.ts";
 import type { StepKind, StepOf } from "./steps.ts";
@@ -77,7 +77,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "guest.configure": async (_step, live, host, signal) => {
-    live.observed = await connected(live).configure(guestMessage(live, host), signal);
+    live.observed = await requireGuest(live).configure(guestMessage(live, host), signal);
     return live.plan.interfaces.flatMap(({ addresses }) => addresses).join(" ");
   },
 
@@ -202,9 +202,4 @@ function interfaceAt(live: LivePod, position: number): NicInterface {
 function started(live: LivePod): NonNullable<LivePod["vm"]> {
   if (live.vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   return live.vm;
-}
-
-function connected(live: LivePod): NonNullable<LivePod["guest"]> {
-  if (live.guest === undefined) throw new PodnetError("INTERNAL", "The guest has not been reached");
-  return live.guest;
 }

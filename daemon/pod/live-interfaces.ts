@@ -7,7 +7,7 @@ import type { PodContents, PodRow } from "../store/pods.ts";
 import { openTapOf } from "./actions.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "./keep-trying.ts";
-import type { LivePod } from "./live-pod.ts";
+import { type LivePod, requireGuest } from "./live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
 import { emptied, leaving, withoutLeft } from "./plan-change.ts";
 import { asksAlike, withDns } from "./plan-servers.ts";
@@ -51,12 +51,9 @@ export async function changeInterfaces(
   }
 }
 
-function requireAgent({ guest }: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
-  if (!hasAgent(plan)) return refuseTelling(name, change);
-  if (guest !== undefined) return;
-  throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${name}" is not connected`, {
-    hint: "podnetd reaches it again as soon as it answers; try again then",
-  });
+function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
+  if (hasAgent(plan)) requireGuest(live);
+  else refuseTelling(name, change);
 }
 
 /** Refuses what the guest would have to be told. */

@@ -84,6 +84,14 @@ export function unsubscribe(live: LivePod): void {
   live.answers.clear();
 }
 
+/** Whom to tell what the guest is to do. Throws `AGENT_DISCONNECTED`: it may go any time, and is reached again. */
+export function requireGuest({ guest, plan }: LivePod): Guest {
+  if (guest !== undefined) return guest;
+  throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${plan.name}" is not connected`, {
+    hint: `podnetd reaches it again as soon as it answers; see why it does not: podnet get ${plan.name}`,
+  });
+}
+
 export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
   return {
     plan,

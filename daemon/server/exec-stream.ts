@@ -14,6 +14,7 @@ import {
   validateSize,
 } from "../../api/validate-exec.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
+import { requireGuest } from "../pod/live-pod.ts";
 import { hasAgent } from "../pod/pod-plan.ts";
 import type { ServiceParts } from "./context.ts";
 
@@ -39,13 +40,9 @@ export async function* streamExec(
       hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
     });
   }
-  if (live.guest === undefined) {
-    throw new PodnetError("AGENT_DISCONNECTED", "The pod's agent is not connected", {
-      hint: `podnetd tries to reach it; see why: podnet get ${live.plan.name}`,
-    });
-  }
+  const guest = requireGuest(live);
   const stop = new AbortController();
-  const session = await live.guest.exec(wanted, AbortSignal.any([signal, stop.signal]));
+  const session = await guest.exec(wanted, AbortSignal.any([signal, stop.signal]));
   yield create(ExecResponseSchema, {
     output: { case: "started", value: { podId: live.plan.podId } },
   });
