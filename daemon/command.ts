@@ -1,6 +1,7 @@
 import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../linux/log.ts";
+import { endAtOnce } from "../linux/process-end.ts";
 import { type ServiceState, tellServiceManager } from "../linux/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../core/errors.ts";
 import {
@@ -159,6 +160,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
 
 /** Runs the `podnetd` command: the daemon, or a look at its configuration. */
 export async function main(argv: readonly string[]): Promise<void> {
+  endAtOnce();
   const program = addFlags(new Command("podnetd"))
     .description(
       "Gives microVM pods their network. Runs in the foreground and logs JSON to standard error.",

@@ -11,6 +11,9 @@ const libc = koffi.load(null);
 
 type Bytes = Uint8Array;
 
+/** `void _exit(int status)` */
+export const exit = libc.func("void _exit(int)") as KoffiFunc<(status: number) => void>;
+
 /** `int socket(int domain, int type, int protocol)` */
 export const socket = libc.func("int socket(int, int, int)") as KoffiFunc<
   (domain: number, type: number, protocol: number) => number
