@@ -40,11 +40,14 @@ export class ReadyAttachments implements RunningAttachments {
     this.#parts = parts;
   }
 
-  /** It is ready by its row, or another than before; the host ports that can be held are. */
+  /**
+   * It is ready by its row, or another than before; the host ports that can be held are. What was wrong with it is so until a
+   * look says otherwise.
+   */
   enter(plan: AttachmentPlan): void {
     this.#ready.set(plan.id, {
       plan,
-      trouble: undefined,
+      trouble: this.#ready.get(plan.id)?.trouble,
       unheld: this.#parts.published.missing(plan.id)?.message,
       trying: false,
     });
