@@ -72,16 +72,16 @@ test("overlays that are written to etcd are joined, each with a network of its o
     60_000,
     () => daemon.log(),
   );
-  t.is(await ip("link show flannel.12"), "");
+  await until("its device gone", async () => (await ip("link show flannel.12")) === "");
   t.deepEqual(await keysOf("blue"), []);
   t.false(existsSync(file("blue")));
   t.is((await keysOf("red")).length, 1);
   t.regex(await ip("-d link show flannel.11"), /vxlan id 11/);
 
   // What somebody has left stays left, whatever others come.
-  await daemon.podnet("overlay", "leave", "red");
+  await daemon.podnet("overlay", "leave", "--overlay", "red");
   await configure("last", "10.85.0.0/16", 15);
   await addressed("last", "10.85.");
   t.deepEqual(await keysOf("red"), []);
-  t.is(await ip("link show flannel.11"), "");
+  await until("red's device gone", async () => (await ip("link show flannel.11")) === "");
 });
