@@ -8,7 +8,7 @@ import type { BridgePortSettings } from "./rtnetlink/bridge-port.ts";
 import * as vlans from "./rtnetlink/bridge-vlan.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 import * as fdb from "./rtnetlink/fdb.ts";
-import { type Link, parseLink } from "./rtnetlink/link.ts";
+import { type Link, parseGroup, parseLink } from "./rtnetlink/link.ts";
 import type { BridgeSettings, VxlanSettings } from "./rtnetlink/link-kind.ts";
 import * as link from "./rtnetlink/link-requests.ts";
 import type { Request } from "./rtnetlink/message.ts";
@@ -82,7 +82,10 @@ export class Rtnetlink implements Disposable {
 
   async links(filter: LinksFilter = {}): Promise<readonly Link[]> {
     const { group, ...kernelFilter } = filter;
-    const links = await this.#dump(link.getLinks(kernelFilter), parseLink);
+    // (Kernels tell of all groups. Of the others no more is read than that.)
+    const parse = (payload: Uint8Array): Link | undefined =>
+      group === undefined || parseGroup(payload) === group ? parseLink(payload) : undefined;
+    const links = await this.#dump(link.getLinks(kernelFilter), parse);
     // Filtered again: kernels ignore a kind they do not know, and those before 4.20 some filters.
     return links.filter(
       (found) =>

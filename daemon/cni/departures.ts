@@ -133,10 +133,14 @@ export class Departures {
   /** Ends what could not be ended before, each by itself, and throws the first failure. */
   async #endLeft(): Promise<void> {
     const now = performance.now();
-    const left = this.#parts.records
-      .list()
-      .filter(({ id, state }) => state === "deleting" || this.#failed.has(id))
-      .filter(({ id }) => !this.#waiting.has(id) && !this.#trying.has(id));
+    const { records } = this.#parts;
+    // (Of what could not be written down as leaving the row says nothing.)
+    const unwritten = Array.from(this.#failed.keys(), (id) => records.get(id)).filter(
+      (row) => row !== undefined && row.state !== "deleting",
+    ) as AttachmentRow[];
+    const left = [...records.leaving(), ...unwritten].filter(
+      ({ id }) => !this.#waiting.has(id) && !this.#trying.has(id),
+    );
     const dueMs = ({ id }: AttachmentRow): number => this.#failed.get(id)?.againMs ?? now;
     const later = left.filter((row) => dueMs(row) > now);
     if (later.length > 0) this.#later(Math.min(...later.map(dueMs)) - now);

@@ -5,6 +5,7 @@ import {
   type AttachmentId,
   type AttachmentName,
   attachmentNamed,
+  attachmentsIn,
   type AttachmentRow,
   deleteAttachment,
   getAttachment,
@@ -37,6 +38,11 @@ export class AttachmentRecords {
 
   list(): AttachmentRow[] {
     return listAttachments(this.#parts.db);
+  }
+
+  /** Those that are on their way out. */
+  leaving(): AttachmentRow[] {
+    return attachmentsIn(this.#parts.db, "deleting");
   }
 
   get(id: AttachmentId): AttachmentRow | undefined {

@@ -107,6 +107,13 @@ export function listAttachments(db: Database): AttachmentRow[] {
   return db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(fromRow);
 }
 
+/** Those in a state, in the order they came: of nine hundred that are ready none is read to find one that is not. */
+export function attachmentsIn(db: Database, state: AttachmentState): AttachmentRow[] {
+  return db
+    .all("SELECT * FROM attachments WHERE state = ? ORDER BY created_ms, id", state)
+    .map(fromRow);
+}
+
 /** The containers on a network, by their ids, in order. */
 export function containersOnNetwork(db: Database, network: NetworkName): string[] {
   return db

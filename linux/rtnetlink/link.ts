@@ -91,6 +91,10 @@ export type OperState = (typeof operStates)[number];
 // struct ifinfomsg: u8 family, u8, u16 type, s32 index, u32 flags, u32 change.
 const ifinfomsgSize = 16;
 
+/** The group of the link in such a payload, and nothing else of it. Throws `NETLINK_FAILED`. */
+export const parseGroup = (payload: Uint8Array): number =>
+  parseAttributes(new Reader(payload, "a link").rest(ifinfomsgSize)).u32(IFLA_GROUP) ?? 0;
+
 /** Parses the payload of RTM_NEWLINK or RTM_DELLINK, of any family. Throws `NETLINK_FAILED`. */
 export function parseLink(payload: Uint8Array): Link {
   const reader = new Reader(payload, "a link");

@@ -8,7 +8,7 @@ import { parseCounters } from "../../../linux/rtnetlink/counters.ts";
 import { parseEvent } from "../../../linux/rtnetlink/event.ts";
 import { addFdb, parseFdb } from "../../../linux/rtnetlink/fdb.ts";
 import { newBridge, newVxlan } from "../../../linux/rtnetlink/link-requests.ts";
-import { parseLink } from "../../../linux/rtnetlink/link.ts";
+import { parseGroup, parseLink } from "../../../linux/rtnetlink/link.ts";
 import { encodeMessage, parseMessages } from "../../../linux/rtnetlink/message.ts";
 import { parseNeighbour, replaceNeighbour } from "../../../linux/rtnetlink/neighbour.ts";
 import { addRoute } from "../../../linux/rtnetlink/route-requests.ts";
@@ -138,6 +138,8 @@ const link = attributeTarget(
     const value = valueOf(refusals, () => parseLink(bytes));
     if (value !== undefined && value.name.length > bytes.length)
       throw new Error("A name out of nothing");
+    if (value !== undefined && parseGroup(bytes) !== value.group)
+      throw new Error("Another group than the link's");
   },
   ["writeBridge", "writeVxlan", "writeBridgePort", "isPortMessage"],
 );
