@@ -135,9 +135,10 @@ export class Departures {
     const now = performance.now();
     const { records } = this.#parts;
     // (Of what could not be written down as leaving the row says nothing.)
-    const unwritten = Array.from(this.#failed.keys(), (id) => records.get(id)).filter(
-      (row) => row !== undefined && row.state !== "deleting",
-    ) as AttachmentRow[];
+    const unwritten = [...this.#failed.keys()].flatMap((id) => {
+      const row = records.get(id);
+      return row === undefined || row.state === "deleting" ? [] : row;
+    });
     const left = [...records.leaving(), ...unwritten].filter(
       ({ id }) => !this.#waiting.has(id) && !this.#trying.has(id),
     );

@@ -96,14 +96,13 @@ export async function run(rounds: number, others: number): Promise<string> {
   const pluginMs = await startPrograms(runner, hello, rounds * 5);
 
   const byName = new Map<Name, CniHost>();
-  const fresh = new Map<Name, Round[]>();
+  const fresh: Round[] = [];
   for (const name of hosts) {
     console.log(`preparing ${name}`);
     const host = opened.use(await open(name, directory, runner));
     byName.set(name, host);
     if (name === "podnet")
-      for (let round = 0; round < freshRounds; round++)
-        fresh.set(name, [...(fresh.get(name) ?? []), await host.round()]);
+      for (let round = 0; round < freshRounds; round++) fresh.push(await host.round());
     // From here on as one that has served for a while.
     for (let i = 0; i < warmingSeries; i++) await host.atOnce(slots, series);
     if (name.endsWith("crowded")) await host.fill(1, others);
@@ -126,7 +125,7 @@ export async function run(rounds: number, others: number): Promise<string> {
 
 function report(
   measured: ReadonlyMap<Name, readonly Round[]>,
-  fresh: ReadonlyMap<Name, readonly Round[]>,
+  fresh: readonly Round[],
   rates: ReadonlyMap<Name, readonly Series[]>,
   pluginMs: number,
   others: number,
@@ -146,11 +145,9 @@ function report(
     const gone = summarise((measured.get(name) ?? []).map(({ goneMs }) => goneMs));
     row("  DEL until the link is gone", gone.median.toFixed(2), gone.p99.toFixed(2));
   }
-  for (const [name, rounds] of fresh) {
-    row(`${name}, just started, ms`, "p50");
-    for (const verb of Object.keys(verbs) as Verb[])
-      row(`  ${verbs[verb]}`, summarise(rounds.map((round) => round[verb].ms)).median.toFixed(2));
-  }
+  row("podnet, just started, ms", "p50");
+  for (const verb of Object.keys(verbs) as Verb[])
+    row(`  ${verbs[verb]}`, summarise(fresh.map((round) => round[verb].ms)).median.toFixed(2));
   const rate = (name: Name, what: keyof Series): number =>
     summarise((rates.get(name) ?? []).map((each) => each[what])).median;
   row(`${slots} at once, a second`, "ADD", "DEL", "ADD, ms CPU");
