@@ -57,6 +57,15 @@ function hintFor(code: string | undefined): string {
   return hints[code ?? ""] ?? "See whether podnetd still runs, and its log";
 }
 
+/** Whether podnetd ended the connection for its caller's demands: Node says the code of the GOAWAY in its message alone. */
+function calmedDown(thrown: unknown): boolean {
+  for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
+    const code = "code" in at ? at.code : undefined;
+    if (code === "ERR_HTTP2_SESSION_ERROR" && /\bcode 11$/.test(at.message)) return true;
+  }
+  return false;
+}
+
 interface CallOptions {
   readonly signal?: AbortSignal;
 }
@@ -71,6 +80,13 @@ function explain(thrown: unknown, target: string, options: CallOptions | undefin
     (isPodnetError(error, "INTERNAL") && errno !== undefined);
   const said = thrown instanceof ConnectError && thrown.findDetails(ErrorInfoSchema).length > 0;
   if (!lost || said) return error;
+  if (calmedDown(thrown)) {
+    return new PodnetError("LIMIT_REACHED", `podnetd refuses connections of yours at ${target}`, {
+      hint: "Try again in a second, close connections, or raise limits.connections_per_s or limits.connections_per_caller",
+      details: { target },
+      cause: thrown,
+    });
+  }
   return new PodnetError("DAEMON_UNREACHABLE", `podnetd does not answer at ${target}`, {
     hint: hintFor(errno),
     details: { target, ...(errno === undefined ? { reason: error.message } : { errno }) },

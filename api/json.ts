@@ -10,6 +10,7 @@ import {
 } from "@bufbuild/protobuf";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
+import { nearest } from "../core/nearest.ts";
 import { toConnectError } from "./codes.ts";
 
 type JsonObject = { readonly [key: string]: JsonValue };
@@ -22,9 +23,9 @@ const folded = (name: string): string => name.toLowerCase().replace(/[^a-z0-9]/g
 
 function unknownField(key: string, path: string, desc: DescMessage): PodnetError {
   const names = desc.fields.map((field) => field.name);
-  const meant = names.find(
-    (name) => folded(name) === folded(key) || folded(name) === `${folded(key)}s`,
-  );
+  const meant =
+    names.find((name) => folded(name) === folded(key) || folded(name) === `${folded(key)}s`) ??
+    nearest(key, names);
   return new PodnetError("UNKNOWN_FIELD", `Field "${printable(path)}" does not exist`, {
     field: printable(path),
     hint:

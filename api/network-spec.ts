@@ -17,6 +17,8 @@ export interface NetworkSpec {
   readonly vlanFiltering: boolean;
   /** Absent: as the node is configured. */
   readonly resolver?: boolean;
+  /** Pods reach the clouds' metadata outside of this host; absent: no. */
+  readonly cloudMetadata?: true;
 }
 
 export interface SubnetSpec {

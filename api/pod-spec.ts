@@ -52,6 +52,8 @@ export interface BootSpec {
     readonly readOnly: boolean;
     /** The pod writes to the image itself. A spec of an earlier podnetd does not say: its plan does. */
     readonly writeThrough?: true;
+    /** MiB that the pod's own file may take at the most; undefined: as the node is set up. */
+    readonly maxMib?: number;
   }[];
   /** Undefined leaves it to the node. */
   readonly factory?: "cold" | "template";

@@ -60,7 +60,13 @@ function parseRange(text: string): { readonly first: number; readonly count: num
 }
 
 /** A published port as `parsePortText` reads it back. */
-export function portText({ hostIp, hostPort, podPort, count, protocol }: PortText): string {
+export function portText({
+  hostIp,
+  hostPort,
+  podPort,
+  count = 1,
+  protocol,
+}: Omit<PortText, "count"> & { readonly count?: number | undefined }): string {
   const range = (first: number): string =>
     count === 1 ? `${first}` : `${first}-${first + count - 1}`;
   const address = hostIp === "" ? "" : `${hostIp.includes(":") ? `[${hostIp}]` : hostIp}:`;

@@ -2,9 +2,7 @@ import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter, HandlerContext, MethodImpl, ServiceImpl } from "@connectrpc/connect";
 import { toConnectError } from "./codes.ts";
 import { strictJson } from "./json.ts";
-
-/** Largest request taken, bytes. */
-export const maxRequestBytes = 1 << 20;
+import { limitsOf } from "./request-limits.ts";
 
 type AnyHandler = (request: unknown, context: HandlerContext) => unknown;
 
@@ -39,7 +37,7 @@ function addMethod(router: ConnectRouter, method: DescMethod, handler: AnyHandle
     streams ? typedStream(handler, request, context) : typedUnary(handler, request, context);
   router.rpc(method, typed as MethodImpl<DescMethod>, {
     jsonOptions: strictJson(method.input),
-    readMaxBytes: maxRequestBytes,
+    readMaxBytes: limitsOf(method).bytes,
   });
 }
 

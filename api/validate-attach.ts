@@ -44,7 +44,7 @@ export function validateAttach(request: AttachPodRequest, defaults: SpecDefaults
 function refuseMachine(spec: wire.PodSpec | undefined): void {
   const { resources, boot } = spec ?? {};
   const chosen = [
-    ...(resources !== undefined && resources.vcpu + resources.memoryMib > 0 ? ["resources"] : []),
+    ...(resources?.vcpu === undefined && resources?.memoryMib === undefined ? [] : ["resources"]),
     ...(boot?.kernel ? ["boot.kernel"] : []),
     ...(boot?.initrd ? ["boot.initrd"] : []),
     ...(boot?.cmdline ? ["boot.cmdline"] : []),

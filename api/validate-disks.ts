@@ -23,7 +23,7 @@ export const pathOrNone = (path: string, field: string): string =>
   path === "none" ? path : absolutePath(path, field);
 
 export function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][number] {
-  const { readOnly, writeThrough } = disk;
+  const { readOnly, writeThrough, maxMib } = disk;
   const format = disk.format === "" ? "raw" : disk.format;
   if (format !== "raw" && format !== "qcow2") {
     throw invalid(
@@ -39,11 +39,25 @@ export function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][
       "Give read_only or write_through",
     );
   }
+  if (maxMib !== undefined && (readOnly || writeThrough)) {
+    throw invalid(
+      `${field}.max_mib`,
+      "Nothing is written to a file of the pod's own",
+      "Leave max_mib out: it bounds what is written beside the image",
+    );
+  }
+  if (maxMib === 0)
+    throw invalid(
+      `${field}.max_mib`,
+      "A pod's own file has 1 MiB at least",
+      "Give more, or leave it out",
+    );
   return {
     path: absolutePath(disk.path, `${field}.path`),
     format,
     readOnly,
     ...(writeThrough ? { writeThrough } : {}),
+    ...(maxMib === undefined ? {} : { maxMib }),
   };
 }
 

@@ -107,11 +107,11 @@ function validateChoices(one: wire.Interface, field: string): InterfaceChoices {
   const tap = one.tap === "" ? undefined : parseTapName(one.tap, `${field}.tap`);
   if (gateway !== undefined) checkGateway(gateway, addresses, `${field}.gateway`);
   const six = [...(addresses ?? []), gateway].some((ip) => ip !== undefined && familyOf(ip) === 6);
-  if (one.mtu !== 0) checkMtu(one.mtu, six ? 6 : 4, `${field}.mtu`);
+  if (one.mtu !== undefined) checkMtu(one.mtu, six ? 6 : 4, `${field}.mtu`);
   return {
     ...(addresses === undefined ? {} : { addresses }),
     ...(mac === undefined ? {} : { mac }),
-    ...(one.mtu === 0 ? {} : { mtu: one.mtu }),
+    ...(one.mtu === undefined ? {} : { mtu: one.mtu }),
     ...(gateway === undefined ? {} : { gateway }),
     ...(one.metric === 0 ? {} : { metric: one.metric }),
     ...(guestName === undefined ? {} : { guestName }),
@@ -164,9 +164,10 @@ function checkLengths(addresses: readonly (Ip | IpPrefix)[], field: string): voi
 function validatePort(port: wire.BridgePort | undefined, field: string): PortChoices | undefined {
   if (port === undefined) return undefined;
   const { vlan, isolated, learning } = port;
-  if (vlan > maxVlan) throw invalid(`${field}.vlan`, `${vlan} is no VLAN`, `Use 1 to ${maxVlan}`);
+  if (vlan !== undefined && (vlan < 1 || vlan > maxVlan))
+    throw invalid(`${field}.vlan`, `${vlan} is no VLAN`, `Use 1 to ${maxVlan}, or leave it out`);
   const choices = {
-    ...(vlan === 0 ? {} : { vlan }),
+    ...(vlan === undefined ? {} : { vlan }),
     ...(isolated === undefined ? {} : { isolated }),
     ...(learning === undefined ? {} : { learning }),
   };
@@ -219,8 +220,7 @@ function parseAddress(text: string, field: string): Ip | IpPrefix {
 
 function parseGuestName(text: string, field: string): IfName {
   const name = parseIfName(text, field);
-  // `all` and `default` are folders of /proc/sys/net/ipv4/conf, not interfaces.
-  if (name === "lo" || name === "all" || name === "default") {
+  if (name === "lo") {
     throw invalid(field, `"${name}" means something else to Linux`, "Use a name such as eth0");
   }
   return name;
@@ -229,12 +229,7 @@ function parseGuestName(text: string, field: string): IfName {
 function parseTapName(text: string, field: string): IfName {
   const name = parseIfName(text, field);
   // Names podnet makes itself: of a pod's id and a digit.
-  if (
-    /^pn[a-z2-7]{12}[0-9a-z]$/.test(name) ||
-    name === "lo" ||
-    name === "all" ||
-    name === "default"
-  )
+  if (/^pn[a-z2-7]{12}[0-9a-z]$/.test(name) || name === "lo")
     throw invalid(field, `"${name}" means something else`, "Use a name of your own");
   return name;
 }

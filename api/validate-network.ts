@@ -16,6 +16,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
   if (spec === undefined)
     throw invalid("spec", "No network is described", "Give its name and a subnet");
   const { bridge, dns, dnsSearch, masquerade = true, isolated, vlanFiltering, resolver } = spec;
+  const { cloudMetadata } = spec;
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -29,6 +30,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     isolated,
     vlanFiltering,
     ...(resolver === undefined ? {} : { resolver }),
+    ...(cloudMetadata ? { cloudMetadata } : {}),
   };
 }
 
@@ -60,8 +62,8 @@ function validateSubnet({ cidr, ranges, reserved }: wire.SubnetSpec, field: stri
   };
 }
 
-function validateMtu(asked: number, subnets: readonly SubnetSpec[]): number {
-  const mtu = asked === 0 ? mtus.default : asked;
+function validateMtu(asked: number | undefined, subnets: readonly SubnetSpec[]): number {
+  const mtu = asked ?? mtus.default;
   const ipv6 = subnets.some(({ cidr }) => familyOf(cidr) === 6);
   const least = ipv6 ? mtus.leastIpv6 : mtus.least;
   if (mtu >= least && mtu <= mtus.most) return mtu;

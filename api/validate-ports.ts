@@ -69,7 +69,7 @@ function overlap(a: PortSpec, b: PortSpec): boolean {
 }
 
 function validatePort(port: wire.PublishedPort, field: string): PortSpec {
-  const count = port.count || 1;
+  const { count = 1 } = port;
   const protocol = protocols.find((each) => each === (port.protocol || "tcp"));
   if (protocol === undefined) {
     throw invalid(
@@ -78,8 +78,8 @@ function validatePort(port: wire.PublishedPort, field: string): PortSpec {
       "Use tcp, udp or sctp",
     );
   }
-  if (count > maxPorts)
-    throw invalid(`${field}.count`, `${count} ports are too many`, `Publish at most ${maxPorts}`);
+  if (count < 1 || count > maxPorts)
+    throw invalid(`${field}.count`, `A range has no ${count} ports`, `Use 1 to ${maxPorts}`);
   checkRange(port.podPort, count, `${field}.pod_port`);
   if (port.hostPort !== 0) checkRange(port.hostPort, count, `${field}.host_port`);
   const hostIp = port.hostIp === "" ? undefined : parseHostIp(port.hostIp, `${field}.host_ip`);

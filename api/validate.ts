@@ -119,13 +119,12 @@ export function validateLabels(
 }
 
 function validateResources(resources: wire.Resources | undefined): PodSpec["resources"] {
-  const vcpu = resources?.vcpu || limits.defaultVcpu;
-  const memoryMib = resources?.memoryMib || limits.defaultMemoryMib;
-  if (vcpu > limits.vcpu) {
+  const { vcpu = limits.defaultVcpu, memoryMib = limits.defaultMemoryMib } = resources ?? {};
+  if (vcpu < 1 || vcpu > limits.vcpu) {
     throw invalid(
       "resources.vcpu",
-      `${vcpu} virtual processors are too many`,
-      `Use 1 to ${limits.vcpu}`,
+      `A machine has no ${vcpu} virtual processors`,
+      `Use 1 to ${limits.vcpu}, or leave it out for ${limits.defaultVcpu}`,
     );
   }
   if (memoryMib < limits.minMemoryMib) {

@@ -23,6 +23,7 @@ export interface NetworkFlags {
   readonly isolated?: boolean;
   readonly vlanFiltering?: boolean;
   readonly resolver?: boolean;
+  readonly cloudMetadata?: boolean;
 }
 
 /** Adds the flags to a command. */
@@ -49,6 +50,10 @@ export const addNetworkFlags = (command: Command): Command =>
     .option(
       "--vlan-filtering",
       "the bridge filters VLANs, so that interfaces can be members of one",
+    )
+    .option(
+      "--cloud-metadata",
+      "pods reach 169.254.0.0/16 outside of this host, where clouds keep a machine's metadata and keys",
     );
 
 /** The network a create asks for. */
@@ -68,7 +73,8 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const given = [cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver];
+  const rules = [nat, isolated, vlanFiltering, resolver, flags.cloudMetadata];
+  const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
     throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
 }
@@ -91,12 +97,13 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
   const spec = create(NetworkSpecSchema, {
     ...(name === undefined ? {} : { name }),
     subnets: subnets ?? was,
-    mtu: mtu ?? 0,
+    ...(mtu === undefined ? {} : { mtu }),
     dns: dns ?? [],
     dnsSearch: dnsSearch ?? [],
     masquerade: masquerade ?? true,
     isolated: isolated ?? false,
     vlanFiltering: vlanFiltering ?? false,
+    cloudMetadata: network?.cloudMetadata ?? false,
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
@@ -113,6 +120,7 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (isolated !== undefined) spec.isolated = isolated;
   if (vlanFiltering !== undefined) spec.vlanFiltering = vlanFiltering;
   if (resolver !== undefined) spec.resolver = resolver;
+  if (flags.cloudMetadata !== undefined) spec.cloudMetadata = flags.cloudMetadata;
   return spec;
 }
 

@@ -1,4 +1,6 @@
+import type { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
+import { nearest } from "../core/nearest.ts";
 import { usage } from "./report.ts";
 
 /** Adds one more value of a flag that may be repeated. */
@@ -10,35 +12,58 @@ export const collect = (value: string, before: readonly string[] | undefined): s
 /** Largest a field of the API takes. */
 const most = 0xffff_ffff;
 
-/** A whole number, for a flag. */
-export function parseCount(flag: string, text: string): number {
+/** A whole number of `least` or more, for a flag. */
+export function parseCount(flag: string, text: string, least = 0): number {
   if (!/^[0-9]+$/.test(text)) {
     throw usage(`${flag} "${printable(text)}" is not a whole number`, "Write digits alone");
   }
   const value = Number(text);
   if (value > most)
     throw usage(`${flag} "${printable(text)}" is too large`, `It is ${most} at most`);
+  if (value < least)
+    throw usage(`${flag} "${printable(text)}" is too small`, `It is ${least} at least`);
   return value;
 }
 
 const mebibytes: Readonly<Record<string, number>> = { "": 1, m: 1, mi: 1, g: 1024, gi: 1024 };
 
 /** Memory in MiB: `256`, `256M`, `1G` (binary, also written Mi, MiB). */
-export function parseMemory(text: string): number {
+export function parseMemory(text: string, flag = "--memory"): number {
   const match = /^([0-9]{1,7})\s*(m|mi|g|gi)?b?$/i.exec(text);
   const unit = mebibytes[(match?.[2] ?? "").toLowerCase()];
   if (match === null || unit === undefined) {
     throw usage(
-      `--memory "${printable(text)}" is not an amount of memory`,
+      `${flag} "${printable(text)}" is not an amount of memory`,
       "Write MiB such as 256, or with a unit: 256M, 1G",
     );
   }
   return Number(match[1]) * unit;
 }
 
+const byteUnits: Readonly<Record<string, number>> = {
+  "": 1,
+  k: 2 ** 10,
+  m: 2 ** 20,
+  g: 2 ** 30,
+  t: 2 ** 40,
+};
+
+/** An amount in bytes: `4096`, `512M`, `64G` (binary, also written Mi, MiB). */
+export function parseBytes(flag: string, text: string): number {
+  const match = /^([0-9]{1,12})\s*([kmgt]?)i?b?$/i.exec(text);
+  const value = Number(match?.[1]) * (byteUnits[(match?.[2] ?? "").toLowerCase()] ?? 1);
+  if (match === null || !Number.isSafeInteger(value)) {
+    throw usage(
+      `${flag} "${printable(text)}" is not an amount of bytes`,
+      "Write bytes, or with a unit: 512M, 64G",
+    );
+  }
+  return value;
+}
+
 const milliseconds: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, min: 60_000 };
 
-/** A duration in milliseconds: `30s`, `500ms`, `2m`; a bare number is seconds. */
+/** A duration in milliseconds, one or more: `30s`, `500ms`, `2m`; a bare number is seconds. */
 export function parseDuration(flag: string, text: string): number {
   const match = /^([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m|min)?$/.exec(text);
   const unit = milliseconds[match?.[2] ?? "s"];
@@ -48,7 +73,10 @@ export function parseDuration(flag: string, text: string): number {
       "Write seconds such as 30, or with a unit: 500ms, 30s, 2m",
     );
   }
-  return Math.round(Number(match[1]) * unit);
+  const ms = Math.round(Number(match[1]) * unit);
+  if (ms === 0)
+    throw usage(`${flag} "${printable(text)}" is no time`, "Write 1ms or more, or leave it out");
+  return ms;
 }
 
 /** `KEY=VALUE` pairs. */
@@ -74,17 +102,22 @@ export function parseParts(
   words: readonly string[] = [],
 ): { readonly first: string; readonly rest: Readonly<Record<string, string>> } {
   const parts = text.split(/[\s,]+/).filter((part) => part !== "");
+  const unknown = (part: string): PodnetError => {
+    const meant = nearest(part.split("=", 1)[0] ?? "", [...keys, ...words]);
+    return usage(
+      `${flag} "${printable(text)}" has a part "${printable(part)}" that means nothing here`,
+      `${meant === undefined ? "" : `Did you mean ${meant}? `}Parts are ${[...keys.map((k) => `${k}=…`), ...words].join(", ")}`,
+    );
+  };
   const first = keys.some((key) => parts[0]?.startsWith(`${key}=`)) ? "" : (parts.shift() ?? "");
+  // (A path may hold "=", but behind its first slash.)
+  if (/^[\w-]*=/.test(first)) throw unknown(first);
   const rest: Record<string, string> = {};
   for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
     const [key, ...values] = part.split("=") as [string, ...string[]];
     if (words.includes(part)) rest[part] = "true";
-    else if (!keys.includes(key)) {
-      throw usage(
-        `${flag} "${printable(text)}" has a part "${printable(part)}" that means nothing here`,
-        `Parts are ${[...keys.map((k) => `${k}=…`), ...words].join(", ")}`,
-      );
-    } else rest[key] = values.length > 0 ? values.join("=") : (parts.shift() ?? "");
+    else if (!keys.includes(key)) throw unknown(part);
+    else rest[key] = values.length > 0 ? values.join("=") : (parts.shift() ?? "");
   }
   return { first, rest };
 }

@@ -26,7 +26,7 @@ export const portTable = (pods: readonly Pod[]): string =>
     ),
   );
 
-const rangeText = (first: number, count: number): string =>
+const rangeText = (first: number, count = 1): string =>
   count > 1 ? `${first}-${first + count - 1}` : `${first}`;
 
 /** Where it is reached, at each address. */

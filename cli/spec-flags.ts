@@ -110,16 +110,17 @@ function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
     spec.interfaces.push(interfaceFrom("--interface", text));
 }
 
-const diskHelp = "PATH[,format=raw|qcow2][,ro][,write-through]";
+const diskHelp = "PATH[,format=raw|qcow2][,max=AMOUNT][,ro][,write-through]";
 const diskWords = ["ro", "readonly", "write-through"];
 
 function disk(text: string): MessageInitShape<typeof DiskSchema> {
-  const { first, rest } = parseParts("--disk", text, ["format", "path"], diskWords);
+  const { first, rest } = parseParts("--disk", text, ["format", "path", "max"], diskWords);
   return {
     path: rest["path"] ?? first,
     format: rest["format"] ?? "",
     readOnly: rest["ro"] !== undefined || rest["readonly"] !== undefined,
     writeThrough: rest["write-through"] !== undefined,
+    ...(rest["max"] === undefined ? {} : { maxMib: parseMemory(rest["max"], "--disk max") }),
   };
 }
 

@@ -28,6 +28,10 @@ export function size(bytes: number): string {
   return `${unit === 0 || amount >= 10 ? Math.round(amount) : amount.toFixed(1)} ${units[unit]}`;
 }
 
+/** A count for people, which may be larger than a number holds: `250`, `1.8e+19`. */
+export const amount = (digits: string): string =>
+  digits.length < 10 ? digits : Number(digits).toExponential(1);
+
 /** An age for people: `5 s`, `12 min`, `3 h`, `9 d`. */
 export function age(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

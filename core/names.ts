@@ -17,8 +17,17 @@ const hostLabel = /^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 const ifName = /^[A-Za-z0-9_.@+=-]{1,15}$/;
 const podId = /^[a-z2-7]{12}$/;
 
-/** Parses an interface name. Throws `INVALID_ARGUMENT`. */
+// Folders below /proc/sys/net/*/conf that stand for every link, now and later: no link may be called so.
+const sysctlFolders: ReadonlySet<string> = new Set(["all", "default"]);
+
+/** Parses an interface name. Throws `INVALID_ARGUMENT`, also for `all` and `default`. */
 export function parseIfName(text: string, field = "name"): IfName {
+  if (sysctlFolders.has(text)) {
+    throw new PodnetError("INVALID_ARGUMENT", `Interface name "${text}" is not usable`, {
+      field,
+      hint: `In /proc/sys/net "${text}" stands for every interface; use a name such as eth0`,
+    });
+  }
   if (!ifName.test(text) || text === "." || text === ".." || text.startsWith("-")) {
     throw new PodnetError("INVALID_ARGUMENT", `Interface name "${printable(text)}" is not usable`, {
       field,

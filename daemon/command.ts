@@ -13,6 +13,7 @@ import {
 import { configKeys } from "./config/schema.ts";
 import { armFailpoints } from "./failpoints.ts";
 import { type Daemon, openDaemon } from "./daemon.ts";
+import { salvage } from "./salvage/command.ts";
 import { version } from "../api/version.ts";
 
 /** How long a stop lets creates under way come to an end, milliseconds. */
@@ -99,6 +100,16 @@ async function tellReady(daemon: Daemon, log: Log): Promise<void> {
   tell("READY=1", log);
 }
 
+/** What was exported for the command `podnet` is no setting of podnetd's, and commands of that shell may miss it. */
+function warnOfClientSocket(log: Log, socket: string): void {
+  const meant = process.env["PODNET_SOCKET"] ?? "";
+  if (meant === "" || meant === socket) return;
+  log.warn(
+    { socket, podnet_socket: meant },
+    "PODNET_SOCKET is for the command podnet; podnetd takes its own socket from PODNETD_SOCKET, --socket or its configuration",
+  );
+}
+
 async function serve(options: Record<string, unknown>): Promise<void> {
   let daemon: Daemon | undefined;
   let log: Log | undefined;
@@ -130,8 +141,9 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     const level = config.logLevel;
     const main = openLog({ component: "main", level });
     log = main;
+    warnOfClientSocket(main, config.socket);
     process.on("uncaughtException", (thrown) => {
-      // A defect: what it left half done is undone by the next start.
+      // A defect outside of any guard (core/guard.ts): what it left half done is undone by the next start.
       main.error({ err: thrown }, "Ending because of a defect");
       process.exit(exitCodes.failed);
     });
@@ -179,6 +191,16 @@ export async function main(argv: readonly string[]): Promise<void> {
       } catch (thrown) {
         fail(thrown);
       }
+    });
+  addFlags(program.command("state"))
+    .argument("[action]", "show, adopt or remove", "show")
+    .description(
+      "shows the state and the machines that run; adopt puts these back into a state that was lost, remove ends those that it does not know",
+    )
+    .option("--yes", "remove ends machines")
+    .action(async (action: string, _options: unknown, command: Command) => {
+      const options = command.optsWithGlobals();
+      await salvage(resolve(options).config, action, options["yes"] === true).catch(fail);
     });
   program.exitOverride((exit) => process.exit(exit.exitCode === 0 ? 0 : exitCodes.usage));
   await program.parseAsync(argv);

@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { systemClock } from "../core/clock.ts";
 import { cross } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
+import { guard } from "../core/guard.ts";
 import { openGuest } from "../guest-init/channel/session.ts";
 import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
 import { type Confinement, openConfinement } from "../hypervisor/jail/confinement.ts";
@@ -15,8 +16,10 @@ import { serveCni } from "./cni/serve-cni.ts";
 import { PendingDels } from "./cni/settle-pending.ts";
 import { watchPending } from "./cni/watch-pending.ts";
 import type { Config } from "./config/config.ts";
+import { guardHint } from "../network/firewall/guarded.ts";
 import { obstacleHint, obstacleText } from "../network/obstacle.ts";
-import { lockNetns, lockState } from "./lock.ts";
+import { Defects } from "./defects.ts";
+import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "./lock.ts";
 import { DriftWatch } from "./drift/drift.ts";
 import type { Log } from "../linux/log.ts";
 import { oneLook } from "./metrics.ts";
@@ -27,15 +30,18 @@ import { openHostRecords } from "./overlay/open-host-records.ts";
 import { otherPods } from "./overlay/other-pods.ts";
 import { openOverlays } from "./overlay/open-overlays.ts";
 import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
+import { plansDirectory } from "./pod/kept-plans.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
 import type { ServiceParts } from "./server/context.ts";
 import { healthPage } from "./server/health-pages.ts";
 import { addRoutes } from "./server/routes.ts";
+import { runDirProblem } from "./run-room.ts";
 import { Tally } from "./tally.ts";
 import { placedCounters, tapsOf } from "./traffic/counters.ts";
 import { TrafficTotals } from "./traffic/totals.ts";
-import { Database } from "./store/database.ts";
+import { keepSafe } from "./store/keep-safe.ts";
+import { openState, watchRoom } from "./store/open-state.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
 const builtPlugin = join(import.meta.dirname, "../build/cni-plugin/podnet-cni");
@@ -62,12 +68,17 @@ export async function openDaemon(
   const startedMs = systemClock.now();
   checkHost(configured);
   await using opened = new AsyncDisposableStack();
+  const defects = opened.use(new Defects(logOf("main"), systemClock));
   opened.use(lockState(configured.stateDir));
   opened.use(await lockNetns(configured.network.bridge));
   makeRunDirs(configured);
-  makeDisksDir(configured);
+  opened.use(openDisksDir(configured));
+  opened.use(lockPlaces(configured));
+  warnOfRunDir(configured, logOf("main"));
   const confinement = configured.qemu.confine ? await confine(configured) : undefined;
-  const db = opened.use(Database.openIn(configured.stateDir));
+  if (confinement !== undefined) opened.use(lockCgroups(confinement.cgroups));
+  const db = opened.use(openState(configured.stateDir, logOf("store")));
+  const safe = opened.use(new AsyncDisposableStack());
   const config = withLeasedNetwork(configured, db);
   // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
   db.whenDamaged(end);
@@ -85,7 +96,12 @@ export async function openDaemon(
       logOf,
     }),
   );
+  opened.use(watchRoom(db, logOf("store")));
   node.metrics.includeProcess();
+  node.metrics.followDefects(() => defects.counts);
+  // Of a state that agrees with the machines that run; disposed of before the database, and after all that writes to it.
+  safe.use(await keepSafe({ db, file: join(config.stateDir, "state.db"), log: logOf("store") }));
+  warnOfGuard(node, logOf("network"));
   await warnOfObstacles(node, logOf("network"));
 
   const { driftMs: everyMs } = config;
@@ -187,7 +203,10 @@ export async function openDaemon(
       })
     : undefined;
   const watching =
-    cni && opened.use(watchPending(pendingDir, () => void pending.settle(), logOf("cni")));
+    cni &&
+    opened.use(
+      watchPending(pendingDir, () => void guard("cni", () => pending.settle()), logOf("cni")),
+    );
   if (cni !== undefined) installation.present();
   // Last of all: whoever is answered here finds podnetd whole, containers included.
   const api = await serveApi({
@@ -220,6 +239,12 @@ export async function openDaemon(
   };
 }
 
+/** Says which guests' frames are not judged, and why, where the kernel or a library lacks what that takes. */
+function warnOfGuard({ network }: Pick<ServiceParts, "network">, log: Log): void {
+  for (const why of network.guardLacking)
+    log.warn({ why, hint: guardHint }, "A part of the guard is not in force on this host");
+}
+
 /** Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is no reason not to start. */
 async function warnOfObstacles(
   { network, networks }: Pick<ServiceParts, "network" | "networks">,
@@ -237,11 +262,18 @@ async function warnOfObstacles(
 const confine = (config: Config): Promise<Confinement> =>
   openConfinement({ ...config.qemu, qemu: qemuPath(config), runDir: config.runDir });
 
+/** Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason not to start. */
+function warnOfRunDir({ runDir }: Config, log: Log): void {
+  const problem = runDirProblem(runDir);
+  if (problem !== undefined) log.error({ err: problem }, "No machine can start yet");
+}
+
 function makeRunDirs(config: Config): void {
   try {
     cross("file", "make run directories", () => {
       mkdirSync(config.runDir, { recursive: true, mode: 0o755 });
       mkdirSync(config.podsDir, { recursive: true, mode: 0o700 });
+      mkdirSync(plansDirectory(config), { recursive: true, mode: 0o700 });
     });
   } catch (cause) {
     throw new PodnetError("PREFLIGHT_FAILED", `Run directory "${config.runDir}" cannot be made`, {
@@ -252,17 +284,20 @@ function makeRunDirs(config: Config): void {
   }
 }
 
-function makeDisksDir({ disksDir }: Config): void {
+/** One in the state directory is locked with it. */
+function openDisksDir({ stateDir, disksDir }: Config): Disposable {
+  if (dirname(disksDir) !== stateDir) return lockDisks(disksDir);
   try {
     cross("file", "make disks directory", () =>
       mkdirSync(disksDir, { recursive: true, mode: 0o700 }),
     );
   } catch (cause) {
     throw new PodnetError("STATE_UNWRITABLE", `Directory "${disksDir}" cannot be made`, {
-      hint: "Make room on its filesystem, or choose another --state-dir",
+      hint: "Make room on its filesystem, or choose another --disks-dir",
       cause,
     });
   }
+  return new DisposableStack();
 }
 
 function openDriver(config: Config, log: Log): Promise<QemuDriver> {

@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readRegular } from "../linux/regular-file.ts";
 import { type Ip, isIp, isLoopback, parseIp } from "../core/address.ts";
 
 /** The resolver settings of a machine, resolv.conf(5). */
@@ -50,9 +50,12 @@ export function readHostDns(read: (path: string) => string | undefined = readIfT
   return own;
 }
 
+/** Longest such a file may be, bytes; a longer one counts as none. */
+const limit = 1024 * 1024;
+
 function readIfThere(path: string): string | undefined {
   try {
-    return readFileSync(path, "utf8");
+    return readRegular(path, limit, { follow: true }).toString("utf8");
   } catch {
     return undefined;
   }

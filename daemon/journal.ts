@@ -1,13 +1,19 @@
 import type { Clock } from "../core/clock.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { Log } from "../linux/log.ts";
-import type { Database, Lasting } from "./store/database.ts";
+import type { Database, Lasting, Need } from "./store/database.ts";
 import { eventBounds, eventsAfter, type EventRow, insertEvent } from "./store/events.ts";
 
 /** Events a reader may lag behind before it is cut off. */
 const readerLimit = 1024;
 
 export type NewEvent = Omit<EventRow, "cursor" | "timeMs">;
+
+/** How a change is committed, see `Database.transaction`. */
+export interface CommitOptions {
+  readonly lasting?: Lasting;
+  readonly need?: Need;
+}
 
 /** Changes of the state and the events that tell of them, committed together and told only after that. */
 export class Journal {
@@ -25,18 +31,26 @@ export class Journal {
 
   /**
    * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. Should
-   * anything throw although the transaction is there, it counts: whoever called would act on what no row says.
+   * anything throw although the transaction is there, it counts: whoever called would act on what no row says. `body` may run
+   * twice: see `Database.transaction`.
    */
-  transact(what: string, body: (emit: (event: NewEvent) => void) => void, lasting?: Lasting): void {
+  transact(
+    what: string,
+    body: (emit: (event: NewEvent) => void) => void,
+    { lasting, need }: CommitOptions = {},
+  ): void {
     const emitted: EventRow[] = [];
     try {
       this.#db.transaction(
-        () =>
+        () => {
+          emitted.length = 0;
           body((event) => {
             emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));
-          }),
+          });
+        },
         what,
         lasting,
+        need,
       );
     } catch (thrown) {
       if (!this.#committed(emitted.at(-1))) throw thrown;
@@ -56,8 +70,8 @@ export class Journal {
     }
   }
 
-  emit(event: NewEvent): void {
-    this.transact(event.kind, (emit) => emit(event));
+  emit(event: NewEvent, options: CommitOptions = {}): void {
+    this.transact(event.kind, (emit) => emit(event), options);
   }
 
   /** Readers there are now. */

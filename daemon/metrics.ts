@@ -1,4 +1,5 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
+import type { Place } from "../core/guard.ts";
 import type { NetworkName } from "../core/names.ts";
 import type { ResolverCounts } from "./dns/resolver.ts";
 import type { Resolvers } from "./dns/resolvers.ts";
@@ -10,10 +11,10 @@ import type { Totals } from "./traffic/totals.ts";
 import type { FlowCounts } from "./ports/flows.ts";
 import type { HeldPorts } from "./ports/held-ports.ts";
 import type { AttachmentRow } from "./store/attachments.ts";
-import type { PodRow } from "./store/pods.ts";
+import type { PodState } from "./store/pods.ts";
 
 export interface MetricsSources {
-  pods(): readonly PodRow[];
+  pods(): readonly { readonly state: PodState }[];
   pools(): readonly (SubnetStats & { readonly network: NetworkName })[];
 }
 
@@ -71,7 +72,7 @@ export class Metrics {
     });
     this.#guestDropped = new Counter({
       name: "podnet_guest_dropped_total",
-      help: "What guests did more often than events and log tell of",
+      help: "What guests did more often than events and log tell of, and how often they were slowed down or cut off",
       labelNames: ["what"],
       registers,
     });
@@ -131,6 +132,21 @@ export class Metrics {
   /** Counts what the API refused or cut. */
   refused(reason: string): void {
     this.#refused.inc({ reason });
+  }
+
+  /** Shows how many defects of podnet itself guards have met, by what they served. */
+  followDefects(counts: () => ReadonlyMap<Place, number>): void {
+    const counter = new Counter({
+      name: "podnet_defects_total",
+      help: "Errors that podnetd did not expect while it handled something from outside, by what that was",
+      labelNames: ["place"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const [place, count] of counts()) this.inc({ place }, count);
+      },
+    });
+    this.#registry.registerMetric(counter);
   }
 
   /** Counts bytes of consoles that were overwritten. */
@@ -254,6 +270,7 @@ export class Metrics {
     total("queries", "Questions for names that pods asked", ({ queries }) => queries);
     total("forwarded", "Those handed on to other servers", ({ forwarded }) => forwarded);
     total("timeouts", "Those that no server answered", ({ timeouts }) => timeouts);
+    total("stale", "Questions answered with what a server said before", ({ stale }) => stale);
     total(
       "refused",
       "Questions and connections of nobody's, beyond what a pod may, or that make no sense",

@@ -24,6 +24,8 @@ import { Pods } from "./pod/pods.ts";
 import { PluginCalls } from "./pod/plugin-calls.ts";
 import { openSandboxes } from "./pod/sandboxes.ts";
 import { HeldPorts, type Hold } from "./ports/held-ports.ts";
+import { KeptPlans } from "./pod/kept-plans.ts";
+import { refuseOrphans } from "./pod/orphans.ts";
 import { PodRecords } from "./pod/records.ts";
 import type { Database } from "./store/database.ts";
 import { skipLostCursors } from "./store/events.ts";
@@ -31,6 +33,7 @@ import { getMeta, setMeta } from "./store/meta.ts";
 import { parseRemembered } from "./store/network-memory.ts";
 import { attachmentIds, listAttachments } from "./store/attachments.ts";
 import { listNetworks } from "./store/networks.ts";
+import { stateOf } from "./store/pod-rows.ts";
 import { listPods, type PodRow } from "./store/pods.ts";
 import { Tally } from "./tally.ts";
 
@@ -73,6 +76,9 @@ export interface Node extends AsyncDisposable {
 /** Makes host and rows agree, takes over the pods that run, and is ready for more. Undoes nothing of that when it fails. */
 export async function openNode(parts: NodeParts): Promise<Node> {
   const { config, db, driver, clock, logOf, bootId } = parts;
+  const kept = new KeptPlans(config, logOf("pod"));
+  // Before anything of the host is changed.
+  refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
   await using opened = new AsyncDisposableStack();
   const network = opened.use(openNetwork(parts));
   const { bringsOwnNetwork } = driver.capabilities();
@@ -116,14 +122,14 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     settled,
   );
   const published = opened.use(new HeldPorts(parts.hold));
-  const records = new PodRecords({ db, journal, addresses, clock, published });
+  const records = new PodRecords({ db, journal, addresses, clock, published, kept });
   const log = logOf("pod");
   const unanswered = new Tally(log, "Guests ask what is not answered", (what) =>
     metrics.guestDropped(what),
   );
   const host = openHost(parts, { network, records, published, log, unanswered });
   const metrics: Metrics = new Metrics({
-    pods: () => records.list(),
+    pods: () => records.listAny().map(stateOf),
     pools: () =>
       networks
         .list()
@@ -138,6 +144,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     config,
     host,
     records,
+    kept,
     addresses,
     networks,
     journal,
@@ -147,7 +154,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
   opened.defer(() => pods.close(0));
   const bootBefore = getMeta(db, "boot_id");
-  if (bootBefore !== undefined && bootBefore !== bootId) skipLostCursors(db);
+  if (bootBefore !== undefined && bootBefore !== bootId) db.whenRoom(() => skipLostCursors(db));
   await pods.recover(bootId);
   const attachments: Attachments = opened.use(
     openAttachments(parts, {
@@ -165,7 +172,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
   await networks.followServers();
-  setMeta(db, "boot_id", bootId);
+  db.whenRoom(() => setMeta(db, "boot_id", bootId));
   const held = opened.move();
   return {
     pods,
@@ -190,11 +197,15 @@ function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
-    remember: (value) => setMeta(db, "network_memory", JSON.stringify(value)),
+    remember: (value) => rememberNetwork(db, JSON.stringify(value)),
     repeated: (err) => log.warn({ err }, "The firewall's rules are compared and written once more"),
     ...(kernel === undefined ? {} : { kernel }),
   });
 }
+
+/** What is made and taken away on the host must be known by whoever undoes it. */
+const rememberNetwork = (db: Database, value: string): void =>
+  db.transaction(() => setMeta(db, "network_memory", value), undefined, "always", "essential");
 
 function openAttachments(
   parts: NodeParts,
@@ -276,7 +287,8 @@ const hasMachine = ({ state }: PodRow): boolean => state === "running" || state 
 async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
   const rows = records.list();
   const known = {
-    pods: new Set<string>(rows.map(({ id }) => id)),
+    // Of one whose record is damaged the links stay: its machine may run.
+    pods: records.ids(),
     ruled: new Set<string>(rows.filter(hasMachine).map(({ id }) => id)),
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
     attachments: attachmentIds(db),

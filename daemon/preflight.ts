@@ -2,6 +2,7 @@ import { accessSync, closeSync, constants, openSync, readFileSync } from "node:f
 import { PodnetError, toPodnetError } from "../core/errors.ts";
 import { kindFor } from "../hypervisor/qemu/machine-kinds.ts";
 import { findProgram, run } from "../linux/command.ts";
+import { errnoHint } from "../linux/syscall-error.ts";
 import { requireNftables } from "../linux/libnftables.ts";
 import type { Config } from "./config/config.ts";
 
@@ -18,8 +19,11 @@ export function checkHost(config: Config): void {
   try {
     closeSync(openSync("/dev/net/tun", "r+"));
   } catch (cause) {
+    const { code = "" } = cause as NodeJS.ErrnoException;
     throw new PodnetError("PREFLIGHT_FAILED", "/dev/net/tun cannot be opened", {
-      hint: "Load the module (modprobe tun) and give podnetd access to the device",
+      hint:
+        (code === "EMFILE" ? errnoHint(code) : undefined) ??
+        "Load the module (modprobe tun) and give podnetd access to the device",
       cause,
     });
   }

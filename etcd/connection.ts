@@ -3,6 +3,7 @@ import type { GrpcTransportOptions } from "@connectrpc/connect-node";
 import { abortable } from "../core/aborting.ts";
 import { crossAsync } from "../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
+import { guarded } from "../core/guard.ts";
 import { connectionError, etcdError } from "./errors.ts";
 
 type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
@@ -57,7 +58,10 @@ export class Connection implements SessionManager, Disposable {
     if (session === undefined) return Promise.reject(this.#lost("the connection has ended"));
     const stream = session.request({ ...headers, ":method": method, ":path": path });
     this.#count(session, 1);
-    stream.once("close", () => this.#count(session, -1));
+    stream.once(
+      "close",
+      guarded("etcd", () => this.#count(session, -1)),
+    );
     return Promise.resolve(stream);
   }
 
@@ -113,22 +117,28 @@ export class Connection implements SessionManager, Disposable {
       this.#answerMs,
     );
     // Settings come from etcd itself; a socket is taken by its kernel.
-    session.once("remoteSettings", () => {
+    const accepted = (): void => {
       session.unref();
       opened.resolve();
-    });
-    session.on("error", fail);
+    };
+    session.once(
+      "remoteSettings",
+      guarded("etcd", accepted, () => fail(this.#lost("its settings"))),
+    );
+    session.on("error", guarded("etcd", fail));
     // A certificate of ours that etcd refuses is told after the handshake, to the socket alone (Node 24).
-    session.once("connect", (_, socket) =>
-      socket.once("error", (error) => {
+    session.once("connect", (_, socket) => {
+      const failed = (error: unknown): void => {
         fail(error);
         socket.destroy();
-      }),
-    );
-    session.once("close", () => {
+      };
+      socket.on("error", guarded("etcd", failed));
+    });
+    const closed = (): void => {
       this.#sessions.delete(session);
       opened.reject(this.#lost("the connection was closed"));
-    });
+    };
+    session.once("close", guarded("etcd", closed));
     this.#session = session;
     this.#sessions.add(session);
     return opened.promise.finally(() => clearTimeout(late));

@@ -30,9 +30,14 @@ export interface FollowOptions {
 /** What following takes. */
 export type Followable = Pick<Etcd, "range" | "watch">;
 
-/** Longest pause between two attempts, milliseconds; each is drawn, so that many hosts do not come at once. */
-const longestPauseMs = 1000;
+/**
+ * Longest pause between two attempts, milliseconds: while etcd is not reached, and where it answers and fails all the same. Each is
+ * drawn, so that many hosts do not come at once.
+ */
+const longestPauseMs = { away: 1000, answering: 10_000 } as const;
 const firstPauseMs = 100;
+/** An attempt that lasted so long, milliseconds, was none of those that follow each other quickly. */
+const steadyMs = 5000;
 
 const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
   await delay(ms, undefined, { signal });
@@ -41,28 +46,33 @@ const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
 /**
  * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as `stale` and tried again. Goes on
  * from the last revision it has told of; after a compaction, and where etcd is another one or older than it was, with a
- * snapshot. Ends when the signal aborts.
+ * snapshot. An attempt that ends soon counts as a failure, however it ends: each is followed by a longer pause. Ends when the
+ * signal aborts.
  */
 export async function* follow(
   etcd: Followable,
   prefix: string,
   options: FollowOptions,
 ): AsyncGenerator<Followed, void> {
-  const { signal, random = Math.random, pause = wait } = options;
+  const { signal, random = Math.random, pause = wait, clock = systemClock } = options;
   const follower = new Follower(etcd, prefix, options);
-  for (let failures = 0; !signal.aborted; ) {
+  for (let failures = 0; !signal.aborted; failures++) {
+    const begun = clock.monotonic();
+    let most: number = longestPauseMs.away;
     try {
       for await (const followed of follower.once()) {
-        failures = 0;
+        most = longestPauseMs.answering;
         if (followed !== undefined) yield followed;
       }
     } catch (thrown) {
       if (signal.aborted) return;
       const told = follower.failed(thrown);
+      if (!isPodnetError(thrown, "ETCD_UNREACHABLE")) most = longestPauseMs.answering;
       if (told !== undefined) yield told;
-      const longest = Math.min(longestPauseMs, firstPauseMs * 2 ** failures++);
-      await pause(random() * longest, signal).catch(() => {});
     }
+    if (clock.monotonic() - begun >= steadyMs) failures = 0;
+    const longest = Math.min(most, firstPauseMs * 2 ** failures);
+    await pause(longest * (0.5 + random() / 2), signal).catch(() => {});
   }
 }
 

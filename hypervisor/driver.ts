@@ -28,6 +28,8 @@ export interface OverlayPlan {
   readonly bytes: number;
   /** What the image was when the overlay was begun (`imageMark`): over any other it makes no sense. */
   readonly over: string;
+  /** As large as the file may become; absent: as large as it takes. QEMU stops the machine at a write beyond it. */
+  readonly maxBytes?: number;
 }
 
 /** Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in the pod's plan. */
@@ -48,6 +50,8 @@ export interface VmPlan {
    * whoever asked for the pod may name any.
    */
   readonly imagesWithin?: readonly string[];
+  /** Likewise of disks that are written through; a plan of an earlier podnetd has none, and `imagesWithin` counts. */
+  readonly writeWithin?: readonly string[];
   /** Files on one more disk, read-only, which is made for each start and held in memory. */
   readonly seed?: SeedPlan;
   /** It waits after its start until `resume`: its NICs are to be there before its guest looks for them. */
@@ -104,6 +108,12 @@ export interface CgroupPlan {
   /** Names of its files, with what is written into each, in order. */
   readonly files: readonly (readonly [name: string, value: string])[];
 }
+
+/**
+ * What the names of templates' directories begin with, before the id. Their machines have no row, and a podnetd that starts
+ * ends those that one before it was building: no other machine without a row is ever ended.
+ */
+export const templatePrefix = "template-";
 
 /** File names inside `VmPlan.runDir`. */
 export const vmSockets = {
@@ -271,6 +281,10 @@ export interface Driver {
   start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
   /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */
   reattach(record: VmRecord, plan: VmPlan, signal: AbortSignal): Promise<RunningVm | undefined>;
+  /** Pids of the machines that run on this host, by their pods; those of another podnetd's may be among them. */
+  running(): ReadonlyMap<PodId, number>;
+  /** The record of a plan's machine that runs, for it was lost or never written; undefined when none runs. */
+  recordOf(plan: VmPlan): VmRecord | undefined;
   /**
    * Ends whatever is left of a run (process, files) without a live connection; from an attached VM takes back what it has of
    * the pod. Absent means success.

@@ -5,6 +5,7 @@ import { limited } from "../core/aborting.ts";
 import { crossAsync } from "../core/crossing.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
+import { errnoHint } from "./syscall-error.ts";
 import { closeOutputs, endGroup, graceMs } from "./command-end.ts";
 
 export interface RunOptions {
@@ -103,6 +104,8 @@ interface Outcome {
   readonly isCanceled: boolean;
   readonly isMaxBuffer: boolean;
   readonly originalMessage?: string | undefined;
+  /** Of one that could not be started. */
+  readonly code?: string | undefined;
 }
 
 /** Whether it did not end by itself. */
@@ -127,6 +130,13 @@ function commandError(argv: readonly string[], outcome: Outcome, timeoutMs: numb
   if (outcome.timedOut)
     return new PodnetError("DEADLINE_EXCEEDED", `${name} took longer than ${timeoutMs} ms`, {
       details,
+      ...cause,
+    });
+  const hint = errnoHint(outcome.code ?? "");
+  if (hint !== undefined)
+    return new PodnetError("COMMAND_FAILED", `${name} cannot be started: ${outcome.code}`, {
+      hint,
+      details: { ...details, errno: outcome.code ?? "" },
       ...cause,
     });
   const ending =

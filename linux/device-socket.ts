@@ -4,7 +4,7 @@ import { cross } from "../core/crossing.ts";
 import type { IfName } from "../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../core/utf8.ts";
 import { bind, getsockopt, setsockopt, socket } from "./ffi/libc.ts";
-import { setIntOption } from "./socket-option.ts";
+import { setIntOption, setSendBuffer } from "./socket-option.ts";
 import { checked } from "./syscall-error.ts";
 
 // include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h, include/uapi/linux/in.h, in6.h (Linux 6.1)
@@ -28,6 +28,8 @@ export interface DeviceSocketOptions {
   readonly link: IfName;
   readonly address: Ip;
   readonly port: number;
+  /** Bytes the kernel may hold of what was sent and has not left yet, of its own reckoning; its usual number unless given. */
+  readonly sendBytes?: number;
 }
 
 /**
@@ -54,7 +56,7 @@ export function openDeviceSocket(options: DeviceSocketOptions): number {
 
 function setUp(
   fd: number,
-  { protocol, link, address, port }: DeviceSocketOptions,
+  { protocol, link, address, port, sendBytes }: DeviceSocketOptions,
   what: string,
 ): void {
   const four = familyOf(address) === 4;
@@ -62,6 +64,7 @@ function setUp(
     void checked(setIntOption(fd, level, name, 1), "setsockopt", what);
   const name = encodeUtf8(`${link}\0`);
   checked(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, name.length), "setsockopt", what);
+  if (sendBytes !== undefined) setSendBuffer(fd, sendBytes, what);
   // Connections that rest in TIME_WAIT do not keep the next podnetd away.
   if (protocol === "tcp") set(SOL_SOCKET, SO_REUSEADDR);
   if (four) set(IPPROTO_IP, IP_FREEBIND);

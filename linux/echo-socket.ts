@@ -1,6 +1,7 @@
 import { closeSync } from "node:fs";
 import { type Family, familyOf, type Ip } from "../core/address.ts";
 import { cross } from "../core/crossing.ts";
+import { guarded } from "../core/guard.ts";
 import { addressOf, lastErrno, recvmsg, sendmsg, setsockopt, socket } from "./ffi/libc.ts";
 import { type Poll, pollFd } from "./ffi/poll.ts";
 import { echoOverhead, echoRequest, type IcmpMessage, parseIcmp } from "./icmp.ts";
@@ -88,7 +89,11 @@ export class EchoSocket implements Disposable {
     );
     try {
       cross("socket", "open echo socket", () => this.#setUp(what));
-      this.#poll = pollFd(this.#fd, "readable", () => this.#read());
+      this.#poll = pollFd(
+        this.#fd,
+        "readable",
+        guarded("overlay", () => this.#read()),
+      );
       this.#poll.unref();
     } catch (error) {
       closeSync(this.#fd);

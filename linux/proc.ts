@@ -34,6 +34,15 @@ function statFields(pid: number): readonly string[] | undefined {
   return text === undefined ? undefined : parseStat(text);
 }
 
+/** A process's state as proc(5) has it: `R`, `S`, `D`, `T` …; undefined when there is no such process, or it cannot be told. */
+export function processState(pid: number): string | undefined {
+  try {
+    return statFields(pid)?.[0];
+  } catch {
+    return undefined;
+  }
+}
+
 function readProc(path: string): string | undefined {
   try {
     return readFileSync(path, "latin1");

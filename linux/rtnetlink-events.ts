@@ -1,3 +1,4 @@
+import { guard, guarded } from "../core/guard.ts";
 import { type Poll, pollFd } from "./ffi/poll.ts";
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { type EventGroup, eventGroups } from "./rtnetlink/constants.ts";
@@ -20,6 +21,8 @@ export interface RtnetlinkWatch extends Disposable {
 
 // Gives other work its turn in a storm of events; what is left makes the descriptor readable again at once.
 const datagramsPerTurn = 64;
+/** After an error that is not expected, milliseconds. */
+const restMs = 1000;
 
 /**
  * Calls `listener` for every change in the network namespace the calling thread is in, in order. It does not keep the
@@ -60,7 +63,15 @@ class EventWatch implements RtnetlinkWatch {
       ...(options.receiveBuffer === undefined ? {} : { receiveBuffer: options.receiveBuffer }),
     });
     this.#socket = opened.adopt(socket, () => socket.close());
-    const poll = pollFd(socket.fd, "readable", () => this.#read());
+    const poll = pollFd(
+      socket.fd,
+      "readable",
+      guarded(
+        "netlink",
+        () => this.#read(),
+        () => this.#rest(),
+      ),
+    );
     this.#poll = opened.adopt(poll, () => poll.close());
     poll.unref();
     this.#opened = opened.move();
@@ -93,14 +104,22 @@ class EventWatch implements RtnetlinkWatch {
       else this.#deliver(part);
     }
     // The queue may be empty by now, and then nothing would wake us for the resync.
-    if (this.#lossPending && !this.#closed) setImmediate(() => this.#read());
+    if (this.#lossPending && !this.#closed) setImmediate(guarded("netlink", () => this.#read()));
   }
 
   /** After an overrun the kernel goes on dropping until the queue has been emptied, so the resync waits for that. */
   #resyncIfLost(): void {
     if (!this.#lossPending) return;
     this.#lossPending = false;
-    this.#onResync();
+    guard("netlink", () => this.#onResync());
+  }
+
+  /** Reads nothing for a while: an error that stays would be met without end. */
+  #rest(): void {
+    this.#poll.stop();
+    setTimeout(() => {
+      if (!this.#closed) this.#noteLoss();
+    }, restMs).unref();
   }
 
   #noteLoss(): void {
@@ -117,7 +136,13 @@ class EventWatch implements RtnetlinkWatch {
       if (this.#closed) return;
       if (this.#passOver(message.portId)) continue;
       const event = this.#parseEvent(message);
-      if (event !== undefined) this.#listener(event);
+      if (event === undefined) continue;
+      // An event that was not taken is an event lost.
+      guard(
+        "netlink",
+        () => this.#listener(event),
+        () => this.#noteLoss(),
+      );
     }
   }
 

@@ -3,7 +3,9 @@ import { checked } from "./syscall-error.ts";
 
 // include/uapi/asm-generic/socket.h (Linux 6.1)
 const SOL_SOCKET = 1;
+const SO_SNDBUF = 7;
 const SO_RCVBUF = 8;
+const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 
 /** Sets an option whose value is an int. Answers as setsockopt(2) does: -1 when it cannot be set. */
@@ -20,4 +22,13 @@ export function setIntOption(fd: number, level: number, name: number, value: num
 export function setReceiveBuffer(fd: number, bytes: number, what: string): void {
   if (setIntOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes) < 0)
     checked(setIntOption(fd, SOL_SOCKET, SO_RCVBUF, bytes), "setsockopt", what);
+}
+
+/**
+ * Lets the kernel hold so many bytes that a socket sent and that have not left yet; without CAP_NET_ADMIN as many as
+ * net.core.wmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be done.
+ */
+export function setSendBuffer(fd: number, bytes: number, what: string): void {
+  if (setIntOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes) < 0)
+    checked(setIntOption(fd, SOL_SOCKET, SO_SNDBUF, bytes), "setsockopt", what);
 }

@@ -2,9 +2,13 @@ import { type ErrorContext, PodnetError } from "../core/errors.ts";
 import { lastErrno } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 
+/** What to do about an error of the host's, whatever met it. */
+export const errnoHint = (name: string): string | undefined => hints[name];
+
 const hints: Readonly<Record<string, string>> = {
   EPERM: "Run podnetd as root, or give it CAP_NET_ADMIN",
   EACCES: "Run podnetd as root, or give it access to the path named",
+  ENOSPC: "Make room on the filesystem of the path named, or free inodes there (df -i)",
   EMFILE: "Raise the limit of open files (LimitNOFILE= in the unit, ulimit -n)",
   ENFILE: "Raise the limit of open files of the system (fs.file-max)",
 };
@@ -38,5 +42,9 @@ export function checked(result: number, syscall: string, what: string): number {
 export function fileError(thrown: unknown, what: string, context: ErrorContext = {}): PodnetError {
   const { errno, syscall } = thrown as NodeJS.ErrnoException;
   if (errno === undefined) throw thrown;
-  return syscallError(syscall ?? "open", -errno, what, { ...context, cause: thrown });
+  // A program that cannot be started is named after the call.
+  return syscallError(syscall?.split(" ", 1)[0] ?? "open", -errno, what, {
+    ...context,
+    cause: thrown,
+  });
 }

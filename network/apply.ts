@@ -2,7 +2,7 @@ import { throwIfAborted } from "../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, ChangeKind, ChangeOf, PortSettings } from "./change.ts";
-import { mark } from "./desired.ts";
+import { fdbMaxLearned, isOurGroup, mark } from "./desired.ts";
 import { ipForwardKey, ipv6ForwardKey, noVlanFiltering } from "./diff-network.ts";
 import { setForwarding } from "./forward.ts";
 import { commitTable } from "./iptables/firewall.ts";
@@ -17,6 +17,7 @@ import { bridgeFull } from "./port-limit.ts";
 export interface Kernel extends HostKernel {
   readonly memory: Memory;
   readonly ruleTable: RuleTable;
+  readonly guardTables: readonly RuleTable[];
 }
 
 type Applier<Kind extends ChangeKind> = (
@@ -83,13 +84,14 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
     // and setting what is set already is no change: hence one less at first.
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
-    const { index } = await netlink.addBridge(born);
+    const { index } = await netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });
     await netlink.changeLink(index, { mtu });
     for (const { key, value } of settings) writeOptional(sysctl, key, value);
   },
 
-  async "set-link"({ name, set: { vlanFiltering, ...set } }, { netlink }) {
+  async "set-link"({ name, set: { vlanFiltering, fdbMaxLearned: bound, ...set } }, { netlink }) {
     const { index } = await requireLink(netlink, name);
+    if (bound !== undefined) await netlink.changeBridge(index, { fdbMaxLearned: bound });
     if (vlanFiltering !== undefined) await filterVlans(netlink, index, name, vlanFiltering);
     if (Object.keys(set).length > 0) await netlink.changeLink(index, set);
   },
@@ -169,7 +171,10 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
       if (line.startsWith("-X ")) chains.forget(variant, table, line.slice(3));
   },
 
-  nftables: (change, { ruleTable }) => ruleTable.commit(change),
+  nftables: (change, { ruleTable, guardTables }) => {
+    const guard = guardTables.find(({ model }) => model.name === change.table);
+    return (guard ?? ruleTable).commit(change);
+  },
 };
 
 /** Settings of a port, before it carries frames when it is new. */
@@ -220,8 +225,7 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
 }
 
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
-  parseOwner(link.alias) !== undefined ||
-  (link.alias === undefined && link.group === mark.linkGroup);
+  parseOwner(link.alias) !== undefined || (link.alias === undefined && isOurGroup(link.group));
 
 async function filterVlans(
   netlink: HostNetlink,

@@ -1,7 +1,7 @@
 import type { Family, Ip, IpPrefix, Mac } from "../core/address.ts";
 import { assertNever } from "../core/brand.ts";
 import type { IfName } from "../core/names.ts";
-import { mark } from "./desired.ts";
+import { fdbMaxLearned, mark } from "./desired.ts";
 import type { TableEdit } from "./iptables/diff.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { commands, type TableEdit as NftablesEdit } from "./nftables/edit.ts";
@@ -15,6 +15,8 @@ export interface LinkSettings {
   readonly up?: boolean;
   /** Of a bridge. */
   readonly vlanFiltering?: boolean;
+  /** Of a bridge: how many addresses it learns at most. */
+  readonly fdbMaxLearned?: number;
 }
 
 /** What of a port is set; absent members stay as they are. */
@@ -99,7 +101,7 @@ export function changeText(change: Change): string[] {
   switch (change.kind) {
     case "create-bridge":
       return [
-        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac })}`,
+        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac, fdbMaxLearned })}`,
         ...change.settings.map(({ key, value }) => `sysctl + ${key} ${value}`),
       ];
     case "set-link":
@@ -150,6 +152,7 @@ export function settingsText(set: LinkSettings): string {
     set.mtu === undefined ? [] : ["mtu", `${set.mtu}`],
     set.group === undefined ? [] : ["group", `${set.group}`],
     set.alias === undefined ? [] : ["alias", set.alias],
+    set.fdbMaxLearned === undefined ? [] : ["fdb_max_learned", `${set.fdbMaxLearned}`],
     set.vlanFiltering === undefined ? [] : ["vlan_filtering", set.vlanFiltering ? "on" : "off"],
     set.up === undefined ? [] : [set.up ? "up" : "down"],
   ];

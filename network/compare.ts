@@ -27,6 +27,8 @@ import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
 /** Where to look, and by what configuration. */
 export interface View extends Kernel {
   readonly firewall: FirewallDriver;
+  /** Why parts of the guard are not in force, a line each. */
+  readonly guardLacking: () => readonly string[];
   /** Takes away the rules that the other driver made when it was configured. */
   readonly formerRules: Comparison;
   /** Whether the other driver's rules are in force, as far as is remembered. */

@@ -1,10 +1,12 @@
 import { portText, settingsText } from "./change.ts";
 import {
+  fdbMaxLearned,
   type Fragment,
   hasFamily,
   mark,
   type NetworkFragment,
   type PortDesired,
+  portGroup,
 } from "./desired.ts";
 import { bridgeMac, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { networkMark } from "./ownership.ts";
@@ -22,6 +24,7 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
     mtu: network.mtu,
     group: mark.linkGroup,
     alias: networkMark(network.key),
+    fdbMaxLearned,
     ...(network.vlanFiltering === true ? { vlanFiltering: true } : {}),
     up: true,
   });
@@ -35,6 +38,6 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
 
 function describePort(port: PortDesired): string {
   const { alias, mtu } = port;
-  const settings = settingsText({ mtu, group: mark.linkGroup, alias, up: true });
+  const settings = settingsText({ mtu, group: portGroup(port.bridge), alias, up: true });
   return `port ${port.tap} on ${port.bridge}${portText(port)} ${settings}`;
 }

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import {
   type Cidr,
   type Family,
@@ -18,6 +19,30 @@ export const mark = {
   alias: "podnet:",
 } as const;
 
+/**
+ * How many addresses a bridge of ours learns at most: four for each of the 1,023 ports it can have. Without a bound one guest
+ * fills the host's memory with them.
+ */
+export const fdbMaxLearned = 4092;
+
+/** Ports of bridges have a link group of their bridge's own: these two bits, and thirty of a digest of its name. */
+const portGroups = 0x4000_0000;
+
+/**
+ * The link group of podnet's ports on a bridge. By it rules tell which network a frame comes from, so that they are the
+ * same with any number of pods, and a port has them from the moment it is one. Two bridges of one group are one in a
+ * thousand million.
+ */
+export const portGroup = (bridge: IfName): number =>
+  portGroups | (createHash("sha256").update(bridge).digest().readUInt32BE() & (portGroups - 1));
+
+/** Whether a link group is one of podnet's: its own, or that of ports. */
+export const isOurGroup = (group: number): boolean =>
+  group === mark.linkGroup || group >>> 30 === portGroups >>> 30;
+
+/** All link groups of ports, as nft writes a range. */
+export const allPortGroups = `${portGroups}-${portGroups * 2 - 1}`;
+
 /** A network's own part of the host. */
 export interface NetworkFragment {
   readonly kind: "network";
@@ -37,6 +62,8 @@ export interface NetworkFragment {
   readonly forward: boolean;
   /** Pods of this network cannot reach each other, by way of the gateway neither. False unless given. */
   readonly isolated?: boolean;
+  /** Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. False unless given. */
+  readonly cloudMetadata?: boolean;
   /** The bridge filters VLANs. False unless given. */
   readonly vlanFiltering?: boolean;
   /** Its subnets may be those of another link of the host. False unless given. */
@@ -61,6 +88,11 @@ interface Plugged {
   readonly published?: readonly PublishedDesired[];
   /** What it has published up to the last change of that: who still speaks by it is cut off. */
   readonly withdrawn?: readonly PublishedDesired[];
+  /**
+   * Addresses beyond its networks' subnets that it may send from. Absent when it has never had any. Who has a list has
+   * one of what is published as well, if need be an empty one: both are rules, and looked at together.
+   */
+  readonly sources?: readonly SourceDesired[];
 }
 
 /** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
@@ -91,6 +123,12 @@ export interface PublishedDesired {
   readonly bridge: IfName;
   /** The pod's network: who asks from there is answered by way of the host, for the pod would answer it directly. */
   readonly subnet: Cidr;
+}
+
+/** An address that a guest may send from by one of its ports, though its network has no such subnet. */
+export interface SourceDesired {
+  readonly tap: IfName;
+  readonly address: Ip;
 }
 
 export interface PortDesired {

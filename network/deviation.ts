@@ -8,7 +8,7 @@ import {
   type PortSettings,
   settingsText,
 } from "./change.ts";
-import { table } from "./nftables/base.ts";
+import { mainTable } from "./nftables/base.ts";
 import { elementText } from "./nftables/edit.ts";
 import type { ObservedAddress, ObservedLink } from "./observed.ts";
 
@@ -83,7 +83,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       return change.lines.map((line) => ruleDeviation(subject, line));
     }
     case "nftables": {
-      const { base, add, remove } = change;
+      const { base, add, remove, table = mainTable.name } = change;
       const subject = `nftables ${table}`;
       const rules = {
         subject,
@@ -117,6 +117,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
 const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
   up: "state",
   vlanFiltering: "vlan_filtering",
+  fdbMaxLearned: "fdb_max_learned",
 };
 
 function portDeviations(

@@ -13,7 +13,7 @@ import {
 import { PodnetError } from "../core/errors.ts";
 import type { IfName } from "../core/names.ts";
 import type { Change, Setting } from "./change.ts";
-import { hasFamily, mark, type NetworkFragment } from "./desired.ts";
+import { fdbMaxLearned, hasFamily, mark, type NetworkFragment } from "./desired.ts";
 import type { ObservedLink, ObservedNetwork } from "./observed.ts";
 import { networkMark, parseOwner } from "./ownership.ts";
 
@@ -127,6 +127,8 @@ function repairOurs(
     ...(bridge.mac === mac ? {} : { mac }),
     ...(bridge.mtu === desired.mtu ? {} : { mtu: desired.mtu }),
     ...(bridge.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+    // (A kernel before 6.7 knows no bound.)
+    ...((bridge.fdbMaxLearned ?? fdbMaxLearned) === fdbMaxLearned ? {} : { fdbMaxLearned }),
     ...((bridge.vlanFiltering ?? false) === (desired.vlanFiltering ?? false)
       ? {}
       : { vlanFiltering: desired.vlanFiltering ?? false }),

@@ -1,7 +1,7 @@
 import { ipOf, type Mac } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import type { Change, LinkSettings, PortSettings } from "./change.ts";
-import { mark, type PluggedFragment, type PortDesired } from "./desired.ts";
+import { type PluggedFragment, type PortDesired, portGroup } from "./desired.ts";
 import type { ObservedLink, ObservedPod } from "./observed.ts";
 
 /**
@@ -22,9 +22,10 @@ export function diffPod(desired: PluggedFragment, observed: ObservedPod): Change
 }
 
 function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): Change[] {
+  const group = portGroup(port.bridge);
   const set: LinkSettings = {
     ...(tap.alias === port.alias ? {} : { alias: port.alias }),
-    ...(tap.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
+    ...(tap.group === group ? {} : { group }),
     ...(tap.mtu === port.mtu ? {} : { mtu: port.mtu }),
     ...(port.foreign !== true || tap.mac === highMac(port) ? {} : { mac: highMac(port) }),
   };

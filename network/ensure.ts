@@ -29,6 +29,7 @@ import type {
 } from "./desired.ts";
 import { endFlows, endWithdrawn } from "./flows.ts";
 import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
+import { type HealRules, inspectRules } from "./inspect-rules.ts";
 import { type FirewallName, openFirewall } from "./firewall/open.ts";
 import type { Variant } from "./iptables/variant.ts";
 import { type HostKernel, openHostKernel } from "./kernel.ts";
@@ -110,6 +111,15 @@ export interface HostNetwork extends AsyncDisposable {
     options: InspectOptions,
     signal: AbortSignal,
   ): Promise<Inspection>;
+  /**
+   * Looks for drift of the rules of all pods that `now` answers when it is this look's turn, and heals what it is asked to. Answers
+   * what came of those that were not as planned. Throws `FIREWALL_FAILED`, `CANCELLED`.
+   */
+  inspectRules(
+    now: () => readonly PluggedFragment[],
+    heal: HealRules,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<PluggedFragment, Inspection>>;
   /** Text that is another one whenever something may have changed that rtnetlink does not tell of; cheap. */
   fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string>;
   /** The changes `diff` gives, as text. */
@@ -143,6 +153,8 @@ export interface HostNetwork extends AsyncDisposable {
     networks: readonly NetworkFragment[],
     signal: AbortSignal,
   ): Promise<readonly Obstacle[]>;
+  /** Why parts of the guard are not in force on this host, a line each. Known once a network has been made. */
+  readonly guardLacking: readonly string[];
   /** Rules of overlays, in turn with all others; for `Overlays`. */
   readonly overlayRules: OverlayRules;
   /** What has to be remembered to undo our changes; the same that `remember` was last given. */
@@ -192,6 +204,10 @@ class OpenHostNetwork implements HostNetwork {
         ),
       describe: (overlay) => firewall.describeOverlay(overlay),
     };
+  }
+
+  get guardLacking(): readonly string[] {
+    return this.#view.guardLacking();
   }
 
   get remembered(): Remembered {
@@ -263,6 +279,14 @@ class OpenHostNetwork implements HostNetwork {
       if (fragment === undefined) return nothingFound;
       return inspect(this.#view, fragment, options, signal);
     }, signal);
+  }
+
+  inspectRules(
+    now: () => readonly PluggedFragment[],
+    heal: HealRules,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
+    return this.#queue.run(() => inspectRules(this.#view, now(), heal, signal), signal);
   }
 
   fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string> {

@@ -3,6 +3,7 @@ import type { Setting } from "./change.ts";
 import type { IfName } from "../core/names.ts";
 import type { TableName } from "./iptables/rule.ts";
 import { type Variant, variants } from "./iptables/variant.ts";
+import { table } from "./nftables/base.ts";
 
 /**
  * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON; the daemon stores
@@ -24,6 +25,8 @@ export interface Remembered {
   readonly chains6?: readonly string[];
   /** The table of nftables is ours, even when it is empty. */
   readonly table?: true;
+  /** The same of the guard's tables. */
+  readonly guardTables?: readonly string[];
   /** Bridges of others that were down until we adopted them. */
   readonly raised: readonly IfName[];
   /** Bridges of others, by index, that keep the MAC they had when we adopted them. */
@@ -87,17 +90,26 @@ export class Memory {
       this.#set({ ...this.#value, pinned: [...(this.#value.pinned ?? []), bridge] });
   }
 
-  get madeTable(): boolean {
-    return this.#value.table === true;
+  /** Whether a table of nftables is ours, even when it is empty. */
+  madeTable(name: string): boolean {
+    if (name === table) return this.#value.table === true;
+    return this.#value.guardTables?.includes(name) === true;
   }
 
-  rememberTable(): void {
-    this.#set({ ...this.#value, table: true });
+  rememberTable(name: string): void {
+    if (name === table) this.#set({ ...this.#value, table: true });
+    else if (!this.madeTable(name))
+      this.#set({ ...this.#value, guardTables: [...(this.#value.guardTables ?? []), name] });
   }
 
-  forgetTable(): void {
-    const { table: _table, ...rest } = this.#value;
-    this.#set(rest);
+  forgetTable(name: string): void {
+    const { table: main, guardTables = [], ...rest } = this.#value;
+    const left = guardTables.filter((each) => each !== name);
+    this.#set({
+      ...rest,
+      ...(main === undefined || name === table ? {} : { table: main }),
+      ...(left.length === 0 ? {} : { guardTables: left }),
+    });
   }
 
   /** What is remembered of chains of one family. */

@@ -28,6 +28,7 @@ const observedLink = (link: Link): ObservedLink => ({
   mac: link.mac,
   master: link.master ?? 0,
   vlanFiltering: link.bridge?.vlanFiltering,
+  fdbMaxLearned: link.bridge?.fdbMaxLearned,
   isolated: link.port?.isolated,
   hairpin: link.port?.hairpin,
   learning: link.port?.learning,

@@ -16,6 +16,8 @@ export interface ObservedLink {
   readonly master: number;
   /** Of a bridge; undefined of others. */
   readonly vlanFiltering: boolean | undefined;
+  /** Of a bridge: how many addresses it learns at most, 0 for any number; undefined where the kernel knows no bound. */
+  readonly fdbMaxLearned?: number | undefined;
   /** As a bridge port; undefined when it is none. */
   readonly isolated: boolean | undefined;
   /** Likewise. */

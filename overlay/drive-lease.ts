@@ -1,7 +1,10 @@
 import { assertNever } from "../core/brand.ts";
 import type { Clock } from "../core/clock.ts";
+import { PodnetError, toPodnetError } from "../core/errors.ts";
 import { Queue } from "../core/queue.ts";
+import { guard } from "../core/guard.ts";
 import type { Host } from "./claim.ts";
+import { configOrTrouble, type OverlayConfig } from "./flannel/config.ts";
 import type { Subnets } from "./flannel/key.ts";
 import { configKey, leasesPrefix } from "./flannel/prefix.ts";
 import {
@@ -30,12 +33,18 @@ export interface LeaseDriverParts {
   readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
   /** Told when `unread` may be another. */
   readonly onUnread: (reasons: readonly unknown[]) => void;
+  /** Why a configuration cannot be so on this host; asked again from time to time. Nothing is refused unless given. */
+  readonly refuse?: (config: OverlayConfig) => Promise<PodnetError | undefined>;
   /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
   readonly drain: (subnets: Subnets, signal: AbortSignal) => Promise<void>;
 }
 
+type ConfigEvent = LeaseEvent & { readonly kind: "config" };
+
 /** How long one call of the store may take, milliseconds. */
 const callMs = 5000;
+/** Until a configuration that was refused is judged again, milliseconds: the host may be another by then. */
+const judgeAgainMs = 10_000;
 /** Longest time of one timer (2^31 ms are too long). */
 const longestWaitMs = 3_600_000;
 
@@ -51,6 +60,7 @@ export class LeaseDriver {
   #state: LeaseState;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #draining: AbortController | undefined;
+  #judgeAgain: ReturnType<typeof setTimeout> | undefined;
 
   constructor(parts: LeaseDriverParts) {
     this.#parts = parts;
@@ -94,26 +104,31 @@ export class LeaseDriver {
     this.#stop.abort();
     this.#draining?.abort();
     clearTimeout(this.#timer);
+    clearTimeout(this.#judgeAgain);
     this.#events.end();
     await Promise.all(this.#tasks);
   }
 
   #task(task: Promise<void>): void {
-    const settled = task.finally(() => this.#tasks.delete(settled));
+    const settled = guard("etcd", () => task).finally(() => this.#tasks.delete(settled));
     this.#tasks.add(settled);
   }
 
   async #run(): Promise<void> {
     for await (const event of this.#events) {
       if (this.#stop.signal.aborted) return;
-      const { clock, random, onState } = this.#parts;
-      const moment = { at: clock.monotonic(), draw: random() };
-      const next = step(this.#state, event, this.registry, moment);
-      this.#state = next.state;
-      for (const command of next.commands) this.#do(command);
-      this.#wakeAt(next.state.wakeAt);
-      onState(next.state);
+      guard("etcd", () => this.#take(event));
     }
+  }
+
+  #take(event: LeaseEvent): void {
+    const { clock, random, onState } = this.#parts;
+    const moment = { at: clock.monotonic(), draw: random() };
+    const next = step(this.#state, event, this.registry, moment);
+    this.#state = next.state;
+    for (const command of next.commands) this.#do(command);
+    this.#wakeAt(next.state.wakeAt);
+    onState(next.state);
   }
 
   #wakeAt(at: number | undefined): void {
@@ -125,20 +140,45 @@ export class LeaseDriver {
 
   async #followLeases(prefix: string): Promise<void> {
     for await (const update of this.#parts.store.follow(prefix, this.#stop.signal)) {
-      this.#note(prefix, update);
-      if (update.kind === "snapshot" || update.kind === "changes") {
-        this.#tell(this.registry.apply(update));
-        this.#events.push({ kind: "leases" });
-      } else this.#events.push({ kind: update.kind });
+      guard("etcd", () => this.#takeLeases(prefix, update));
     }
+  }
+
+  #takeLeases(prefix: string, update: StoreUpdate): void {
+    this.#note(prefix, update);
+    if (update.kind === "snapshot" || update.kind === "changes") {
+      this.#tell(this.registry.apply(update));
+      this.#events.push({ kind: "leases" });
+    } else this.#events.push({ kind: update.kind });
   }
 
   async #followConfig(key: string): Promise<void> {
     for await (const update of this.#parts.store.follow(key, this.#stop.signal)) {
-      this.#note(key, update);
-      const event = configEvent(update, key);
-      if (event !== undefined) this.#events.push(event);
+      let event: ConfigEvent | undefined;
+      guard("etcd", () => {
+        this.#note(key, update);
+        event = configEvent(update, key);
+      });
+      if (event !== undefined) this.#events.push(await this.#judged(event));
     }
+  }
+
+  /** The configuration, with what speaks against it on this host. */
+  async #judged(event: ConfigEvent): Promise<ConfigEvent> {
+    const { refuse } = this.#parts;
+    if (refuse === undefined) return event;
+    clearTimeout(this.#judgeAgain);
+    const config = event.text === undefined ? undefined : configOrTrouble(event.text);
+    if (config === undefined || config instanceof PodnetError) return event;
+    const refusal = await refuse(config).catch(toPodnetError);
+    if (refusal === undefined || this.#stop.signal.aborted) return event;
+    clearTimeout(this.#judgeAgain);
+    this.#judgeAgain = setTimeout(() => this.#task(this.#judge(event)), judgeAgainMs);
+    return { ...event, refusal };
+  }
+
+  async #judge({ text, revision }: ConfigEvent): Promise<void> {
+    this.#events.push(await this.#judged({ kind: "config", text, revision }));
   }
 
   #note(prefix: string, update: StoreUpdate): void {
@@ -189,7 +229,7 @@ export class LeaseDriver {
     switch (request.kind) {
       case "config": {
         const { revision, at } = await store.read(configKey(settings.prefix), signal);
-        return { kind: "config", text: at?.value, revision, request: request.id };
+        return this.#judged({ kind: "config", text: at?.value, revision, request: request.id });
       }
       case "grant":
         await store.grant(request.grant, settings.ttlSeconds, signal);
@@ -220,7 +260,7 @@ export class LeaseDriver {
 }
 
 /** What following the configuration's key says of it; its neighbours by name are of no matter. */
-function configEvent(update: StoreUpdate, key: string): LeaseEvent | undefined {
+function configEvent(update: StoreUpdate, key: string): ConfigEvent | undefined {
   switch (update.kind) {
     case "snapshot": {
       const text = update.keys.find((at) => at.key === key)?.value;

@@ -10,6 +10,8 @@ import type { LeaseTransaction, Revision } from "./store.ts";
 const configEveryMs = 1000;
 /** Longest pause after calls that failed, milliseconds. */
 const longestPauseMs = 5000;
+/** Transactions that others overtook, one after the other, before there is a pause: many hosts may begin at once. */
+const fewRefusals = 5;
 
 /** What the event says, put down. */
 export function take(state: LeaseState, event: LeaseEvent, moment: Moment): Step {
@@ -43,17 +45,17 @@ export function take(state: LeaseState, event: LeaseEvent, moment: Moment): Step
   }
 }
 
-/** A configuration that is gone or broken leaves the last good one in force. */
+/** A configuration that is gone, broken or refused leaves the last good one in force. */
 function withConfig(
   state: LeaseState,
-  { text, revision, request }: LeaseEvent & { kind: "config" },
+  { text, revision, request, refusal }: LeaseEvent & { kind: "config" },
   { at }: Moment,
 ): LeaseState {
   const own = request !== undefined && request === state.request?.id;
   const free = own ? { ...state, request: undefined, failures: 0 } : state;
   if (revision < state.configRevision) return free;
   const known = { ...free, configRevision: revision };
-  const config = text === undefined ? undefined : configOrTrouble(text);
+  const config = text === undefined ? undefined : (refusal ?? configOrTrouble(text));
   // Before there is a configuration nothing else is asked for: what has failed was that.
   const first = state.config === undefined;
   const others = known.troubles.filter(
@@ -87,13 +89,25 @@ function answered(
     return only({ ...well, spare: { grant: request.grant, at: request.at } });
   if (request.kind === "cancel") return only({ ...well, candidate: undefined, spare: undefined });
   if (request.kind !== "commit" || event.kind !== "committed") return only(well);
-  // Somebody was faster, and now it is known who: another choice, or another try.
-  if (event.committed.kind === "refused") {
-    const losses = well.losses + (well.candidate === undefined ? 0 : 1);
-    return only({ ...well, candidate: undefined, losses });
-  }
+  if (event.committed.kind === "refused") return only(afterRefusal(state, moment));
   return committed(well, request.transaction, event.committed.revision, moment);
 }
+
+/**
+ * Somebody was faster, and now it is known who: another choice, or another try. An etcd that goes on refusing is asked less and less
+ * often, as one that fails.
+ */
+function afterRefusal(state: LeaseState, { at, draw }: Moment): LeaseState {
+  const losses = state.losses + (state.candidate === undefined ? 0 : 1);
+  const failures = state.failures + 1;
+  const pause = failures > fewRefusals ? pauseAfter(failures - fewRefusals, draw) : 0;
+  const troubles = state.troubles.filter(({ kind }) => kind !== "failing");
+  return { ...state, candidate: undefined, losses, failures, notBefore: at + pause, troubles };
+}
+
+/** Doubled with each failure, and drawn, so that many hosts do not come at once. */
+const pauseAfter = (failures: number, draw: number): number =>
+  Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);
 
 /**
  * An etcd lease may end before anything has it: by a call to end it whose answer was lost, by an administrator, with an etcd
@@ -106,7 +120,7 @@ const withoutGone = (state: LeaseState, { kind }: Request, error: unknown): Leas
 
 function afterFailure(state: LeaseState, error: unknown, { at, draw }: Moment): LeaseState {
   const failures = state.failures + 1;
-  const pause = Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);
+  const pause = pauseAfter(failures, draw);
   const others = state.troubles.filter(({ kind }) => kind !== "failing");
   const failing = since(state, { kind: "failing", error }, at);
   return { ...state, failures, notBefore: at + pause, troubles: [...others, failing] };

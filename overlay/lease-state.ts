@@ -108,6 +108,8 @@ export type LeaseEvent =
       readonly text: string | undefined;
       readonly revision: Revision;
       readonly request?: number;
+      /** Why it cannot be so on this host, though it can be read. */
+      readonly refusal?: PodnetError;
     }
   /** The leases have been followed further. */
   | { readonly kind: "leases" }

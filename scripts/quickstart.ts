@@ -137,7 +137,9 @@ try {
 
   if (keep) {
     const relative = path.relative(top, podnetd.socket);
-    console.log(bold("\nThe lab is yours. From this directory:"));
+    console.log(bold("\nThe lab is yours. On its host, where pods answer pings:"));
+    console.log("  ./scripts/quickstart --enter host");
+    console.log(bold("\nOr from this directory, for podnet's own commands:"));
     console.log(`  export PODNET_SOCKET=$PWD/${relative}
   ./bin/podnet list
   ./bin/podnet exec -it web sh

@@ -40,8 +40,10 @@ export function addCapture(program: Command, context: Context): void {
       const request = {
         idOrName,
         guestName: options.interface ?? "",
-        maxPackets: BigInt(options.count === undefined ? 0 : parseCount("--count", options.count)),
-        snapBytes: options.snaplen === undefined ? 0 : parseCount("--snaplen", options.snaplen),
+        maxPackets: BigInt(
+          options.count === undefined ? 0 : parseCount("--count", options.count, 1),
+        ),
+        snapBytes: options.snaplen === undefined ? 0 : parseCount("--snaplen", options.snaplen, 1),
       };
       await withPodnet(context, options, async (podnet, signal) => {
         await using opened = new AsyncDisposableStack();

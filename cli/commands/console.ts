@@ -56,7 +56,7 @@ export function addConsole(program: Command, context: Context): void {
       const request = {
         idOrName,
         noFollow: !options.follow,
-        tailBytes: options.tail === undefined ? 0 : parseCount("--tail", options.tail),
+        tailBytes: options.tail === undefined ? 0 : parseCount("--tail", options.tail, 1),
       };
       const types = options.stdin && options.follow && io.stdin.isTTY === true;
       await withPodnet(context, options, async (podnet, signal) => {

@@ -1,13 +1,17 @@
 import type { Command } from "commander";
-import { copyFromPod } from "../copy/from-pod.ts";
+import { copyFromPod, defaultLimit } from "../copy/from-pod.ts";
 import { copyToPod } from "../copy/to-pod.ts";
 import { endpointOf } from "../copy/endpoint.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
+import type { Output } from "../io.ts";
+import { parseBytes } from "../parse.ts";
 import { usage } from "../report.ts";
 import { harmless } from "../text.ts";
 
 interface Options extends CommonOptions {
   readonly followLink?: boolean;
+  readonly outsideLinks?: boolean;
+  readonly limit?: string;
 }
 
 const more = `
@@ -15,6 +19,8 @@ A directory that is there gets the source into it; otherwise the destination is 
 DIRECTORY/. stands for what is in it. Paths in a pod begin at its root. A path here that looks like POD:PATH is written ./POD:PATH.
 - is a tar archive on standard input, unpacked into a directory of the pod, or on standard output.
 Modes, times and links are kept; owners are root in the pod and you here, where set-user-id bits are left out.
+Out of a pod, links that lead out of what is copied are left out: the next copy could be led by them. What comes is put into
+place when all of it is there; a file or link of that name is replaced, and what a link there leads to is not touched.
 The guest needs sh and, but for a single file, tar; busybox has both.
 
 Examples:
@@ -30,6 +36,8 @@ export function addCopy(program: Command, context: Context): void {
     .argument("<source>", "PATH, POD:PATH or -")
     .argument("<destination>", "POD:PATH, PATH or -")
     .option("-L, --follow-link", "copy what links lead to instead of links")
+    .option("--outside-links", "out of a pod: keep links that lead out of what is copied")
+    .option("--limit <amount>", "out of a pod: most bytes, or with a unit: 512M, 64G; default 16G")
     .addHelpText("after", more)
     .action(async (from: string, to: string, options: Options) => {
       const { io } = context;
@@ -45,12 +53,17 @@ export function addCopy(program: Command, context: Context): void {
               "Pipe it: podnet cp POD:PATH - | tar -t",
             );
           }
+          const left = new LeftOut(io.stderr);
           await copyFromPod(guest, {
             source: source.path,
             target: target.kind === "stream" ? io.stdout : target.path,
             followLinks,
-            leftOut: (what) => void io.stderr.write(`left out, being no file: ${harmless(what)}\n`),
+            outsideLinks: options.outsideLinks === true,
+            limit:
+              options.limit === undefined ? defaultLimit : parseBytes("--limit", options.limit),
+            leftOut: left.out,
           });
+          left.close();
         } else if (target.kind === "pod" && source.kind !== "pod") {
           const guest = { podnet, idOrName: target.idOrName, signal };
           const bytes = io.stdin as AsyncIterable<Uint8Array>;
@@ -67,4 +80,26 @@ export function addCopy(program: Command, context: Context): void {
         } else throw usage("Neither is in a pod", "Write one of them as POD:PATH");
       });
     });
+}
+
+/** What is told of single things that are left out; of the rest, how many they are. */
+const mostTold = 20;
+
+/** Says what a copy leaves out: a guest may make it as much as it likes. */
+class LeftOut {
+  readonly #stderr: Output;
+  #count = 0;
+
+  constructor(stderr: Output) {
+    this.#stderr = stderr;
+  }
+
+  readonly out = (what: string, why: string): void => {
+    if (++this.#count <= mostTold) this.#stderr.write(`left out, ${why}: ${harmless(what)}\n`);
+  };
+
+  close(): void {
+    const more = this.#count - mostTold;
+    if (more > 0) this.#stderr.write(`left out: ${more} more\n`);
+  }
 }

@@ -55,6 +55,7 @@ function infoLines(info: InfoResponse, target: string): string[] {
     ["Firewall", info.firewall],
     ["Network", info.defaultNetwork],
     ["State", info.stateDir],
+    ["Disks", info.disksDir],
     ["Run", info.runDir],
     ["Image", [info.defaultKernel, info.defaultInitrd].filter((path) => path !== "").join(" ")],
     ["Pods", pods.length === 0 ? "none" : pods.join(", ")],

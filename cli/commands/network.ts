@@ -9,7 +9,7 @@ import {
   updatedSpec,
 } from "../network-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { harmless, table } from "../text.ts";
+import { amount, harmless, table } from "../text.ts";
 
 interface PlanOptions extends OutputOptions {
   readonly plan?: boolean;
@@ -75,7 +75,8 @@ async function printNetworks(
     await printDocument(io, output, document("NetworkList", { items }));
     return;
   }
-  const heading = "NAME BRIDGE SUBNET GATEWAY MTU NAT ISOLATED USED FREE RESERVED QUARANTINED";
+  // What is reserved and in quarantine stands in `network get`: a line fits a terminal of 100 columns.
+  const heading = "NAME BRIDGE SUBNET GATEWAY MTU NAT ISOLATED USED FREE";
   io.stdout.write(table(heading.split(" "), networks.flatMap(rowsOf)));
 }
 
@@ -89,9 +90,7 @@ const rowsOf = (network: Network): string[][] =>
     yesNo(network.masquerade),
     yesNo(network.isolated),
     subnet.used,
-    subnet.free,
-    subnet.reserved,
-    subnet.quarantined,
+    amount(subnet.free),
   ]);
 
 const yesNo = (value: boolean): string => (value ? "yes" : "no");
@@ -125,6 +124,7 @@ function networkText(network: Network): string {
     ["NAT", yesNo(network.masquerade)],
     ["Isolated", yesNo(network.isolated)],
     ["VLAN filtering", yesNo(network.vlanFiltering)],
+    ["Cloud metadata", network.cloudMetadata ? "pods reach it" : "out of reach"],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],
@@ -133,7 +133,10 @@ function networkText(network: Network): string {
       ["Subnet", `${subnet.cidr}, gateway ${subnet.gateway}`],
       ["  ranges", some(subnet.ranges, "all of it")],
       ["  reserved", some(subnet.reservations, "none")],
-      ["  addresses", `${subnet.used} used, ${subnet.free} free, ${subnet.quarantined} resting`],
+      [
+        "  addresses",
+        `${subnet.used} used, ${amount(subnet.free)} free, ${subnet.reserved} reserved, ${subnet.quarantined} in quarantine`,
+      ],
     ]),
   ] as [string, string][];
   return rows.map(([key, value]) => `${key.padEnd(16)}${harmless(value)}\n`).join("");
@@ -168,7 +171,8 @@ function addUpdate(group: Command, context: Context): void {
   command.option("--nat", "what leaves the host gets the host's address again");
   addNetworkFlags(command)
     .option("--no-isolated", "pods reach each other again")
-    .option("--no-vlan-filtering", "the bridge filters no VLANs any more");
+    .option("--no-vlan-filtering", "the bridge filters no VLANs any more")
+    .option("--no-cloud-metadata", "pods do not reach the cloud's metadata any more");
   command
     .addHelpText("after", updateExamples)
     .action(async (name: string, options: ChangeOptions) => {

@@ -1,5 +1,6 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
+import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
   type WatchPodsResponse,
   WatchPodsResponse_Kind as Kind,
@@ -61,21 +62,28 @@ async function show(
   await printDocument(io, output, document("Event", { ...body, type: kind ?? "" }), true);
 }
 
+/** One line: time, pod, event and state in columns, then what happened. */
 function line(event: WatchPodsResponse): string {
-  const { pod, span, error } = event;
+  const { pod, error } = event;
   const time =
     event.time === undefined ? "" : timestampDate(event.time).toISOString().slice(11, 23);
-  return [
-    time,
+  const state = pod === undefined || pod.state === PodState.UNSPECIFIED ? "" : stateName(pod.state);
+  const columns = [
+    time.padEnd(12),
     (pod?.name ?? "").padEnd(16),
     (words[event.kind] ?? "event").padEnd(8),
-    pod === undefined ? "" : stateName(pod.state).padEnd(8),
-    span === undefined ? "" : `${span.step} ${duration(span.durationMs)}`,
-    span === undefined && pod !== undefined ? addressesOf(pod).join(" ") : "",
-    harmless(event.text),
+    state.padEnd(8),
+  ];
+  const details = [
+    ...whatHappened(event, state),
     error === undefined ? "" : `${error.code}: ${harmless(error.message)}`,
-  ]
-    .filter((part) => part !== "")
-    .join("  ")
-    .trimEnd();
+  ];
+  return [...columns, ...details.filter((part) => part !== "")].join("  ").trimEnd();
+}
+
+/** A step with its time; for any other event the pod's addresses, and its text where that says more than the state. */
+function whatHappened({ pod, span, text }: WatchPodsResponse, state: string): string[] {
+  if (span !== undefined) return [`${harmless(span.step)} ${duration(span.durationMs)}`];
+  const addresses = pod === undefined ? "" : addressesOf(pod).join(" ");
+  return [addresses, text === state ? "" : harmless(text)];
 }

@@ -1,9 +1,18 @@
-import { createWriteStream, lstatSync, statSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  lstatSync,
+  openSync,
+  statSync,
+  writeSync,
+} from "node:fs";
 import path from "node:path";
-import { finished } from "node:stream/promises";
+import { PodnetError } from "../../core/errors.ts";
 import type { Output } from "../io.ts";
 import { write } from "../terminal.ts";
-import { type Found, landingOf } from "./endpoint.ts";
+import { usage } from "../report.ts";
+import { type Found, type Landing, landingOf } from "./endpoint.ts";
 import {
   type Guest,
   type GuestPath,
@@ -12,6 +21,7 @@ import {
   nothingThere,
   withoutTar,
 } from "./in-guest.ts";
+import { onFiles, Staging } from "./staging.ts";
 import { Unpacking } from "./unpacking.ts";
 
 export interface FromPod {
@@ -19,15 +29,21 @@ export interface FromPod {
   /** A path here, or where an archive's bytes go. */
   readonly target: string | Output;
   readonly followLinks: boolean;
-  /** Told of what cannot be copied: devices and the like. */
-  readonly leftOut: (what: string) => void;
+  /** Whether links are made that lead out of what is copied. */
+  readonly outsideLinks: boolean;
+  /** Bytes that may come. */
+  readonly limit: number;
+  /** Told of what is not copied: devices, and links that lead out. */
+  readonly leftOut: (what: string, why: string) => void;
 }
 
+/** Bytes that a copy out of a guest may have unless it is told otherwise. */
+export const defaultLimit = 16 * 1024 ** 3;
+
 /** Copies files out of a guest. They are the caller's; set-user-id bits are not kept. */
-export async function copyFromPod(
-  guest: Guest,
-  { source, target, followLinks, leftOut }: FromPod,
-): Promise<void> {
+export async function copyFromPod(guest: Guest, wanted: FromPod): Promise<void> {
+  const { source, target, followLinks, outsideLinks, leftOut } = wanted;
+  const bounded = withLimit(wanted.limit);
   const there = await lookInGuest(guest, source, "/");
   const found = followLinks ? there.leadsTo : there.itself;
   if (found === "absent" || (followLinks && found === "link")) throw nothingThere(source);
@@ -35,26 +51,60 @@ export async function copyFromPod(
     if (!there.hasTar) throw withoutTar("an archive");
     return mustRun(guest, {
       args: packThere(source, isContents(source, found), followLinks),
-      output: (data) => write(target, data),
+      output: bounded((data) => write(target, data)),
     });
   }
+  if (found === "link" && !outsideLinks) throw isLink(source);
   const landing = landingOf(
     { path: source, isDirectory: found === "directory" },
-    { path: target, found: foundHere(target), parent: foundHere(path.dirname(bare(target))) },
+    { path: target, found: fileHere(target), parent: foundHere(path.dirname(bare(target))) },
   );
-  if (!there.hasTar) return copyFile(guest, source, there, landing);
+  if (!there.hasTar) return copyFile(guest, source, there, landing, bounded);
   const contents = isContents(source, found);
-  const unpacking = new Unpacking({
+  using unpacking = new Unpacking({
     directory: landing.directory,
     from: contents ? "." : path.posix.basename(path.posix.resolve(source)),
     to: landing.name ?? ".",
+    kind: found,
+    outsideLinks,
     leftOut,
   });
   await mustRun(guest, {
     args: packThere(source, contents, followLinks),
-    output: (data) => unpacking.take(data),
+    output: bounded(async (data) => unpacking.take(data)),
   });
-  await unpacking.end();
+  unpacking.end();
+}
+
+type Take = (data: Uint8Array) => Promise<void>;
+
+/** Ends what takes more than so many bytes. */
+const withLimit =
+  (limit: number) =>
+  (take: Take): Take => {
+    let taken = 0;
+    return async (data) => {
+      taken += data.length;
+      if (taken > limit)
+        throw new PodnetError("LIMIT_REACHED", `The guest sends more than ${limit} bytes`, {
+          hint: "Nothing of it was kept; copy less, or raise --limit",
+        });
+      await take(data);
+    };
+  };
+
+const isLink = (source: string): Error =>
+  usage(
+    `"${source}" is a link`,
+    "Copy what it leads to with -L, or make the link here with --outside-links",
+    "source",
+  );
+
+/** As `foundHere`, of what is to be replaced. Throws for devices and the like. */
+function fileHere(target: string): Found {
+  const found = foundHere(target);
+  if (found !== "other") return found;
+  throw usage(`"${target}" is neither file nor directory`, "Name another path", "destination");
 }
 
 const bare = (text: string): string => text.replace(/\/+\.?$/, "") || "/";
@@ -90,17 +140,27 @@ async function copyFile(
   guest: Guest,
   source: string,
   { leadsTo }: GuestPath,
-  landing: { readonly directory: string; readonly name: string | undefined },
+  { directory, name }: Landing,
+  bounded: (take: Take) => Take,
 ): Promise<void> {
-  if (leadsTo !== "file" || landing.name === undefined) throw withoutTar("anything but a file");
-  const file = createWriteStream(path.join(landing.directory, landing.name));
-  // A file that cannot be made is told of by the first write; `finished` is asked at the end.
-  const done = finished(file);
-  done.catch(() => {});
-  await mustRun(guest, {
-    args: ["cat", "--", source],
-    output: (data) => write(file, data),
-  });
-  file.end();
-  await done;
+  if (leadsTo !== "file" || name === undefined) throw withoutTar("anything but a file");
+  using staging = new Staging(directory);
+  const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+  const what = `Cannot write to "${directory}"`;
+  const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+  const fd = onFiles(what, () => openSync(path.join(staging.root, name), flags, 0o600));
+  try {
+    await mustRun(guest, {
+      args: ["cat", "--", source],
+      output: bounded(async (data) =>
+        onFiles(what, () => {
+          for (let at = 0; at < data.length; ) at += writeSync(fd, data, at);
+        }),
+      ),
+    });
+    onFiles(what, () => fchmodSync(fd, 0o666 & ~process.umask()));
+  } finally {
+    closeSync(fd);
+  }
+  staging.moveInto(directory);
 }

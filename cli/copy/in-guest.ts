@@ -12,6 +12,8 @@ export interface Guest {
   readonly podnet: Podnet;
   readonly idOrName: string;
   readonly signal: AbortSignal;
+  /** Instead of a minute: how long a program may neither send nor take anything, milliseconds. */
+  readonly silenceMs?: number;
 }
 
 export interface GuestProgram {
@@ -24,17 +26,56 @@ export interface GuestProgram {
 
 /** Most of a program's complaints that is kept. */
 const mostSaid = 4096;
+/** How long a program may neither send nor take anything, milliseconds. */
+const silence = 60_000;
+/** What is known of a path is a few letters. */
+const mostLooked = 64;
 
-/** Runs a program to its end. What fails here ends it there. */
+/** Waits for a guest that neither sends nor takes anything. */
+class Silence implements Disposable {
+  readonly #ms: number;
+  readonly #late: (error: PodnetError) => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(ms: number, late: (error: PodnetError) => void) {
+    this.#ms = ms;
+    this.#late = late;
+  }
+
+  begin(): void {
+    this.stop();
+    const error = new PodnetError("AGENT_TIMEOUT", `The guest was silent for ${this.#ms} ms`, {
+      hint: "Nothing of it was kept; see what the guest does: podnet exec",
+    });
+    this.#timer = setTimeout(() => this.#late(error), this.#ms);
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+  }
+
+  [Symbol.dispose](): void {
+    this.stop();
+  }
+}
+
+/** Runs a program to its end. What fails here ends it there, and so does its silence: `AGENT_TIMEOUT`. */
 export async function runInGuest(
-  { podnet, idOrName, signal }: Guest,
+  { podnet, idOrName, signal, silenceMs = silence }: Guest,
   { args, input, output }: GuestProgram,
 ): Promise<{ readonly code: number; readonly said: string }> {
   const stop = new AbortController();
+  using quiet = new Silence(silenceMs, (error) => stop.abort(error));
   async function* requests(): AsyncGenerator<Message> {
     yield { input: { case: "start", value: { idOrName, args: [...args] } } };
     try {
-      for await (const value of input ?? []) yield { input: { case: "stdin", value } };
+      for await (const value of input ?? []) {
+        // It is the guest's turn until it has taken this; before, it was the caller's to bring it.
+        quiet.begin();
+        yield { input: { case: "stdin", value } };
+        quiet.stop();
+      }
+      quiet.begin();
     } catch (thrown) {
       stop.abort(thrown);
       throw thrown;
@@ -45,8 +86,11 @@ export async function runInGuest(
   try {
     for await (const answer of podnet.pods.exec(requests(), { signal: both })) {
       const event = answer.output;
-      if (event.case === "stdout") await output?.(event.value);
-      else if (event.case === "stderr" && said.length < mostSaid) {
+      if (event.case === "stdout") {
+        quiet.stop();
+        await output?.(event.value);
+        quiet.begin();
+      } else if (event.case === "stderr" && said.length < mostSaid) {
         said += Buffer.from(event.value).toString();
       } else if (event.case === "exit") return { code: event.value.code, said: said.trim() };
     }
@@ -96,9 +140,10 @@ export async function lookInGuest(guest: Guest, path: string, parent: string): P
   let text = "";
   const { code, said } = await runInGuest(guest, {
     args: ["sh", "-c", look, "sh", path, parent],
-    output: (data) => {
-      if (text.length < 16) text += Buffer.from(data).toString("latin1");
-      return Promise.resolve();
+    output: async (data) => {
+      text += Buffer.from(data).toString("latin1");
+      if (text.length > mostLooked)
+        throw new PodnetError("AGENT_PROTOCOL", `The guest says too much about "${path}"`);
     },
   });
   const [, itself, leadsTo, above, tar] =

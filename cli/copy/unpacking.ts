@@ -1,8 +1,21 @@
-import { chmodSync, lstatSync, symlinkSync, unlinkSync, utimesSync } from "node:fs";
-import { once } from "node:events";
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fchmodSync,
+  futimesSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  symlinkSync,
+  utimesSync,
+  writeSync,
+} from "node:fs";
 import path from "node:path";
-import { type ReadEntry, Unpack } from "tar";
 import { PodnetError } from "../../core/errors.ts";
+import { onFiles, Staging } from "./staging.ts";
+import { type TarEntry, TarReader, type TarSink } from "./tar-reader.ts";
 
 export interface UnpackingOptions {
   /** Nothing is made outside of it. */
@@ -11,144 +24,214 @@ export interface UnpackingOptions {
   readonly from: string;
   /** What it is to be called; `.` leaves what is in a directory without a name of its own. */
   readonly to: string;
-  readonly leftOut: (what: string) => void;
+  /** What the guest said it is; it has to be that. */
+  readonly kind: "file" | "directory" | "link" | "other";
+  /** Whether links are made that lead out of what is copied. */
+  readonly outsideLinks: boolean;
+  readonly leftOut: (what: string, why: string) => void;
 }
 
-interface Later {
-  readonly path: string;
-  readonly mode: number;
-  readonly mtime: Date | undefined;
-  readonly isDirectory: boolean;
+/** What an archive may have. Honest ones have less: paths that long cannot even be named by most programs. */
+const most = { entries: 1_000_000, path: 2048, part: 255, depth: 128 } as const;
+/** Characters of paths that are kept until the end: of directories and links. */
+const mostKept = 32 * 1024 * 1024;
+const newFile = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+
+/**
+ * An archive that a guest made, unpacked: it may be anything. All of it is made in a private directory, and moved into place
+ * when it is whole. What was not asked for is refused. Links come last, and those that lead out of what is copied are left
+ * out, unless they were asked for. The caller owns the files; set-user-id and set-group-id bits are not kept.
+ */
+export class Unpacking implements TarSink, Disposable {
+  readonly #options: UnpackingOptions;
+  readonly #staging: Staging;
+  readonly #reader = new TarReader(this);
+  readonly #directories = new Map<string, { readonly mode: number; readonly mtime: number }>();
+  readonly #links = new Map<string, string>();
+  #entries = 0;
+  #kept = 0;
+  #file: { readonly fd: number; readonly mode: number; readonly mtime: number } | undefined;
+
+  /** Throws `SYSCALL_FAILED` where nothing can be made. */
+  constructor(options: UnpackingOptions) {
+    this.#options = options;
+    this.#staging = new Staging(options.directory);
+  }
+
+  /** The next bytes. Throws `AGENT_PROTOCOL` for what was not asked for, `SYSCALL_FAILED` for what cannot be written. */
+  take(data: Uint8Array): void {
+    onFiles("Cannot write what the guest sent", () => this.#reader.push(data));
+  }
+
+  /** No more bytes come: everything is moved into place. Throws as `take`, and as `Staging.moveInto`. */
+  end(): void {
+    this.#reader.end();
+    onFiles("Cannot make links", () => {
+      // All directories before the first link: none is made through one.
+      for (const at of this.#links.keys()) this.#makeParents(at);
+      for (const [at, target] of this.#links) this.#once(at, (whole) => symlinkSync(target, whole));
+    });
+    this.#staging.moveInto(this.#options.directory);
+    onFiles("Cannot set modes and times", () => this.#finishDirectories());
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#file !== undefined) closeSync(this.#file.fd);
+    this.#file = undefined;
+    this.#staging[Symbol.dispose]();
+  }
+
+  entry(entry: TarEntry): void {
+    if (++this.#entries > most.entries) throw refused(`has more than ${most.entries} entries`);
+    const at = this.#place(entry.path);
+    this.#checkKind(entry, at);
+    // The directory that is copied into is the caller's own.
+    if (at === ".") return;
+    switch (entry.kind) {
+      case "file":
+        return this.#begin(at, entry);
+      case "directory":
+        return this.#makeDirectory(at, entry);
+      case "link":
+        return this.#hardLink(at, this.#place(entry.target));
+      case "symlink":
+        return this.#keepLink(at, entry);
+      case "other":
+        return this.#options.leftOut(entry.path, "being no file");
+    }
+  }
+
+  data(bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length; )
+      at += writeSync(this.#file?.fd as number, bytes, at, bytes.length - at);
+  }
+
+  done(): void {
+    if (this.#file === undefined) return;
+    const { fd, mode, mtime } = this.#file;
+    this.#file = undefined;
+    try {
+      fchmodSync(fd, mode & 0o777);
+      futimesSync(fd, mtime, mtime);
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  /** What was asked for is what it was said to be: a file's name does not lead elsewhere all of a sudden. */
+  #checkKind({ path: named, kind }: TarEntry, at: string): void {
+    if (at !== this.#options.to) return;
+    const said = this.#options.kind;
+    const is = kind === "symlink" ? "link" : kind;
+    if (is !== said) throw refused(`has "${named}" as a ${is}, which was a ${said} before`);
+  }
+
+  #begin(at: string, { mode, mtime }: TarEntry): void {
+    this.#makeParents(at);
+    this.#once(at, (whole) => {
+      this.#file = { fd: openSync(whole, newFile, 0o600), mode, mtime };
+    });
+  }
+
+  #makeDirectory(at: string, { mode, mtime }: TarEntry): void {
+    this.#makeParents(`${at}/.`);
+    if (!this.#directories.has(at)) this.#keep(at);
+    this.#directories.set(at, { mode: mode & 0o1777, mtime });
+  }
+
+  #hardLink(at: string, target: string): void {
+    const [whole, first] = [this.#whole(at), this.#whole(target)];
+    if (lstatSync(first, { throwIfNoEntry: false })?.isFile() !== true)
+      throw refused(`has "${at}" as one with "${target}", which is no file of it`);
+    this.#makeParents(at);
+    this.#once(at, () => linkSync(first, whole));
+  }
+
+  #keepLink(at: string, { path: named, target }: TarEntry): void {
+    if (!this.#options.outsideLinks && !staysInside(this.#below(at), target))
+      return this.#options.leftOut(`${named} -> ${target}`, "leading out of what is copied");
+    if (target === "" || target.length > most.path) throw refused(`has a link without an end`);
+    if (this.#links.has(at)) throw refused(`has "${named}" twice`);
+    this.#keep(at + target);
+    this.#links.set(at, target);
+  }
+
+  /** Bounds what is kept until the end. */
+  #keep(text: string): void {
+    this.#kept += text.length;
+    if (this.#kept > mostKept) throw refused("has too many directories and links");
+  }
+
+  /** How many directories of what is copied are above a link; -1 for what was asked for itself. */
+  #below(at: string): number {
+    return at.split("/").length - (this.#options.to === "." ? 1 : 2);
+  }
+
+  #finishDirectories(): void {
+    const innermostFirst = [...this.#directories].toSorted(
+      ([a], [b]) => b.split("/").length - a.split("/").length,
+    );
+    for (const [at, { mode, mtime }] of innermostFirst) {
+      const whole = path.join(this.#options.directory, at);
+      utimesSync(whole, mtime, mtime);
+      chmodSync(whole, mode);
+    }
+  }
+
+  #whole(at: string): string {
+    return path.join(this.#staging.root, at);
+  }
+
+  /** Makes the directories above a path. Nothing but what came from the archive is there, and no link is yet. */
+  #makeParents(at: string): void {
+    const parent = path.dirname(at);
+    try {
+      mkdirSync(this.#whole(parent), { recursive: true });
+    } catch (thrown) {
+      if (!isConflict(thrown)) throw thrown;
+      throw refused(`has "${parent}" as a directory and as something else`);
+    }
+  }
+
+  #once(at: string, make: (whole: string) => void): void {
+    try {
+      make(this.#whole(at));
+    } catch (thrown) {
+      if (!isConflict(thrown)) throw thrown;
+      throw refused(`has "${at}" twice`);
+    }
+  }
+
+  /** An entry's path with the name it is to have. Throws for one that was not asked for, or that is no path. */
+  #place(text: string): string {
+    const parts = text.split("/").filter((part) => part !== "" && part !== ".");
+    const { from, to } = this.#options;
+    const below = from === "." ? parts : parts[0] === from ? parts.slice(1) : undefined;
+    if (below === undefined || parts.includes("..") || text.startsWith("/") || text.includes("\0"))
+      throw refused(`has "${text}", which was not asked for`);
+    const isLong = parts.some((part) => Buffer.byteLength(part) > most.part);
+    if (isLong || parts.length > most.depth || Buffer.byteLength(text) > most.path)
+      throw refused("has a path that is too long");
+    return [to, ...below].filter((part) => part !== ".").join("/") || ".";
+  }
 }
 
 /**
- * An archive that a guest made, unpacked: it may be anything. What was not asked for is refused, and links are made last, so that
- * nothing is ever written through one. The caller owns the files; set-user-id and set-group-id bits are not kept.
+ * Whether a link in a directory so deep inside of what is copied leads to something inside. Steps up come first, and are no
+ * more than there are directories: whatever other links are on its way lead inside as well. Pure.
  */
-export class Unpacking {
-  readonly #options: UnpackingOptions;
-  readonly #unpack: Unpack;
-  readonly #done: Promise<unknown>;
-  readonly #later: Later[] = [];
-  readonly #links: { readonly path: string; readonly target: string }[] = [];
-  #fault: Error | undefined;
-
-  constructor(options: UnpackingOptions) {
-    this.#options = options;
-    this.#unpack = new Unpack({
-      cwd: options.directory,
-      preserveOwner: false,
-      chmod: true,
-      processUmask: 0,
-      umask: 0o022,
-      filter: (_, entry) => this.#accept(entry as ReadEntry),
-      onwarn: (code, message) => this.#warned(code, message),
-    });
-    this.#unpack.on("error", (error: Error) => {
-      this.#fault ??= error;
-    });
-    this.#done = once(this.#unpack, "finish");
-    this.#done.catch(() => {});
-  }
-
-  /** The next bytes. Throws `AGENT_PROTOCOL` for what was not asked for, and what writing files throws. */
-  async take(data: Uint8Array): Promise<void> {
-    this.#check();
-    if (!this.#unpack.write(Buffer.from(data))) await once(this.#unpack, "drain");
-    this.#check();
-  }
-
-  /** No more bytes come. */
-  async end(): Promise<void> {
-    this.#unpack.end();
-    await this.#done.catch(() => {});
-    this.#check();
-    for (const { path: file, mode } of this.#later) chmodSync(file, mode);
-    for (const link of this.#links) this.#link(link);
-    // What is made in a directory changes its time: the innermost first.
-    for (const { path: file, mtime, isDirectory } of this.#later.toReversed()) {
-      if (isDirectory && mtime !== undefined) utimesSync(file, mtime, mtime);
-    }
-  }
-
-  #check(): void {
-    if (this.#fault !== undefined) throw this.#fault;
-  }
-
-  #accept(entry: ReadEntry): boolean {
-    const wanted = this.#place(entry.path);
-    if (wanted === undefined) return this.#refuse(entry.path);
-    // The directory that is copied into is the caller's own.
-    if (wanted === ".") return false;
-    switch (entry.type) {
-      case "SymbolicLink":
-        this.#links.push({ path: wanted, target: String(entry.linkpath) });
-        return false;
-      case "Link": {
-        const target = this.#place(String(entry.linkpath));
-        if (target === undefined) return this.#refuse(String(entry.linkpath));
-        entry.linkpath = target;
-        break;
-      }
-      case "File":
-      case "OldFile":
-      case "ContiguousFile":
-      case "Directory":
-        this.#later.push({
-          path: path.join(this.#options.directory, wanted),
-          // For a while nobody but the caller needs to get into it.
-          mode: (entry.mode ?? 0o644) & 0o1777,
-          mtime: entry.mtime,
-          isDirectory: entry.type === "Directory",
-        });
-        break;
-      default:
-        this.#options.leftOut(entry.path);
-        return false;
-    }
-    entry.path = wanted;
-    // A directory that is not to be written to is filled first.
-    entry.mode = entry.type === "Directory" ? 0o700 : (entry.mode ?? 0o644) & 0o777;
-    return true;
-  }
-
-  /** An entry's path with the name it is to have; undefined for one that was not asked for. */
-  #place(text: string): string | undefined {
-    const parts = text.split("/").filter((part) => part !== "" && part !== ".");
-    if (parts.includes("..") || text.startsWith("/") || text.includes("\0")) return undefined;
-    const { from, to } = this.#options;
-    const below = from === "." ? parts : parts[0] === from ? parts.slice(1) : undefined;
-    if (below === undefined) return undefined;
-    return [to, ...below].filter((part) => part !== ".").join("/") || ".";
-  }
-
-  #refuse(name: string): false {
-    this.#fault ??= new PodnetError(
-      "AGENT_PROTOCOL",
-      `The guest's archive has "${name}", which was not asked for`,
-      { hint: "What was copied before it is there; do not trust the guest" },
-    );
-    return false;
-  }
-
-  #warned(code: string, message: string): void {
-    this.#fault ??= new PodnetError("AGENT_PROTOCOL", `The guest's archive: ${message} (${code})`, {
-      hint: "What was copied before it is there; try again",
-    });
-  }
-
-  #link({ path: link, target }: { readonly path: string; readonly target: string }): void {
-    let at = this.#options.directory;
-    const parts = link.split("/");
-    for (const part of parts.slice(0, -1)) {
-      at = path.join(at, part);
-      if (!(lstatSync(at, { throwIfNoEntry: false })?.isDirectory() ?? false)) {
-        this.#refuse(link);
-        this.#check();
-      }
-    }
-    const whole = path.join(at, parts.at(-1) as string);
-    if (lstatSync(whole, { throwIfNoEntry: false }) !== undefined) unlinkSync(whole);
-    symlinkSync(target, whole);
-  }
+export function staysInside(depth: number, target: string): boolean {
+  if (target.startsWith("/")) return false;
+  const parts = target.split("/").filter((part) => part !== "" && part !== ".");
+  const firstName = parts.findIndex((part) => part !== "..");
+  const ups = firstName < 0 ? parts.length : firstName;
+  return ups <= depth && !parts.slice(ups).includes("..");
 }
+
+const isConflict = (thrown: unknown): boolean =>
+  ["EEXIST", "ENOTDIR", "EISDIR"].includes((thrown as NodeJS.ErrnoException).code ?? "");
+
+const refused = (what: string): PodnetError =>
+  new PodnetError("AGENT_PROTOCOL", `The guest's archive ${what}`, {
+    hint: "Nothing of it was kept; do not trust the guest",
+  });

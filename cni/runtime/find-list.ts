@@ -1,7 +1,8 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import path from "node:path";
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { readRegular } from "../../linux/regular-file.ts";
 import {
   type ListedPlugin,
   parseConflist,
@@ -83,11 +84,15 @@ function namesIn(directory: string, pattern: RegExp): string[] {
   }
 }
 
+/** A pipe of such a name would hold up podnetd, and is no list. */
 function readBounded(file: string): Uint8Array {
-  const { size } = statSync(file);
-  if (size > fileLimit)
-    throw new PodnetError("CONFIG_INVALID", `It has more than ${fileLimit} bytes`, {
+  try {
+    return readRegular(file, fileLimit, { follow: true });
+  } catch (cause) {
+    if (!isPodnetError(cause)) throw cause;
+    throw new PodnetError("CONFIG_INVALID", cause.message, {
       hint: "Put a list of CNI plugins there",
+      cause,
     });
-  return readFileSync(file);
+  }
 }

@@ -7,7 +7,7 @@ import { gatherPorts } from "../pod/gather-ports.ts";
 import { type AttachmentId, containerByMac, getAttachment } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
-import { getPod } from "../store/pods.ts";
+import { podNameById } from "../store/pods.ts";
 import { rangesOf } from "./choose-addresses.ts";
 import { madeMac } from "./choose-mac.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
@@ -78,7 +78,7 @@ function macSnapshot(
 
 function holderOf(mac: Mac, db: Database): string | undefined {
   const pod = podByMac(db, mac);
-  if (pod !== undefined) return `pod "${getPod(db, pod)?.name ?? pod}"`;
+  if (pod !== undefined) return `pod "${podNameById(db, pod) ?? pod}"`;
   const container = containerByMac(db, mac);
   return container === undefined ? undefined : `container "${container}"`;
 }

@@ -1,4 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
@@ -102,7 +103,7 @@ export class ReadyAttachments implements RunningAttachments {
       if (ready.unheld === undefined || ready.trying) continue;
       ready.trying = true;
       const { containerId } = ready.plan;
-      void this.#parts.locks.run(containerId, () => this.#holdPortsOf(ready));
+      void guard("cni", () => this.#parts.locks.run(containerId, () => this.#holdPortsOf(ready)));
     }
   }
 

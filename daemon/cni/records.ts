@@ -65,6 +65,7 @@ export class AttachmentRecords {
         },
         "claim attachment",
         lasting,
+        "new",
       );
     } catch (thrown) {
       // A commit that throws and is there counts, as those with events do (journal.ts).
@@ -83,7 +84,7 @@ export class AttachmentRecords {
         setAttachmentState(db, plan.id, "ready", clock.now());
         emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
       },
-      lasting,
+      { lasting },
     );
   }
 
@@ -116,7 +117,7 @@ export class AttachmentRecords {
         addresses.free([plan]);
         emit({ kind: "attachment", data: { text: textOf(plan, text) } });
       },
-      lasting,
+      { lasting, need: "essential" },
     );
   }
 
@@ -129,6 +130,7 @@ export class AttachmentRecords {
       },
       "forget attachments",
       lasting,
+      "essential",
     );
     addresses.freed(plans);
   }

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { PodnetError } from "../../core/errors.ts";
+import { guarded } from "../../core/guard.ts";
 import { renderError } from "../../cni/protocol/error.ts";
 import {
   bodyLimit,
@@ -44,15 +45,17 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
   // (Node's own limits of time are looked at by servers that listen themselves alone.)
   const heads = new WeakMap<Socket, NodeJS.Timeout>();
   const settled = Promise.withResolvers<void>();
+  const take = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    clearTimeout(heads.get(request.socket));
+    await settled.promise;
+    await answer(request, response, options);
+  };
   const http = createServer(
     {
       maxHeaderSize: headerBytes,
       keepAlive: false,
     },
-    (request, response) => {
-      clearTimeout(heads.get(request.socket));
-      void settled.promise.then(() => answer(request, response, options));
-    },
+    guarded("cni", take, (_request, response) => response.destroy()),
   );
   http.on("clientError", (_error, socket) => {
     refused("cni_bad_request");
@@ -83,7 +86,10 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
     });
     http.emit("connection", socket);
   };
-  const unix = await listenUnix({ path, group: undefined, mode: 0o600, of: "CNI" }, accept);
+  const unix = await listenUnix(
+    { path, group: undefined, mode: 0o600, of: "CNI" },
+    guarded("cni", accept, (socket) => socket.destroy()),
+  );
   await options.settle();
   settled.resolve();
   return {

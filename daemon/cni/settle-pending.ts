@@ -1,9 +1,11 @@
-import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { cross } from "../../core/crossing.ts";
 import { isDraftName, isPendingName, parsePending } from "../../cni/protocol/pending.ts";
 import { parseRequest } from "../../cni/protocol/request-read.ts";
+import { bodyLimit } from "../../cni/protocol/exchange.ts";
 import type { Log } from "../../linux/log.ts";
+import { readRegular } from "../../linux/regular-file.ts";
 import type { Attachments } from "./attachments.ts";
 
 export interface SettlePending {
@@ -111,9 +113,13 @@ function removeDrafts(directory: string, names: readonly string[], log: Log): vo
   }
 }
 
+/** Longest a record may be, bytes: a request that the plugin passes on, and a little more. */
+const limit = 2 * bodyLimit;
+
+/** What else bears such a name — a pipe nobody writes to — is refused, and does not hold up podnetd. */
 function contentOf(path: string): Buffer | undefined {
   try {
-    return readFileSync(path);
+    return readRegular(path, limit);
   } catch (thrown) {
     if (isAbsent(thrown)) return undefined;
     throw thrown;

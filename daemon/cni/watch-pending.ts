@@ -1,5 +1,6 @@
 import { type FSWatcher, mkdirSync, statSync, watch } from "node:fs";
 import { cross } from "../../core/crossing.ts";
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 
 /** Between looks that nothing asked for, milliseconds: the kernel may have told of nothing. */
@@ -31,11 +32,12 @@ export function watchPending(directory: string, look: () => void, log: Log): Dis
     watched?.watcher.close();
     watched = undefined;
   };
+  const lookNow = guarded("cni", () => {
+    soon = undefined;
+    look();
+  });
   const changed = (): void => {
-    soon ??= setTimeout(() => {
-      soon = undefined;
-      look();
-    }, gatherMs).unref();
+    soon ??= setTimeout(lookNow, gatherMs).unref();
   };
   const round = (): void => {
     // Somebody may take it away, and the next plugin makes another.
@@ -46,7 +48,7 @@ export function watchPending(directory: string, look: () => void, log: Log): Dis
     look();
   };
   round();
-  const every = setInterval(round, everyMs).unref();
+  const every = setInterval(guarded("cni", round), everyMs).unref();
   return {
     [Symbol.dispose]() {
       clearInterval(every);

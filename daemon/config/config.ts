@@ -54,6 +54,8 @@ export interface Config {
   readonly netnsDir: string;
   /** What pods write to disks whose images stay as they are, in directories by pod id. */
   readonly disksDir: string;
+  /** MiB that such a file may take, of a disk that does not say; 0: as much as its disk is large. */
+  readonly diskMaxMib: number;
   readonly socket: string;
   readonly socketGroup: string | undefined;
   readonly logLevel: "trace" | "debug" | "info" | "warn" | "error";
@@ -61,6 +63,8 @@ export interface Config {
   readonly access: AccessConfig;
   /** Where files lie that callers below admin may name. */
   readonly imagePaths: readonly string[];
+  /** Where disks lie that callers below admin may write through to. */
+  readonly writeThroughPaths: readonly string[];
   readonly limits: ApiLimits;
   /** The default network: pods that name none join it. */
   readonly network: NetworkDefinition;
@@ -118,10 +122,14 @@ function defaultLayer(sources: ConfigSources): Layer {
   };
   const plain: Record<string, unknown> = {
     log_level: "info",
+    disk_max_mib: 0,
     "access.admin": [],
     "access.viewer": [],
+    "access.write_through_paths": [],
     "limits.connections": 1024,
     "limits.connections_per_caller": 256,
+    "limits.connections_per_s": 200,
+    "limits.handshakes": 256,
     "limits.requests_per_caller": 512,
     "limits.creates_per_caller": 128,
     "limits.captures_per_caller": 8,
@@ -139,10 +147,12 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.dns_search": [],
     "network.masquerade": true,
     "network.isolated": false,
+    "network.cloud_metadata": false,
     "network.vlan_filtering": false,
     "dns.resolver": true,
     "dns.domain": "podnet",
     "dns.upstreams": [],
+    "dns.stale_s": 3600,
     ...overlayDefaults,
     "cni.enabled": true,
     "cni.conf_dir": "/etc/cni/net.d",
@@ -194,6 +204,10 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   const runDir = merged.get("run_dir")?.value as string;
   if (!merged.has("socket")) {
     merged.set("socket", { value: join(runDir, "podnet.sock"), origin: "default" });
+  }
+  if (!merged.has("disks_dir")) {
+    const value = join(merged.get("state_dir")?.value as string, "disks");
+    merged.set("disks_dir", { value, origin: "default" });
   }
   if (!merged.has("cni.socket"))
     merged.set("cni.socket", { value: join(runDir, "cni.sock"), origin: "default" });
@@ -277,13 +291,15 @@ function build(merged: Layer): Config {
     runDir: values.run_dir,
     podsDir: join(values.run_dir, "pods"),
     netnsDir: join(values.run_dir, "netns"),
-    disksDir: join(values.state_dir, "disks"),
+    disksDir: values.disks_dir,
+    diskMaxMib: values.disk_max_mib,
     socket: values.socket,
     socketGroup: values.socket_group,
     logLevel: values.log_level,
     tcp: tcpConfig(values, merged, read),
     access: accessConfig(values, read),
     imagePaths: values.access.image_paths,
+    writeThroughPaths: values.access.write_through_paths,
     limits: limitsConfig(values.limits),
     network: networkConfig(values.network, read),
     dns: dnsConfig(values.dns, read),

@@ -12,6 +12,8 @@ export interface DnsConfig {
   readonly domain: string;
   /** Asked for what podnet does not know, where a network names nobody; the host's own when empty. */
   readonly upstreams: readonly Ip[];
+  /** How old an answer may be that is given when no server answers, milliseconds; 0 for none. */
+  readonly staleMs: number;
 }
 
 /** The resolver's settings. */
@@ -20,6 +22,7 @@ export function dnsConfig(dns: z.infer<typeof configSchema>["dns"], read: Reader
     resolver: dns.resolver,
     domain: read("dns.domain", dns.domain, parseDomain),
     upstreams: read("dns.upstreams", dns.upstreams, (list) => list.map((text) => parseIp(text))),
+    staleMs: dns.stale_s * 1000,
   };
 }
 

@@ -5,6 +5,8 @@ import type { configSchema } from "./schema.ts";
 export interface ApiLimits {
   readonly connections: number;
   readonly connectionsPerCaller: number;
+  readonly connectionsPerS: number;
+  readonly handshakes: number;
   readonly requestsPerCaller: number;
   readonly createsPerCaller: number;
   readonly capturesPerCaller: number;
@@ -18,6 +20,8 @@ export interface ApiLimits {
 export const limitsConfig = (limits: z.infer<typeof configSchema>["limits"]): ApiLimits => ({
   connections: limits.connections,
   connectionsPerCaller: limits.connections_per_caller,
+  connectionsPerS: limits.connections_per_s,
+  handshakes: limits.handshakes,
   requestsPerCaller: limits.requests_per_caller,
   createsPerCaller: limits.creates_per_caller,
   capturesPerCaller: limits.captures_per_caller,

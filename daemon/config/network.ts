@@ -40,6 +40,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     dnsSearch: network.dns_search,
     masquerade: network.masquerade,
     isolated: network.isolated,
+    ...(network.cloud_metadata ? { cloudMetadata: true } : {}),
     vlanFiltering: network.vlan_filtering,
     mayOverlap: false,
   };

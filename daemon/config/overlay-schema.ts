@@ -57,6 +57,9 @@ export const overlaySchema = z.strictObject({
   forward_rules: z
     .boolean()
     .describe("Accept what is forwarded from and to the overlay where other rules drop it"),
+  allow_overlap: z
+    .boolean()
+    .describe("Take an overlay's network though it overlaps with addresses or routes of this host"),
   extension: z
     .boolean()
     .describe("Let commands that the overlay's configuration in etcd names run here as podnetd"),

@@ -60,6 +60,8 @@ export interface OverlayConfig {
     | { readonly randomFully: boolean; readonly except: readonly Cidr[] }
     | undefined;
   readonly forward: boolean;
+  /** The overlay's network may overlap with what the host has. */
+  readonly allowOverlap: boolean;
   /** Whoever writes to etcd may name commands that are run here. */
   readonly extension: boolean;
   readonly txChecksum: "auto" | "on" | "off";
@@ -83,6 +85,7 @@ export const overlayDefaults: Readonly<Record<string, unknown>> = {
   "overlay.random_fully": true,
   "overlay.no_masquerade": [],
   "overlay.forward_rules": true,
+  "overlay.allow_overlap": false,
   "overlay.extension": false,
   "overlay.tx_checksum": "auto",
   "overlay.probe_s": 30,
@@ -147,6 +150,7 @@ export function overlayConfig(values: OverlayValues, read: Reader): OverlayConfi
     subnetDir: values.subnet_dir,
     masquerade: values.masquerade ? { randomFully: values.random_fully, except } : undefined,
     forward: values.forward_rules,
+    allowOverlap: values.allow_overlap,
     extension: values.extension,
     txChecksum: values.tx_checksum,
     probeMs: values.probe_s * 1000,

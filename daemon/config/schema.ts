@@ -7,14 +7,23 @@ const seconds = (max: number) => z.int().min(0).max(max);
 const count = (min: number, max: number) => z.int().min(min).max(max);
 const entries = z.array(z.string());
 
+/** `PODNET_SOCKET` is where the command `podnet` finds podnetd: exported for it, it is not to move podnetd's own socket. */
+const ownVariables: Readonly<Record<string, string>> = { socket: "PODNETD_SOCKET" };
+
 /**
  * Every key of `config.toml`. The environment variable and the flag of a key derive from its name:
- * `network.cidr` is `PODNET_NETWORK_CIDR` and `--network-cidr`.
+ * `network.cidr` is `PODNET_NETWORK_CIDR` and `--network-cidr`; `socket` alone is `PODNETD_SOCKET`.
  */
 export const configSchema = z.strictObject({
   state_dir: path.describe("Where the record of pods and addresses is kept"),
   run_dir: path.describe(
     "Where sockets of the daemon and of the machines live; empty after a host restart",
+  ),
+  disks_dir: path.describe(
+    "Where what pods write to their disks is kept; disks in state_dir unless given",
+  ),
+  disk_max_mib: count(0, 2 ** 32 - 1).describe(
+    "MiB that a pod may write to each of its disks that do not say; 0: as much as the disk is large",
   ),
   socket: path.describe("The API's unix socket"),
   socket_group: z.string().min(1).describe("Group that may use the socket, by name or number"),
@@ -36,10 +45,21 @@ export const configSchema = z.strictObject({
       .describe(
         "Directories with the kernels, initrds and disks that callers who are no admin may name; when not given that of the default image, STATE_DIR/images and /usr/share/podnet",
       ),
+    write_through_paths: z
+      .array(path)
+      .describe(
+        "Directories, files and devices that disks of such callers may be written through to; none when not given",
+      ),
   }),
   limits: z.strictObject({
     connections: count(8, 100_000).describe("Connections to the unix socket, and as many by TCP"),
+    handshakes: count(4, 100_000).describe(
+      "TLS handshakes that are not finished, apart from connections; of one source address a quarter",
+    ),
     connections_per_caller: count(1, 100_000).describe("Connections of one user or certificate"),
+    connections_per_s: count(1, 1_000_000).describe(
+      "New connections a second of one user or certificate, and by TCP of one source address, in the long run; twice as many at once",
+    ),
     requests_per_caller: count(1, 100_000).describe("Its requests and streams under way at a time"),
     creates_per_caller: count(1, 10_000).describe("Its creates and starts under way at a time"),
     captures_per_caller: count(1, 1000).describe(
@@ -74,6 +94,9 @@ export const configSchema = z.strictObject({
     dns_search: z.array(z.string()).describe("Search domains for guests"),
     masquerade: z.boolean().describe("What leaves the host gets the host's address (NAT)"),
     isolated: z.boolean().describe("Pods reach the gateway but not each other"),
+    cloud_metadata: z
+      .boolean()
+      .describe("Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host"),
     vlan_filtering: z
       .boolean()
       .describe("The bridge filters VLANs, so that interfaces can be members of one"),
@@ -86,6 +109,11 @@ export const configSchema = z.strictObject({
     upstreams: z
       .array(z.string())
       .describe("Asked for all other names by networks without dns; the host's own when empty"),
+    stale_s: z
+      .int()
+      .min(0)
+      .max(259_200)
+      .describe("How old an answer may be that is given when no server answers; 0 for none"),
   }),
   overlay: overlaySchema,
   cni: z.strictObject({
@@ -202,7 +230,7 @@ function* leaves(object: z.ZodObject, prefix: string): Generator<ConfigKey> {
       choices: schema instanceof z.ZodEnum ? schema.options.map(String) : [],
       help: schema.description ?? "",
       schema,
-      env: `PODNET_${key.replaceAll(".", "_").toUpperCase()}`,
+      env: ownVariables[key] ?? `PODNET_${key.replaceAll(".", "_").toUpperCase()}`,
       flag: `--${key.replaceAll(/[._]/g, "-")}`,
     };
   }

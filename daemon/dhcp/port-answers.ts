@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
+import { guard } from "../../core/guard.ts";
 import { assembleFilter } from "../../linux/packet-filter.ts";
 import { PacketStream } from "../../linux/packet-stream.ts";
 import { advertiseEveryS } from "./advertisement.ts";
@@ -53,11 +54,11 @@ export class PortAnswers implements Disposable {
     });
     if (options.lease.v6 !== undefined) {
       this.#timer = setInterval(
-        () => this.#guarded(() => this.#advertise()),
+        () => void guard("dhcp", () => this.#advertise()),
         advertiseEveryS * 1000,
       );
       this.#timer.unref();
-      this.#guarded(() => this.#advertise());
+      void guard("dhcp", () => this.#advertise());
     }
     // Closed by whoever reads it alone: a descriptor that is read must not become another file's meanwhile.
     this.#guarded(
@@ -83,7 +84,7 @@ export class PortAnswers implements Disposable {
       const frames = await this.#packets.next(mostPerS, signal);
       // The port is gone, with its machine.
       if (frames === undefined) return this[Symbol.dispose]();
-      for (const { bytes } of frames) await this.#take(bytes);
+      for (const { bytes } of frames) await guard("dhcp", () => this.#take(bytes));
       if (this.#packets.lost > this.#lost) this.#options.ignored("dhcp_flood");
       this.#lost = this.#packets.lost;
       // However much a guest says, so much is listened to: what is not read is dropped by the kernel.

@@ -3,6 +3,7 @@ import { createSocket } from "node:dgram";
 import { connect } from "node:net";
 import { familyOf, type Ip } from "../../core/address.ts";
 import { cross } from "../../core/crossing.ts";
+import { guarded } from "../../core/guard.ts";
 import { framed, MessageStream } from "./message-stream.ts";
 import { isAnswer, type Query, withId } from "./query.ts";
 
@@ -14,30 +15,44 @@ export type Way = "udp" | "tcp";
 
 /**
  * Asks a server and answers what it says, with the id of the query. By a socket of its own, whose port the kernel draws,
- * and with an id that nobody can know: what answers neither is not heard. Undefined when nothing comes in time.
+ * and with an id that nobody can know: what answers neither is not heard. Undefined when nothing comes in time, or before
+ * `signal` aborts.
  */
 export async function askUpstream(
   query: Query,
   server: Ip,
   way: Way,
   patienceMs: number,
+  signal?: AbortSignal,
 ): Promise<Uint8Array | undefined> {
+  if (signal?.aborted === true) return undefined;
   const id = randomInt(0x1_0000);
   const asked = withId(query.bytes, id);
-  const answer = await (way === "udp" ? askByUdp : askByTcp)(asked, server, patienceMs, (bytes) =>
-    isAnswer(bytes, query, id),
-  );
+  const answer = await (way === "udp" ? askByUdp : askByTcp)({
+    asked,
+    server,
+    patienceMs,
+    signal,
+    isIt: (bytes) => isAnswer(bytes, query, id),
+  });
   return answer === undefined ? undefined : withId(answer, query.id);
 }
 
-type Ask = (
-  asked: Uint8Array,
-  server: Ip,
-  patienceMs: number,
-  isIt: (bytes: Uint8Array) => boolean,
-) => Promise<Uint8Array | undefined>;
+interface Attempt {
+  readonly asked: Uint8Array;
+  readonly server: Ip;
+  readonly patienceMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly isIt: (bytes: Uint8Array) => boolean;
+}
 
-const askByUdp: Ask = (asked, server, patienceMs, isIt) =>
+const askByUdp = ({
+  asked,
+  server,
+  patienceMs,
+  signal,
+  isIt,
+}: Attempt): Promise<Uint8Array | undefined> =>
   new Promise((resolve) => {
     const socket = createSocket(familyOf(server) === 4 ? "udp4" : "udp6");
     let over = false;
@@ -45,39 +60,61 @@ const askByUdp: Ask = (asked, server, patienceMs, isIt) =>
       if (over) return;
       over = true;
       clearTimeout(patience);
+      signal?.removeEventListener("abort", aborted);
       socket.close();
       resolve(answer);
     };
+    const aborted = (): void => end();
     const patience = setTimeout(end, patienceMs);
+    signal?.addEventListener("abort", aborted);
     // Nobody listens there, or there is no way: known at once.
     socket.on("error", () => end());
-    socket.on("message", (bytes) => {
+    const take = (bytes: Uint8Array): void => {
       if (isIt(bytes)) end(bytes);
-    });
+    };
+    socket.on(
+      "message",
+      guarded("dns", take, () => end()),
+    );
     // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be called on failure as well.)
-    socket.once("connect", () => {
+    const ask = (): void => {
       if (!over) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
-    });
+    };
+    socket.once("connect", guarded("dns", ask, end));
     cross("socket", "ask a name server", () => socket.connect(dnsPort, server));
   });
 
-const askByTcp: Ask = (asked, server, patienceMs, isIt) =>
+const askByTcp = ({
+  asked,
+  server,
+  patienceMs,
+  signal,
+  isIt,
+}: Attempt): Promise<Uint8Array | undefined> =>
   new Promise((resolve) => {
     const socket = cross("socket", "ask a name server", () =>
       connect({ host: server, port: dnsPort, noDelay: true }),
     );
     const end = (answer?: Uint8Array): void => {
       clearTimeout(patience);
+      signal?.removeEventListener("abort", aborted);
       socket.destroy();
       resolve(answer);
     };
+    const aborted = (): void => end();
     const patience = setTimeout(end, patienceMs);
+    signal?.addEventListener("abort", aborted);
     const stream = new MessageStream(0xffff);
     socket.on("error", () => end());
     socket.on("close", () => end());
-    socket.on("connect", () => socket.write(framed(asked)));
-    socket.on("data", (bytes) => {
+    const drop = (): void => end();
+    const take = (bytes: Uint8Array): void => {
       const found = stream.push(bytes).find(isIt);
       if (found !== undefined) end(found);
-    });
+    };
+    socket.on(
+      "connect",
+      guarded("dns", () => socket.write(framed(asked)), drop),
+    );
+    socket.on("data", guarded("dns", take, drop));
   });

@@ -10,7 +10,7 @@ const tryMs = 1400;
 const isRefusal = (answer: Uint8Array): boolean =>
   [rcodes.servFail, rcodes.notImp, rcodes.refused].some((rcode) => rcode === rcodeOf(answer));
 
-/** Hands questions on to the servers that know. Nothing is kept of what they say: guests have caches, and so have servers. */
+/** Hands questions on to the servers that know. */
 export class Forwarder {
   readonly #ask: typeof askUpstream;
   /** Who answered last is asked first. */
@@ -22,21 +22,28 @@ export class Forwarder {
 
   /**
    * The answer of the first server that has one; a refusal where there is nothing better. One server alone is asked again:
-   * datagrams get lost. So is one, by TCP, whose answer was cut shorter than the guest would take it. Undefined when none answers.
+   * datagrams get lost. So is one, by TCP, whose answer was cut shorter than the guest would take it. Undefined when none answers, or
+   * `signal` aborts.
    */
-  async forward(query: Query, way: Way, servers: readonly Ip[]): Promise<Uint8Array | undefined> {
+  async forward(
+    query: Query,
+    way: Way,
+    servers: readonly Ip[],
+    signal?: AbortSignal,
+  ): Promise<Uint8Array | undefined> {
     const first = Math.max(0, servers.indexOf(this.#best as Ip));
     let refusal: Uint8Array | undefined;
     const refused = new Set<Ip>();
     for (let nth = 0; nth < tries; nth++) {
       const server = servers[(first + nth) % servers.length];
       if (server === undefined || refused.has(server)) break;
-      const answer = await this.#ask(query, server, way, tryMs);
+      const answer = await this.#ask(query, server, way, tryMs, signal);
+      if (signal?.aborted === true) return undefined;
       if (answer === undefined) continue;
       if (!isRefusal(answer)) {
         this.#best = server;
         const mayAskOn = way === "udp" && isTruncated(answer) && nth + 1 < tries;
-        return mayAskOn ? await this.#whole(query, server, answer) : answer;
+        return mayAskOn ? await this.#whole(query, server, answer, signal) : answer;
       }
       refused.add(server);
       refusal = answer;
@@ -45,9 +52,14 @@ export class Forwarder {
   }
 
   /** The whole of an answer that was cut short, unless the guest has room for no more than that, or it cannot be had. */
-  async #whole(query: Query, server: Ip, short: Uint8Array): Promise<Uint8Array> {
+  async #whole(
+    query: Query,
+    server: Ip,
+    short: Uint8Array,
+    signal: AbortSignal | undefined,
+  ): Promise<Uint8Array> {
     if (query.udpBytes <= plainUdpBytes) return short;
-    const whole = await this.#ask(query, server, "tcp", tryMs);
+    const whole = await this.#ask(query, server, "tcp", tryMs, signal);
     return whole === undefined || isRefusal(whole) ? short : whole;
   }
 }

@@ -4,18 +4,19 @@ import type { Addresses } from "../pod/addresses.ts";
 import { hasAgent, staying } from "../pod/pod-plan.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import { getPod, isNameServer, listPods, type PodRow, podIdByName } from "../store/pods.ts";
+import { getUsablePod, listPods, type PodRow, podIdByName } from "../store/pods.ts";
+import { isNameServer } from "../store/stored-plans.ts";
 import type { KnownNames } from "./resolvers.ts";
 
 /** What rows know of names. */
 export function knownNames(db: Database, addresses: Addresses): KnownNames {
   /** Of a container there is no such row: it has no name here, and asks by its own network alone. */
-  const podOf = (id: HolderId): PodRow | undefined => getPod(db, id as PodId);
+  const podOf = (id: HolderId): PodRow | undefined => getUsablePod(db, id as PodId);
   const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.holderAt(network, ip);
   return {
     addressesOf(network, pod) {
       const id = podIdByName(db, pod as PodName);
-      const row = id === undefined ? undefined : getPod(db, id);
+      const row = id === undefined ? undefined : getUsablePod(db, id);
       return row !== undefined && runs(row) ? addressesOn(row, network) : undefined;
     },
     nameAt(network, ip) {

@@ -1,4 +1,4 @@
-import { createSocket } from "node:dgram";
+import { createSocket, type RemoteInfo } from "node:dgram";
 import type { EventEmitter } from "node:events";
 import { closeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
@@ -6,7 +6,9 @@ import { familyOf, type Ip } from "../../core/address.ts";
 import { crossAsync } from "../../core/crossing.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import { linkOfSocket, openDeviceSocket } from "../../linux/device-socket.ts";
+import { resetConnection } from "../../linux/reset-connection.ts";
 import { holdError } from "../ports/hold-error.ts";
 import { dnsPort, type Way } from "./ask-upstream.ts";
 import { framed, MessageStream } from "./message-stream.ts";
@@ -17,6 +19,11 @@ import type { Resolver } from "./resolver.ts";
 const idleMs = 10_000;
 /** Bytes of answers that may wait for a guest to take them; more are lost, or end its connection. */
 const mostWaiting = 1 << 20;
+/**
+ * Bytes that the kernel may hold of answers by UDP. It keeps some 200 KB of them for each guest that does not answer ARP, until it gives
+ * up after three seconds: with the usual buffer of that size one such guest would keep the answers of all others waiting.
+ */
+const sendBytes = 16 << 20;
 /** Questions of one connection under way at a time; the next are read when one is answered. */
 const mostAtOnce = 16;
 
@@ -55,7 +62,8 @@ export const listenOnLink: Listen = async ({ link, addresses }, resolver) => {
 
 function openSocket(link: IfName, address: Ip, protocol: Way): number {
   try {
-    return openDeviceSocket({ protocol, link, address, port: dnsPort });
+    const more = protocol === "udp" ? { sendBytes } : {};
+    return openDeviceSocket({ protocol, link, address, port: dnsPort, ...more });
   } catch (thrown) {
     const error = toPodnetError(thrown);
     const code = error.details["errno"];
@@ -108,12 +116,14 @@ function listening(socket: EventEmitter, listen: () => void): Promise<void> {
 function udpOf(address: Ip, resolver: Resolver): Server {
   const socket = createSocket(familyOf(address) === 4 ? "udp4" : "udp6");
   let open = true;
-  socket.on("message", (bytes, from) => {
-    void resolver.answer(bytes, from.address, "udp").then((answer) => {
-      if (answer === undefined || !open || socket.getSendQueueSize() > mostWaiting) return;
-      socket.send(answer, from.port, from.address, () => {});
-    });
-  });
+  const take = async (bytes: Uint8Array, from: RemoteInfo): Promise<void> => {
+    // There is no port 0 to answer to.
+    if (from.port === 0) return resolver.refuse();
+    const answer = await resolver.answer(bytes, from.address, "udp");
+    if (answer === undefined || !open || socket.getSendQueueSize() > mostWaiting) return;
+    socket.send(answer, from.port, from.address, () => {});
+  };
+  socket.on("message", guarded("dns", take));
   return {
     take: (fd) => listening(socket, () => socket.bind({ fd, exclusive: true })),
     close() {
@@ -123,12 +133,15 @@ function udpOf(address: Ip, resolver: Resolver): Server {
   };
 }
 
+const end = (socket: Socket): void => void socket.destroy();
+
 function tcpOf(resolver: Resolver): Server {
   const connections = new Set<Socket>();
-  const server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
-    const place = resolver.connection(socket.remoteAddress);
+  const take = (socket: Socket): void => {
+    socket.on("error", () => {});
+    const place = resolver.connection(socket.remoteAddress, () => resetConnection(socket));
     if (place === undefined) {
-      socket.resetAndDestroy();
+      resetConnection(socket);
       return;
     }
     connections.add(socket);
@@ -137,12 +150,13 @@ function tcpOf(resolver: Resolver): Server {
       place[Symbol.dispose]();
     });
     converse(socket, resolver);
-  });
+  };
+  const server = createServer({ noDelay: true, allowHalfOpen: true }, guarded("dns", take, end));
   return {
     take: (fd) => listening(server, () => server.listen({ fd, exclusive: true })),
     close() {
       server.close();
-      for (const each of connections) each.resetAndDestroy();
+      for (const each of connections) resetConnection(each);
     },
   };
 }
@@ -158,23 +172,27 @@ function converse(socket: Socket, resolver: Resolver): void {
     if (ended && underWay === 0) socket.end();
   };
   socket.setTimeout(idleMs, () => socket.destroy());
-  socket.on("error", () => {});
-  socket.on("data", (bytes) => {
+  const drop = (): void => end(socket);
+  const answer = async (message: Uint8Array): Promise<void> => {
+    const said = await resolver.answer(message, socket.remoteAddress, "tcp");
+    underWay--;
+    if (socket.destroyed) return;
+    if (said === undefined || socket.writableLength > mostWaiting) socket.destroy();
+    else socket.write(framed(said));
+    goOn();
+  };
+  const take = (bytes: Uint8Array): void => {
     for (const message of stream.push(bytes)) {
       underWay++;
-      void resolver.answer(message, socket.remoteAddress, "tcp").then((answer) => {
-        underWay--;
-        if (socket.destroyed) return;
-        if (answer === undefined || socket.writableLength > mostWaiting) socket.destroy();
-        else socket.write(framed(answer));
-        goOn();
-      });
+      void guard("dns", () => answer(message), drop);
     }
     if (stream.tooLong) socket.destroy();
     else if (underWay >= mostAtOnce) socket.pause();
-  });
-  socket.on("end", () => {
+  };
+  const endOfQuestions = (): void => {
     ended = true;
     goOn();
-  });
+  };
+  socket.on("data", guarded("dns", take, drop));
+  socket.on("end", guarded("dns", endOfQuestions, drop));
 }

@@ -90,7 +90,7 @@ function endOfQuestion(bytes: Uint8Array): number | undefined {
   return undefined;
 }
 
-const viewOf = (bytes: Uint8Array): DataView =>
+export const viewOf = (bytes: Uint8Array): DataView =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 
 /** Whether this answers a query that was sent with an id: the same question, letters of either case. */
@@ -133,4 +133,23 @@ export function truncated(bytes: Uint8Array, { questionEnd }: Query): Uint8Array
   view.setUint16(2, view.getUint16(2) | 0x0200);
   for (const at of [6, 8, 10]) view.setUint16(at, 0);
   return short;
+}
+
+/**
+ * The answer to a question by UDP that says only: ask by TCP. Undefined for what cannot be read as one question. It is made
+ * without reading the whole query, so that a flood costs little.
+ */
+export function tcpInstead(query: Uint8Array): Uint8Array | undefined {
+  if (query.length < headerBytes || query.length > longestQuery) return undefined;
+  const flags = viewOf(query).getUint16(2);
+  // A query (QR) of the usual kind (opcode).
+  if ((flags & 0xf800) !== 0 || viewOf(query).getUint16(4) !== 1) return undefined;
+  const end = endOfQuestion(query);
+  if (end === undefined) return undefined;
+  const answer = Uint8Array.from(query.subarray(0, end));
+  const view = viewOf(answer);
+  // QR, TC and RA, and RD as it was asked.
+  view.setUint16(2, 0x8280 | (flags & 0x0100));
+  for (const at of [6, 8, 10]) view.setUint16(at, 0);
+  return answer;
 }

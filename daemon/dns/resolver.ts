@@ -1,9 +1,12 @@
 import { type Ip, isIp, parseIp } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Way } from "./ask-upstream.ts";
+import type { Asker } from "./fair-shares.ts";
 import type { Forwarder } from "./forward.ts";
-import { type Query, readQuery, truncated } from "./query.ts";
+import { type Query, readQuery, tcpInstead, truncated } from "./query.ts";
 import { replyOf, servFail, wrongQuery } from "./reply.ts";
+import type { StaleAnswers } from "./stale-answers.ts";
 import type { Turns } from "./turns.ts";
 import { lookUp, type Zone } from "./zone.ts";
 
@@ -17,9 +20,16 @@ export interface ResolverCounts {
   refused: number;
   /** Handed on and not answered in time. */
   timeouts: number;
+  /** Answered with what a server said before, as none answered now. */
+  stale: number;
 }
 
+/** A guest waits for a server so long before it gets a stale answer, milliseconds (RFC 8767 section 5). */
+const staleAfterMs = 1800;
+
 export interface ResolverParts {
+  /** Whose pods it answers. */
+  readonly network: NetworkName;
   /** What a pod that asks may be told. */
   zoneOf(asker: HolderId): Zone;
   readonly turns: Turns;
@@ -28,6 +38,10 @@ export interface ResolverParts {
   /** Whose address this is on the network; undefined where it is no pod's. */
   askerAt(ip: Ip): HolderId | undefined;
   upstreams(): readonly Ip[];
+  /** For when no server answers; without it none is given. */
+  readonly stale?: StaleAnswers | undefined;
+  /** An asker has used up its share of places. */
+  readonly crowded?: (asker: Asker) => void;
 }
 
 /** Answers the pods of one network, of all the networks they are on, and nobody else. */
@@ -38,12 +52,20 @@ export class Resolver {
     this.#parts = parts;
   }
 
-  /** Takes a place for a connection; undefined for those who are not served, and when there are too many. */
-  connection(from: string | undefined): Disposable | undefined {
+  /**
+   * Takes a place for a connection; undefined for those who are not served, and when there are too many. `displaced` is called
+   * when the place goes to another asker: the connection has to end.
+   */
+  connection(from: string | undefined, displaced: () => void): Disposable | undefined {
     const asker = this.#asker(from);
-    const place = asker === undefined ? undefined : this.#parts.turns.connection(asker);
+    const place = asker === undefined ? undefined : this.#parts.turns.connection(asker, displaced);
     if (place === undefined) this.#parts.counts.refused++;
     return place;
+  }
+
+  /** Counts a question that is not looked at. */
+  refuse(): void {
+    this.#parts.counts.refused++;
   }
 
   /** What to say to who asked; undefined is nothing. */
@@ -54,9 +76,10 @@ export class Resolver {
   ): Promise<Uint8Array | undefined> {
     const { counts, turns } = this.#parts;
     const asker = this.#asker(from);
-    if (asker === undefined || !turns.ask(asker)) {
+    if (asker === undefined || !turns.ask(asker, way)) {
       counts.refused++;
-      return undefined;
+      // The question may be another pod's, sent by this one's address. By TCP there is no doubt of it.
+      return asker !== undefined && way === "udp" ? tcpInstead(bytes) : undefined;
     }
     const read = readQuery(bytes);
     if (read.kind !== "query") {
@@ -69,25 +92,55 @@ export class Resolver {
     return answer.length > most ? truncated(answer, read.query) : answer;
   }
 
-  async #answerOf(query: Query, asker: HolderId, way: Way): Promise<Uint8Array> {
-    const { zoneOf, turns, forwarder, counts, upstreams } = this.#parts;
-    const found = lookUp(query, zoneOf(asker));
+  async #answerOf(query: Query, asker: Asker, way: Way): Promise<Uint8Array> {
+    const found = lookUp(query, this.#parts.zoneOf(asker.holder));
     if (found.kind !== "elsewhere") return replyOf(query, found);
-    using place = turns.forward(asker);
-    if (place === undefined) {
-      counts.refused++;
-      return servFail(query);
+    const { counts, stale } = this.#parts;
+    const forwarded = this.#forward(query, asker, way);
+    const last = stale?.find(asker, query);
+    const answer = await (last === undefined ? forwarded : within(forwarded, staleAfterMs));
+    if (typeof answer === "object") return answer;
+    if (last !== undefined) {
+      counts.stale++;
+      return last;
     }
-    counts.forwarded++;
-    const answer = await forwarder.forward(query, way, upstreams());
-    if (answer === undefined) counts.timeouts++;
-    return answer ?? servFail(query);
+    const mayComeByTcp = answer === "busy" && way === "udp";
+    return (mayComeByTcp ? tcpInstead(query.bytes) : undefined) ?? servFail(query);
+  }
+
+  /** What a server says; `silent` when none answers, `busy` at once when the asker has its share of questions under way. */
+  async #forward(query: Query, asker: Asker, way: Way): Promise<Uint8Array | "silent" | "busy"> {
+    const { turns, forwarder, counts, upstreams, stale, crowded } = this.#parts;
+    const cut = new AbortController();
+    using place = turns.forward(asker, way, () => cut.abort());
+    if (place !== undefined) {
+      counts.forwarded++;
+      const answer = await forwarder.forward(query, way, upstreams(), cut.signal);
+      if (answer !== undefined) stale?.keep(asker, query, answer);
+      if (answer !== undefined) return answer;
+      if (!cut.signal.aborted) {
+        counts.timeouts++;
+        return "silent";
+      }
+    }
+    counts.refused++;
+    crowded?.(asker);
+    return "busy";
   }
 
   /** The pod an address is of. */
-  #asker(from: string | undefined): HolderId | undefined {
-    return from !== undefined && isIp(from) ? this.#parts.askerAt(parseIp(from)) : undefined;
+  #asker(from: string | undefined): Asker | undefined {
+    const { network, askerAt } = this.#parts;
+    const holder = from !== undefined && isIp(from) ? askerAt(parseIp(from)) : undefined;
+    return holder === undefined ? undefined : { network, holder };
   }
+}
+
+/** What a promise gives, if it does so in time. */
+async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  const late = Promise.withResolvers<undefined>();
+  const timer = setTimeout(() => late.resolve(undefined), ms);
+  return await Promise.race([promise, late.promise]).finally(() => clearTimeout(timer));
 }
 
 /** Of an answer by UDP, whatever the guest says it takes: longer ones are had by TCP. */

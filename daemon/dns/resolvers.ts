@@ -13,6 +13,7 @@ import type { HolderId } from "../store/holder.ts";
 import { Forwarder } from "./forward.ts";
 import { type Listen, type Listening, listenOnLink } from "./listen.ts";
 import { Resolver, type ResolverCounts } from "./resolver.ts";
+import { StaleAnswers } from "./stale-answers.ts";
 import { Turns } from "./turns.ts";
 import type { OtherHosts } from "./zone.ts";
 import { HostServers, upstreamsOf } from "./upstreams.ts";
@@ -59,6 +60,8 @@ interface Entry {
 
 /** What failed is not tried again sooner than after so long, milliseconds: to tell who has a port takes a look at every process. */
 const pauseMs = 2000;
+/** Between two lines of the log about questions beyond a share, milliseconds. */
+const crowdedEveryMs = 60_000;
 
 const gatewaysOf = ({ subnets }: NetworkDefinition): Ip[] =>
   subnets.map(({ gateway }) => ipOf(gateway));
@@ -69,15 +72,26 @@ export class Resolvers implements Disposable {
   readonly #entries = new Map<NetworkName, Entry>();
   readonly #lock = new KeyedLock<"resolvers">();
   readonly #turns: Turns;
+  readonly #stale: StaleAnswers | undefined;
+  /** When it was last logged that a network's pods ask too much, of the monotonic clock. */
+  readonly #crowdedMs = new Map<NetworkName, number>();
   readonly #host = new HostServers();
   /** Of every network, also those that have none of it; undefined before the first are known. */
   #networks: readonly NetworkDefinition[] | undefined;
   #otherHosts: OtherHosts | undefined;
-  readonly counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+  readonly counts: ResolverCounts = {
+    queries: 0,
+    forwarded: 0,
+    refused: 0,
+    timeouts: 0,
+    stale: 0,
+  };
 
   constructor(parts: ResolversParts) {
     this.#parts = parts;
-    this.#turns = new Turns(parts.clock);
+    const { clock, config } = parts;
+    this.#turns = new Turns(clock);
+    this.#stale = config.staleMs === 0 ? undefined : new StaleAnswers(clock, config.staleMs);
   }
 
   /**
@@ -142,6 +156,7 @@ export class Resolvers implements Disposable {
   #close(name: NetworkName): void {
     this.#entries.get(name)?.listening?.close();
     this.#entries.delete(name);
+    this.#crowdedMs.delete(name);
   }
 
   async #follow(definition: NetworkDefinition): Promise<void> {
@@ -199,9 +214,21 @@ export class Resolvers implements Disposable {
       .filter((each) => each !== network && named.has(each));
   }
 
+  /** Logs once a minute for each network whose pods ask more than their share. */
+  #crowded(network: NetworkName, holder: HolderId): void {
+    const { clock, log } = this.#parts;
+    const now = clock.monotonic();
+    if (now - (this.#crowdedMs.get(network) ?? -Infinity) < crowdedEveryMs) return;
+    this.#crowdedMs.set(network, now);
+    log.warn({ network, holder }, "Questions by an address of this network exceed its share");
+  }
+
   #resolver(network: NetworkName): Resolver {
     const { names, config } = this.#parts;
     return new Resolver({
+      network,
+      stale: this.#stale,
+      crowded: ({ holder }) => this.#crowded(network, holder),
       zoneOf: (asker) => ({
         domain: config.domain,
         networks: () => [network, ...this.#others(network, asker)],

@@ -1,89 +1,73 @@
 import type { Clock } from "../../core/clock.ts";
+import type { Way } from "./ask-upstream.ts";
+import { type Asker, FairShares } from "./fair-shares.ts";
 
-/** Questions of one pod a second in the long run; twice as many at once. */
+/** Questions of one asker a second in the long run, each way; twice as many at once. */
 const perSecond = 500;
-/** Questions that are handed on at a time, each with a socket: of one pod, and of all. */
-const most = { pod: 64, all: 512 } as const;
+/**
+ * Questions that are handed on at a time, each with a socket. Those that came by TCP have places of their own: their sender's
+ * address is proven by the handshake, and no forged datagram takes their place.
+ */
+const places = {
+  udp: { asker: 64, network: 256, all: 512 },
+  tcp: { asker: 32, network: 128, all: 256 },
+} as const;
 /** TCP connections at a time. */
-const mostConnections = { pod: 8, all: 256 } as const;
-/** Pods without anything under way that are remembered for the rate they asked at. */
-const remembered = 2048;
+const connections = { asker: 8, network: 128, all: 256 } as const;
+/** Askers without a question for two seconds are forgotten when there are more than so many. */
+const remembered = 4096;
 
-interface Account {
-  forwards: number;
-  connections: number;
+interface Bucket {
   tokens: number;
   filledAt: number;
 }
 
-type Counted = "forwards" | "connections";
-
-/** Whose turn it is: no pod keeps the resolver busy for the others, or podnetd for everybody. */
+/** Whose turn it is: no pod keeps the resolver busy for the others, and no network for other networks. */
 export class Turns {
   readonly #clock: Clock;
-  readonly #accounts = new Map<string, Account>();
-  readonly #all: Record<Counted, number> = { forwards: 0, connections: 0 };
+  readonly #buckets = new Map<string, Bucket>();
+  readonly #places = { udp: new FairShares(places.udp), tcp: new FairShares(places.tcp) };
+  readonly #connections = new FairShares(connections);
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Whether the pod may ask one question more now. */
-  ask(pod: string): boolean {
-    const account = this.#account(pod);
+  /** Whether one question more may be asked now. */
+  ask(asker: Asker, way: Way): boolean {
+    const bucket = this.#bucket(`${way} ${asker.network} ${asker.holder}`);
     const now = this.#clock.monotonic();
-    const earned = ((now - account.filledAt) * perSecond) / 1000;
-    account.tokens = Math.min(2 * perSecond, account.tokens + earned);
-    account.filledAt = now;
-    if (account.tokens < 1) return false;
-    account.tokens--;
+    const earned = ((now - bucket.filledAt) * perSecond) / 1000;
+    bucket.tokens = Math.min(2 * perSecond, bucket.tokens + earned);
+    bucket.filledAt = now;
+    if (bucket.tokens < 1) return false;
+    bucket.tokens--;
     return true;
   }
 
-  /** Takes a place for a question that is handed on until disposed; undefined when none is free. */
-  forward(pod: string): Disposable | undefined {
-    return this.#take(pod, "forwards", most);
+  /** Takes a place for a question that is handed on, until disposed or given to another; undefined when none is free. */
+  forward(asker: Asker, way: Way, displaced: () => void): Disposable | undefined {
+    return this.#places[way].take(asker, displaced);
   }
 
-  /** The same for a connection. */
-  connection(pod: string): Disposable | undefined {
-    return this.#take(pod, "connections", mostConnections);
+  /** Takes a place for a connection in the same manner. */
+  connection(asker: Asker, displaced: () => void): Disposable | undefined {
+    return this.#connections.take(asker, displaced);
   }
 
-  #take(
-    pod: string,
-    what: Counted,
-    limit: { readonly pod: number; readonly all: number },
-  ): Disposable | undefined {
-    const account = this.#account(pod);
-    if (account[what] >= limit.pod || this.#all[what] >= limit.all) return undefined;
-    account[what]++;
-    this.#all[what]++;
-    let held = true;
-    return {
-      [Symbol.dispose]: () => {
-        if (!held) return;
-        held = false;
-        account[what]--;
-        this.#all[what]--;
-      },
-    };
-  }
-
-  #account(pod: string): Account {
-    const known = this.#accounts.get(pod);
+  #bucket(key: string): Bucket {
+    const known = this.#buckets.get(key);
     if (known !== undefined) return known;
-    if (this.#accounts.size >= remembered) this.#forget();
-    const filledAt = this.#clock.monotonic();
-    const account = { forwards: 0, connections: 0, tokens: 2 * perSecond, filledAt };
-    this.#accounts.set(pod, account);
-    return account;
+    if (this.#buckets.size >= remembered) this.#forget();
+    const bucket = { tokens: 2 * perSecond, filledAt: this.#clock.monotonic() };
+    this.#buckets.set(key, bucket);
+    return bucket;
   }
 
   /** Whoever has asked nothing for two seconds may ask as much as a newcomer. */
   #forget(): void {
     const now = this.#clock.monotonic();
-    for (const [pod, { forwards, connections, filledAt }] of this.#accounts)
-      if (forwards + connections === 0 && now - filledAt >= 2000) this.#accounts.delete(pod);
+    for (const [key, { filledAt }] of this.#buckets)
+      if (now - filledAt >= 2000) this.#buckets.delete(key);
   }
 }

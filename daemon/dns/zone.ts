@@ -15,8 +15,10 @@ import { parseReverseName, type ReverseName } from "./reverse-name.ts";
 /** Seconds an answer may be kept: pods come and go. */
 export const ttl = 5;
 
-/** RFC 1035 section 3.2, RFC 3596, RFC 8482. */
-const types = { a: 1, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
+/** RFC 1035 section 3.2, RFC 3596, RFC 4034, RFC 8482. */
+const types = { a: 1, ns: 2, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
+/** What is asked of a top-level domain itself, such as `com`: its servers (NS, SOA) and its keys (DS, DNSKEY). */
+const zoneTypes: ReadonlySet<number> = new Set([types.ns, types.soa, 43, 48]);
 const internet = 1;
 
 /** Pods of other hosts, where a network of this one is part of an overlay. */
@@ -59,8 +61,8 @@ export type Found =
 export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
   const wanted = name.toLowerCase().replace(/\.$/, "");
   const { domain } = zone;
-  // A name without a dot is a pod's or nobody's: there is no such host anywhere else, and nobody else is to be told of it.
-  const bare = /^[^.]+$/.test(wanted) && (type === types.a || type === types.aaaa);
+  // Other servers know no host without a dot in its name, and are not to learn the names that pods ask for.
+  const bare = /^[^.]+$/.test(wanted) && !zoneTypes.has(type);
   const own = bare || wanted === domain || wanted.endsWith(`.${domain}`);
   const reverse = own ? undefined : parseReverseName(wanted);
   const found = own

@@ -61,7 +61,7 @@ export class Ailments {
     const wasSick = this.#sick.delete(part.key);
     if (!wasSick || !isOfPod(part)) return;
     const { records } = this.#parts;
-    const row = records.get(part.podId);
+    const row = records.getUsable(part.podId);
     if (row?.reason?.startsWith(cut) === true || row?.reason?.startsWith(unseen) === true)
       records.well(row.plan, "its network is whole again");
   }
@@ -69,7 +69,7 @@ export class Ailments {
   /** The pod runs on and says what it lacks, unless something else ails it already. */
   #ailing({ podId }: PortPart | JoinPart, error: PodnetError): void {
     const { records } = this.#parts;
-    const row = records.get(podId);
+    const row = records.getUsable(podId);
     // In a namespace that podnetd cannot enter any more its machine may well go on.
     const what = error.code === "NETNS_UNUSABLE" ? unseen : cut;
     if (row !== undefined && row.reason === undefined) records.ailing(row.plan, what, error);

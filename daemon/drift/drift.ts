@@ -1,4 +1,5 @@
 import { limited } from "../../core/aborting.ts";
+import { guard } from "../../core/guard.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/attachment/attachments.ts";
@@ -18,19 +19,18 @@ import {
 } from "./parts.ts";
 import { Patience } from "./patience.ts";
 import { reportDrift } from "./report.ts";
+import { inspectRules } from "./rules.ts";
 import { nobody, type Suspects } from "./suspects.ts";
 
 /** From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of its ports. */
 const settleMs = 100;
 /** Longest a look may take, milliseconds. */
 const lookLimitMs = 60_000;
-/** Pods whose rules one look compares, as long as they are as planned: with iptables each costs some 6 ms. */
-const rulesAtOnce = 16;
 /** Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
 const insideAtOnce = 64;
 
 export interface DriftParts extends AilmentsParts, LiveParts {
-  readonly network: Pick<HostNetwork, "inspect" | "fingerprint">;
+  readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "fingerprint">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
   /** Who tells of the kernel's changes; the kernel itself unless given. */
@@ -47,8 +47,6 @@ export class DriftWatch implements AsyncDisposable {
   readonly #sick: Ailments;
   /** Ports that were looked at since their pod runs: what events told of one before was nobody's to heal. */
   readonly #known = new Set<string>();
-  /** Ports whose pods' rules are to be looked at, now that some rule has changed. */
-  readonly #ruled = new Set<string>();
   /** Containers and joined pods whose turn it is to be looked into. */
   #unvisited: string[] = [];
   readonly #over = new AbortController();
@@ -115,7 +113,7 @@ export class DriftWatch implements AsyncDisposable {
     if (this.#timer !== undefined || this.#over.signal.aborted) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#looking = this.#looking.then(() => this.#look());
+      this.#looking = this.#looking.then(() => guard("netlink", () => this.#look()));
     }, settleMs);
     this.#timer.unref();
   }
@@ -186,23 +184,25 @@ export class DriftWatch implements AsyncDisposable {
     const all = [...portParts(pods), ...attachmentParts(attachments), ...joins];
     this.#forgetAllBut([...networkParts(networks), ...all]);
     const ports = joinsAlone ? joins : all;
-    for (const { key, hasRules } of rules ? ports : []) if (hasRules === true) this.#ruled.add(key);
     const visited = new Set(suspects.rules ? this.#nextInside(ports) : []);
-    let more = rulesAtOnce;
+    const ruled: Part[] = [];
     for (const part of ports) {
       const sick = suspects.rules && this.#sick.has(part);
       const known = this.#known.has(part.key);
-      const ruled = part.hasRules === true && (sick || (more > 0 && this.#ruled.has(part.key)));
+      if (rules && part.hasRules === true && !sick) ruled.push(part);
       const inside = sick || visited.has(part.key);
       const named = suspects.ports || suspects.links.has(part.tap);
-      if (!named && !inside && !ruled && known) continue;
-      const { found } = await this.#inspect(part, { linksOnly: !ruled, inside }, signal);
+      if (!named && !inside && known) continue;
+      await this.#inspect(part, { linksOnly: !(sick && part.hasRules === true), inside }, signal);
       this.#known.add(part.key);
-      if (!ruled) continue;
-      this.#ruled.delete(part.key);
-      // Where one pod's rules are not as planned nobody's may be.
-      more = found.length > 0 ? Infinity : more - 1;
     }
+    const seen = await inspectRules(
+      ruled,
+      this.#parts,
+      (part, found) => this.#mayHeal(part, found),
+      signal,
+    );
+    for (const [part, inspection] of seen) this.#conclude(part, inspection);
   }
 
   /** Those to be looked into now: all of them in so many looks. */
@@ -214,7 +214,7 @@ export class DriftWatch implements AsyncDisposable {
 
   #forgetAllBut(parts: readonly Part[]): void {
     const keys = new Set(parts.map(({ key }) => key));
-    for (const kept of [this.#sick, this.#patience, this.#known, this.#ruled])
+    for (const kept of [this.#sick, this.#patience, this.#known])
       for (const key of kept.keys()) if (!keys.has(key)) kept.delete(key);
   }
 
@@ -237,21 +237,28 @@ export class DriftWatch implements AsyncDisposable {
     depth: Omit<LookOptions, "heal">,
     signal: AbortSignal,
   ): Promise<Inspection> {
-    const { clock } = this.#parts;
-    const patience = this.#patience.get(part.key) ?? new Patience();
-    const heal = (seen: readonly Deviation[]): boolean => patience.allows(seen, clock.monotonic());
+    const heal = (seen: readonly Deviation[]): boolean => this.#mayHeal(part, seen);
     const inspection = await inspectPart(part, this.#parts, { heal, ...depth }, signal);
-    const { found, healed, error } = inspection;
+    this.#conclude(part, inspection);
+    return inspection;
+  }
+
+  #mayHeal(part: Part, found: readonly Deviation[]): boolean {
+    const patience = this.#patience.get(part.key);
+    return patience === undefined || patience.allows(found, this.#parts.clock.monotonic());
+  }
+
+  #conclude(part: Part, { found, healed, error }: Inspection): void {
     if (error !== undefined) this.#sick.failed(part, found, error);
     else if (!healed) this.#sick.waits(part);
     else {
       this.#sick.recovered(part);
       if (found.length > 0) {
+        const patience = this.#patience.get(part.key) ?? new Patience();
         this.#patience.set(part.key, patience);
-        const pauseMs = patience.repaired(found, clock.monotonic());
+        const pauseMs = patience.repaired(found, this.#parts.clock.monotonic());
         reportDrift({ part, found, pauseMs }, this.#parts);
       }
     }
-    return inspection;
   }
 }

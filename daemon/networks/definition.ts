@@ -22,6 +22,8 @@ export interface NetworkDefinition {
   readonly vlanFiltering: boolean;
   /** Pods ask its gateways for names; absent: as the node is configured. */
   readonly resolver?: boolean;
+  /** Pods reach the clouds' metadata outside of this host; absent: no. */
+  readonly cloudMetadata?: true;
   /** Somebody said that its subnets may overlap with what the host has. */
   readonly mayOverlap: boolean;
 }

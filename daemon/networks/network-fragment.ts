@@ -22,6 +22,7 @@ export function networkFragment(
     chain: iptablesChain,
     forward: true,
     ...(network.isolated ? { isolated: true } : {}),
+    ...(network.cloudMetadata === true ? { cloudMetadata: true } : {}),
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),
   };

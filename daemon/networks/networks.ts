@@ -115,7 +115,9 @@ export class Networks implements KnownNetworks {
       // One that was cut short and not undone has the name still.
       if (rows.getNetwork(db, definition.name) !== undefined) await this.#takeAway(definition.name);
       const place = addresses.prepare(definition);
-      rows.putNetwork(db, definition, { state: "creating", configured: false, createdMs });
+      const row = { state: "creating", configured: false, createdMs } as const;
+      const write = (): void => rows.putNetwork(db, definition, row);
+      db.transaction(write, undefined, "always", "new");
       try {
         await host.ensure(this.#entries.plain(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);

@@ -17,6 +17,7 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
+  const { cloudMetadata } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -41,6 +42,7 @@ export function planNetwork(
     isolated,
     vlanFiltering,
     ...(resolver === undefined ? {} : { resolver }),
+    ...(cloudMetadata === undefined ? {} : { cloudMetadata }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
@@ -115,10 +116,13 @@ async function ensureConfigured({ db, config, host, clock }: SettleParts): Promi
   );
   if (stored === undefined) return;
   const cidrs = network.subnets.map(({ cidr }) => cidr);
-  db.transaction(() => {
-    deleteRestingOutside(db, network.name, cidrs);
-    rows.putNetwork(db, network, ready);
-  });
+  const write = (): void =>
+    db.transaction(() => {
+      deleteRestingOutside(db, network.name, cidrs);
+      rows.putNetwork(db, network, ready);
+    });
+  if (isDeepStrictEqual(stored.definition, network)) db.whenRoom(write);
+  else write();
 }
 
 async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void> {

@@ -1,5 +1,6 @@
 import { isPodnetError } from "../../core/errors.ts";
 import { type NetworkName, parseNetworkName } from "../../core/names.ts";
+import { guard } from "../../core/guard.ts";
 import { configKey, networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseStore, StoreUpdate } from "../../overlay/store.ts";
 
@@ -13,11 +14,13 @@ export async function followOverlayNames(
 ): Promise<void> {
   let names: ReadonlySet<NetworkName> | undefined;
   for await (const update of store.follow(`${prefix}/`, signal)) {
-    onUnread(update.kind === "stale" ? [update.error] : []);
-    const now = namesAfter(names ?? new Set(), update, prefix);
-    if (now === undefined || (names !== undefined && sameNames(names, now))) continue;
-    names = now;
-    onNames(now);
+    guard("etcd", () => {
+      onUnread(update.kind === "stale" ? [update.error] : []);
+      const now = namesAfter(names ?? new Set(), update, prefix);
+      if (now === undefined || (names !== undefined && sameNames(names, now))) return;
+      names = now;
+      onNames(now);
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Family } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
 import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
@@ -64,7 +65,7 @@ export class UplinkFollower implements AsyncDisposable {
 
   /** Looks at once, and says what it has come to; undefined while there is none. Never throws. */
   look(): Promise<Uplink | undefined> {
-    this.#looking = this.#looking.then(() => this.#look());
+    this.#looking = this.#looking.then(() => guard("overlay", () => this.#look()));
     return this.#looking.then(() => this.#uplink);
   }
 

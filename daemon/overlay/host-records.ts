@@ -2,6 +2,7 @@ import type { Clock } from "../../core/clock.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { decodeUtf8 } from "../../core/utf8.ts";
+import { guard } from "../../core/guard.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
 import { follow, type Followed } from "../../etcd/follow.ts";
 import type { Log } from "../../linux/log.ts";
@@ -92,7 +93,8 @@ export class HostRecords implements AsyncDisposable {
   /** Begins to follow and to publish; `changes` tells what changes here until its signal aborts. */
   start(changes: (ended: AbortSignal) => Promise<void> = async () => {}): void {
     this.hostChanged();
-    this.#tasks = Promise.all([this.#follow(), this.#publish(), changes(this.#stop.signal)]);
+    const tasks = [() => this.#follow(), () => this.#publish(), () => changes(this.#stop.signal)];
+    this.#tasks = Promise.all(tasks.map((task) => guard("etcd", task)));
   }
 
   /** What the host says of itself, or which networks are on which overlay, may be another now. */
@@ -147,7 +149,8 @@ export class HostRecords implements AsyncDisposable {
   async #follow(): Promise<void> {
     const { etcd, prefix, clock, random } = this.#parts;
     const options = { signal: this.#stop.signal, clock, random };
-    for await (const followed of follow(etcd, `${prefix}/`, options)) this.#take(followed);
+    for await (const followed of follow(etcd, `${prefix}/`, options))
+      guard("etcd", () => this.#take(followed));
   }
 
   #take(followed: Followed): void {

@@ -1,5 +1,6 @@
 import { toPodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
+import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
@@ -67,12 +68,14 @@ export class Membership implements AsyncDisposable {
 
   /** Begins to follow which overlays there are. */
   follow({ store, prefix, always, onUnread }: Discovery): void {
-    this.#following = followOverlayNames(
-      store,
-      prefix,
-      this.#over.signal,
-      (found) => void this.become([...always, ...found]),
-      onUnread,
+    this.#following = guard("etcd", () =>
+      followOverlayNames(
+        store,
+        prefix,
+        this.#over.signal,
+        (found) => void this.become([...always, ...found]),
+        onUnread,
+      ),
     );
   }
 
@@ -85,7 +88,7 @@ export class Membership implements AsyncDisposable {
   }
 
   #next(change: () => Promise<void>): Promise<void> {
-    this.#changing = this.#changing.then(change);
+    this.#changing = this.#changing.then(() => guard("overlay", change));
     return this.#changing;
   }
 

@@ -9,7 +9,7 @@ import type { PodRecord } from "../../overlay/pods/record.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../journal.ts";
 import type { Database } from "../store/database.ts";
-import { getPod, listPods, type PodRow } from "../store/pods.ts";
+import { getUsablePod, listPods, type PodRow } from "../store/pods.ts";
 import { HostRecords } from "./host-records.ts";
 import { ownerId } from "./owner-id.ts";
 import { podRecordOf } from "./pod-record.ts";
@@ -54,7 +54,7 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
     }),
     pods: () => listPods(db).map(recordOf),
     pod(id) {
-      const row = getPod(db, id);
+      const row = getUsablePod(db, id);
       return row && recordOf(row);
     },
   });

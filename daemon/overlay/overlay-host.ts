@@ -1,4 +1,6 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Cidr } from "../../core/address.ts";
+import { guard } from "../../core/guard.ts";
 import type { OverlayDesired } from "../../network/overlay/desired.ts";
 import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
@@ -22,6 +24,7 @@ import { OverlayMemory } from "./overlay-memory.ts";
 import { PeerMemory } from "./peer-memory.ts";
 import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
+import { refuseOverlap } from "./refuse-overlap.ts";
 import { SubnetFile } from "./subnet-file.ts";
 import { Unread } from "./unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
@@ -118,6 +121,7 @@ export class OverlayHost implements AsyncDisposable {
       onUnread: (reasons) => this.#unread.tell(reasons),
       onLeases: (changes) => this.#onLeases(changes),
       drain: () => this.#drain(),
+      ...(settings.allowOverlap ? {} : { refuse: (config) => this.#refuseOverlap(config) }),
     });
     this.#others = new OtherHosts(this.#driver.registry);
     this.#watch = new TunnelWatch({
@@ -296,6 +300,16 @@ export class OverlayHost implements AsyncDisposable {
     } else if (news) this.#program();
   }
 
+  #refuseOverlap(config: OverlayConfig): Promise<PodnetError | undefined> {
+    const { name, network, networks, overlays } = this.#parts;
+    const former = this.#subnetEnv.former()?.networks;
+    const sides = this.desired?.sides ?? [];
+    const inForce = [...sides.map((side) => side.network), former?.v4, former?.v6];
+    return refuseOverlap(config, inForce, (wanted) =>
+      overlays.overlaps(name, wanted, networks.find(network).bridge),
+    );
+  }
+
   #onLeases(changes: readonly EntryChange[]): void {
     if (this.#others.apply(changes)) this.#program();
   }
@@ -310,18 +324,23 @@ export class OverlayHost implements AsyncDisposable {
     const subnet = own && subnetsText(own.subnets);
     log[phase === "lost" ? "error" : "info"]({ overlay: this.name, phase, subnet }, "Lease");
     if (phase === "left") {
-      void this.#left();
+      void guard("overlay", () => this.#left());
       return;
     }
     // The drain has the network move.
     if (phase === "draining") return;
     if (own === undefined) {
-      void this.#leased.become({ subnets: this.#leased.subnets, mtu: this.#networkMtu }, phase);
+      this.#become(this.#leased.subnets, phase);
       return;
     }
     this.#memory.note({ subnets: subnetsRecord(own.subnets) });
-    void this.#leased.become({ subnets: cidrsOf(own.subnets), mtu: this.#networkMtu }, phase);
+    this.#become(cidrsOf(own.subnets), phase);
     this.#program();
+  }
+
+  #become(subnets: readonly Cidr[], phase: LeasePhase): void {
+    const mtu = this.#networkMtu;
+    void guard("overlay", () => this.#leased.become({ subnets, mtu }, phase));
   }
 
   /** As it is, before anything is known. */
@@ -351,7 +370,7 @@ export class OverlayHost implements AsyncDisposable {
       const err = toPodnetError(thrown);
       this.#parts.log.error({ err }, "Cannot take away what has been left");
       this.#leftAgain = setTimeout(() => {
-        if (this.phase === "left") void this.#left();
+        if (this.phase === "left") void guard("overlay", () => this.#left());
       }, againMs).unref();
     }
   }

@@ -1,4 +1,5 @@
 import type { Ip } from "../../core/address.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import type { EchoAnswer } from "../../linux/echo-socket.ts";
 
 /** What the last probe of a peer has come to. */
@@ -39,7 +40,10 @@ export class Prober implements Disposable {
     this.#options = { atOnce: 32, timeoutMs: 1000, ...options };
     const { periodMs } = this.#options;
     if (periodMs > 0)
-      this.#timer = setInterval(() => this.#ask(this.#targets.keys()), periodMs).unref();
+      this.#timer = setInterval(
+        guarded("overlay", () => this.#ask(this.#targets.keys())),
+        periodMs,
+      ).unref();
   }
 
   /** All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay the same is kept. */
@@ -107,7 +111,8 @@ export class Prober implements Disposable {
       if (this.#asked.size >= this.#options.atOnce) return;
       this.#due.delete(key);
       this.#asked.add(key);
-      void this.#probe(key).finally(() => {
+      const probed = guard("overlay", () => this.#probe(key));
+      void probed.finally(() => {
         this.#asked.delete(key);
         this.#next();
       });

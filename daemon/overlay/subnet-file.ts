@@ -5,7 +5,6 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
-  readFileSync,
   renameSync,
   rmSync,
   writeSync,
@@ -15,6 +14,7 @@ import { cross } from "../../core/crossing.ts";
 import type { NetworkName } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { Log } from "../../linux/log.ts";
+import { readRegular } from "../../linux/regular-file.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import {
   type FormerSubnet,
@@ -132,8 +132,7 @@ export class SubnetFile implements Disposable {
 
   #text(): string | undefined {
     try {
-      const bytes = readFileSync(this.#options.path);
-      return bytes.length > longest ? undefined : bytes.toString("utf8");
+      return readRegular(this.#options.path, longest, { follow: true }).toString("utf8");
     } catch {
       return undefined;
     }

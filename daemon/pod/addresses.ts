@@ -99,7 +99,8 @@ export class Addresses {
     this.#db = db;
     this.#clock = clock;
     this.#quarantineMs = quarantineMs;
-    pruneLeases(db, clock.now() - quarantineMs);
+    const pruneBefore = clock.now() - quarantineMs;
+    db.whenRoom(() => pruneLeases(db, pruneBefore));
     for (const network of networks) this.#buildConfigured(network);
   }
 

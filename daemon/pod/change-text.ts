@@ -21,8 +21,13 @@ export function describeChange(
   });
   const nics = withNic(added);
   const taps = new Set<string>(nics.map(({ nic }) => nic.tap));
-  const { published: _asBefore, ...fragment } = after.ports;
-  const ports = { ...fragment, ports: fragment.ports.filter(({ tap }) => taps.has(tap)) };
+  const { published: _asBefore, sources = [], ...fragment } = after.ports;
+  const known = new Set(before.ports.sources?.map((each) => JSON.stringify(each)));
+  const ports = {
+    ...fragment,
+    ports: fragment.ports.filter(({ tap }) => taps.has(tap)),
+    sources: sources.filter((each) => !known.has(JSON.stringify(each))),
+  };
   return [
     {
       step: "store.claim",

@@ -1,4 +1,4 @@
-import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PodRow } from "../store/pods.ts";
 import { dropSandboxes } from "./act-sandboxes.ts";
@@ -38,7 +38,10 @@ export async function stopPod(row: PodRow, force: boolean, ending: Ending): Prom
   log.info({ pod_id: row.id }, "Pod stopped");
 }
 
-/** Ends a pod, machine and all it has been given. `force` goes on past what cannot be undone. */
+/**
+ * Ends a pod, machine and all it has been given. `force` goes on past what cannot be undone, and past a store that has no room
+ * for it: machine and disk go, and the record follows as soon as it can be written.
+ */
 export async function deletePod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
   const { records, log } = ending;
   const error = await takeAway(row, { state: "deleting", graceful: !force }, ending);
@@ -46,15 +49,29 @@ export async function deletePod(row: PodRow, force: boolean, ending: Ending): Pr
     ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
     throw error;
   }
-  const unwritten = ending.writeDown(row.plan, () => records.forget(row.plan));
-  if (unwritten !== undefined) throw unwritten;
+  const left = error !== undefined;
+  const unwritten = ending.writeDown(row.plan, () => records.forget(row.plan, undefined, { left }));
+  if (unwritten !== undefined) throw force ? recordStays(row, unwritten) : unwritten;
   if (error !== undefined) dropSandboxes(row.plan, ending.host);
   log.info({ pod_id: row.id }, "Pod deleted");
 }
 
+const recordStays = ({ name }: PodRow, thrown: unknown): PodnetError => {
+  const { code, message, details } = toPodnetError(thrown);
+  return new PodnetError(
+    code,
+    `Pod "${name}" has no machine and no disk any more, but its record stays: ${message}`,
+    {
+      hint: "Make room in the state directory: podnetd then removes the record by itself",
+      details,
+      cause: thrown,
+    },
+  );
+};
+
 /** Takes down what there is of a pod; answers what could not be undone. */
 async function takeAway(
-  { id, plan }: PodRow,
+  { id, name, plan }: PodRow,
   { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
   ending: Ending,
 ): Promise<PodnetError | undefined> {
@@ -63,13 +80,12 @@ async function takeAway(
   try {
     records.state(plan, state);
   } catch (thrown) {
-    // Nothing has begun: what runs runs on, and is followed as before.
-    if (live.vm !== undefined) {
-      unsubscribe(live);
-      adoptVm(live, live.vm);
-      supervise(live, ending);
+    const unwritable = state === "deleting" && isPodnetError(thrown, "STATE_UNWRITABLE");
+    if (!unwritable || graceful) {
+      followAgain(live, ending);
+      throw unwritable ? mayBeForced(name, thrown) : thrown;
     }
-    throw thrown;
+    log.warn({ pod_id: id, err: thrown }, "Deleting the pod although that cannot be written down");
   }
   unsubscribe(live);
   ending.gone(live);
@@ -82,3 +98,18 @@ async function takeAway(
   log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
   return error;
 }
+
+/** Nothing has begun: what runs runs on, and is followed as before. */
+function followAgain(live: LivePod, ending: Ending): void {
+  if (live.vm === undefined) return;
+  unsubscribe(live);
+  adoptVm(live, live.vm);
+  supervise(live, ending);
+}
+
+const mayBeForced = (name: string, { message, details, cause }: PodnetError): PodnetError =>
+  new PodnetError("STATE_UNWRITABLE", message, {
+    hint: `Make room in the state directory; podnet delete --force ${name} ends the machine and frees its disk all the same`,
+    details,
+    cause,
+  });

@@ -6,10 +6,13 @@ import { channelsOf, guestMessage, spokenTo } from "./actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "./live-pod.ts";
 import { hasAgent } from "./pod-plan.ts";
+import { followPace } from "./guest-pace.ts";
 import { guard, type Supervision } from "./supervision.ts";
 
 /** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 250, longest: 30_000 } as const;
+/** What the pod's reason begins with meanwhile. */
+const lost = "the agent is lost";
 /** Between two configurations of an agent that keeps starting anew, milliseconds. */
 const configureEveryMs = 1000;
 /** A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks at once is not. */
@@ -35,13 +38,22 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
   for (;;) {
     const begun = clock.monotonic();
     const reason = await accompany(live, watch, ask, signal);
+    if (isPodnetError(reason, "AGENT_PROTOCOL") && !signal.aborted)
+      guard(live, watch, () => cutOff(live, watch, reason));
     ask = mayAsk(live, reason);
     pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
     await delay(pauseMs, undefined, { signal }).catch(() => {});
     // The end of the machine closes the channel too, maybe a moment before it is known; it is told on its own.
     if (signal.aborted) return;
-    guard(live, watch, () => watch.records.ailing(live.plan, "the agent is lost", reason));
+    guard(live, watch, () => watch.records.ailing(live.plan, lost, reason));
   }
+}
+
+/** Shows, logs and counts a guest that broke the protocol; the pause before it is reached again bounds how often that is. */
+function cutOff({ plan }: LivePod, watch: Supervision, reason: PodnetError): void {
+  watch.dropped?.("guest_cut_off");
+  watch.records.ailing(plan, lost, reason);
+  watch.log.warn({ pod_id: plan.podId, err: reason }, "A guest is cut off: it broke the protocol");
 }
 
 /** How long to wait after a channel that held for `heldMs`, when the wait before it was `pauseMs`. */
@@ -156,6 +168,7 @@ function untilLost(
         });
       }),
     ];
+    subscriptions.push(followPace(guest, live, watch));
     subscriptions.push(guest.onClose((reason) => over(toPodnetError(reason))));
     if (signal.aborted) onAbort();
     else signal.addEventListener("abort", onAbort, { once: true });

@@ -13,6 +13,7 @@ import type { Architecture } from "../../hypervisor/architecture.ts";
 import { isAllowed } from "../../hypervisor/qemu/allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "../../hypervisor/qemu/kernel-file.ts";
 import { readableByOthers } from "../../hypervisor/qemu/preflight.ts";
+import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
 
 export interface Looking {
@@ -21,6 +22,8 @@ export interface Looking {
   /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
   readonly byOthers: boolean;
   readonly imagesWithin: readonly string[] | undefined;
+  /** Who uses which file. */
+  readonly holders: () => ImageHolders;
 }
 
 /** Kernel and initrd of a spec, as far as it has any. */
@@ -33,10 +36,20 @@ export function fileSnapshots(
   const found: Record<string, FileSnapshot> = {};
   for (const path of [kernel, initrd])
     if (path !== undefined) found[path] = lookAtFile(path, looking);
+  for (const path of [boot.kernel, boot.initrd])
+    if (path !== undefined && found[path]?.kind === "file")
+      found[path] = { ...found[path], ...writerOf(found[path].image, looking) };
   // (A start looks into the node's own image, too.)
   if (kernel !== undefined && kernel === boot.kernel)
     found[kernel] = lookIntoKernel(found[kernel] ?? { kind: "missing" }, kernel, looking.arch);
   return found;
+}
+
+/** The pod that writes to a file. (Pods cannot write to the node's own image, so it needs no look.) */
+function writerOf(image: string | undefined, { holders }: Looking): { readonly writer?: string } {
+  const users = image === undefined ? [] : (holders().get(image) ?? []);
+  const writer = users.find(({ use }) => use === "writes")?.pod;
+  return writer === undefined ? {} : { writer };
 }
 
 /** A kernel that a pod names, as QEMU would find it. */
@@ -81,7 +94,13 @@ function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnap
     if (byOthers && !readableByOthers(stats))
       return { kind: "unreadable", why: "machines run as users of their own (chmod o+r)" };
     if (stats.isFile() && stats.size === 0) return { kind: "unreadable", why: "it is empty" };
-    return { kind: "file", bytes: stats.size, ...(imagesWithin === undefined ? {} : { real }) };
+    const image = imageAt(real);
+    return {
+      kind: "file",
+      bytes: stats.size,
+      ...(image === undefined ? {} : { image }),
+      ...(imagesWithin === undefined ? {} : { real }),
+    };
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     return code === "ENOENT" || code === "ENOTDIR"

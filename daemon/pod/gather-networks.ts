@@ -6,7 +6,7 @@ import type { NetworkDefinition, SubnetDefinition } from "../networks/definition
 import { type AttachmentId, getAttachment } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
-import { getPod, type PodContents } from "../store/pods.ts";
+import { type PodContents, podNameById } from "../store/pods.ts";
 import type { Addresses } from "./addresses.ts";
 import { offeredByPlugins } from "./plan-cni.ts";
 import { withServers } from "./plan-servers.ts";
@@ -80,8 +80,8 @@ export function named(status: AddressStatus, db: Database): AddressStatus {
   if (attachment !== undefined)
     return { kind: "held", by: `container "${attachment.containerId}"` };
   const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
-  const pod = podId === undefined ? undefined : getPod(db, podId as PodId);
-  return pod === undefined ? status : { kind: "held", by: `pod "${pod.name}"` };
+  const pod = podId === undefined ? undefined : podNameById(db, podId as PodId);
+  return pod === undefined ? status : { kind: "held", by: `pod "${pod}"` };
 }
 
 /**

@@ -12,12 +12,14 @@ import type { NamedLink } from "../../network/observed.ts";
 import type { Config } from "../config/config.ts";
 import { containerByMac } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
-import { addressesOnBridge, podByMac, podByTap } from "../store/interfaces.ts";
-import { getPod, podIdByName, podIds, uidsOfPods } from "../store/pods.ts";
+import { podByMac, podByTap } from "../store/interfaces.ts";
+import { podIdByName, podIds, podNameById } from "../store/pods.ts";
+import { addressesOnBridge, uidsOfPods } from "../store/stored-plans.ts";
 import { diskSnapshots } from "./gather-disks.ts";
 import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "./gather-ports.ts";
+import { type ImageHolders, imageHolders } from "./image-holders.ts";
 import { defaultPodName } from "./plan.ts";
 import type { FoundSandbox } from "./cni-plan.ts";
 import type { OnBridge, Snapshot } from "./snapshot.ts";
@@ -41,14 +43,19 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
   const nameHolder = podIdByName(db, spec.name ?? defaultPodName(podId));
   const defaultImage = { ...config.image, minMemoryMib: leastMemoryMib };
   const { kernel, initrd } = config.image;
-  const imagesWithin = world.imagesOnly
-    ? [...new Set([...config.imagePaths, kernel, initrd].map(realPath))]
-    : undefined;
+  const within = (paths: readonly string[]): string[] | undefined =>
+    world.imagesOnly ? [...new Set(paths.map(realPath))] : undefined;
+  const imagesWithin = within([...config.imagePaths, kernel, initrd]);
+  const writeWithin = within(config.writeThroughPaths);
+  // Looked up only for a spec that names files: it asks for every pod's files.
+  let found: ImageHolders | undefined;
+  const holders = (): ImageHolders => (found ??= imageHolders(db, config.image));
   return {
     podId,
     ...(nameHolder === undefined ? {} : { nameHolder }),
     podsDir: config.podsDir,
     disksDir: config.disksDir,
+    diskMaxMib: config.diskMaxMib,
     networks: networkSnapshots(spec, world),
     macHolders: macHolders(spec, db),
     links: world.links,
@@ -62,9 +69,11 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
       arch: config.qemu.arch,
       byOthers: world.confinement !== undefined,
       imagesWithin,
+      holders,
     }),
-    disks: diskSnapshots(spec, db, imagesWithin),
+    disks: diskSnapshots(spec, holders, imagesWithin, writeWithin),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
+    ...(writeWithin === undefined ? {} : { writeWithin }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(spec, world.networks),
     ...cniSnapshot(spec, config),
@@ -111,7 +120,7 @@ function tapHolders(spec: PodSpec, db: Database): Record<IfName, string> {
   for (const { tap } of spec.interfaces) {
     const holder = tap === undefined ? undefined : podByTap(db, tap);
     if (tap !== undefined && holder !== undefined)
-      holders[tap] = `pod "${getPod(db, holder)?.name ?? holder}"`;
+      holders[tap] = `pod "${podNameById(db, holder) ?? holder}"`;
   }
   return holders;
 }

@@ -1,9 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { limited } from "../../core/aborting.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { RunningVm, RunState } from "../../hypervisor/driver.ts";
 import type { PodRow } from "../store/pods.ts";
+import { diskTrouble } from "./disk-trouble.ts";
 import { configureNow, resumed } from "./follow-agent.ts";
+import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 
@@ -99,12 +101,12 @@ async function settleRunState(
   const state = await vm.runState(limited(limitMs, signal));
   const was = watch.records.get(live.plan.podId)?.state;
   if (was !== "running" && was !== "paused") return;
-  noteRunState(live, state, was, watch);
+  noteRunStateOrLater(live, state, watch);
   if (was === "paused" && state.runs) await configureNow(live, watch, resumed, signal);
 }
 
 /** Makes the row of a running or paused pod say what its machine does. */
-export function noteRunState(
+function noteRunState(
   live: LivePod,
   { runs, status }: RunState,
   was: PodRow["state"],
@@ -113,12 +115,33 @@ export function noteRunState(
   if (runs) live.time.go();
   else stand(live);
   if (runs === (was === "running")) return;
-  const reason = runs ? continued : `${stopped} (${status})`;
+  const reason = runs ? continued : stoppedBy(status, live);
   log.warn({ pod_id: live.plan.podId }, reason);
   if (!runs) records.state(live.plan, "paused", { reason });
   else {
     records.state(live.plan, "running", { reason: clockBehind });
     records.note(live.plan, reason);
+  }
+}
+
+/** QEMU stops a machine itself when a write finds no room: the guest would take an error for a broken disk. */
+const stoppedBy = (status: string, { plan }: LivePod): string =>
+  status === "io-error" ? diskTrouble(plan.vm) : `${stopped} (${status})`;
+
+/** Does the same, and again later where the store has no room for it: the pod is followed all the same. */
+export function noteRunStateOrLater(live: LivePod, state: RunState, watch: Supervision): void {
+  const { records, over } = watch;
+  const row = records.get(live.plan.podId);
+  if (row?.state !== "running" && row?.state !== "paused") return;
+  try {
+    noteRunState(live, state, row.state, watch);
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "STATE_UNWRITABLE")) throw thrown;
+    keepTrying(row, "what its machine does cannot be written down", thrown, watch, async (now) => {
+      const { vm } = live;
+      if (vm !== undefined && !live.ended.signal.aborted)
+        noteRunState(live, await vm.runState(limited(limitMs, over)), now.state, watch);
+    });
   }
 }
 

@@ -10,6 +10,8 @@ import { keepTrying } from "./keep-trying.ts";
 import { type LivePod, requireGuest } from "./live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
 import { emptied, leaving, withoutLeft } from "./plan-change.ts";
+import { ensureSources } from "./publish.ts";
+import { afterSources } from "./plan-sources.ts";
 import { asksAlike, withDns } from "./plan-servers.ts";
 import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "./pod-plan.ts";
 import { runFlow, type StepRun } from "./run-steps.ts";
@@ -45,10 +47,19 @@ export async function changeInterfaces(
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
       live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);
       answerOtherwise(live, row.plan, watch);
+      await sourcesGone(live, row, watch);
       return finishLeaving(live, watch, change.name);
     default:
       return assertNever(change);
   }
+}
+
+/** What a removed interface was a source of passes no more; once its removal is written down it is completed, if need be later. */
+async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
+  const complete = (): Promise<void> => ensureSources(live, row.plan, watch);
+  await complete().catch((thrown: unknown) => {
+    keepTrying(row, "addresses it had on lo are still let through", thrown, watch, complete);
+  });
 }
 
 function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
@@ -87,6 +98,7 @@ async function add(
       live.taps.set(made.position, openTapOf(nic, host));
       await host.network.ensure(portAlone(live.plan, made), stop.signal);
     }
+    await ensureSources(live, row.plan, watch);
     await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
     records.settled(live, `interface ${guestName} added`);
     answerOtherwise(live, row.plan, watch);
@@ -135,6 +147,8 @@ async function undoAdd(
   // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be told.
   if (made.nic === undefined || !asksAlike(row.plan, before.plan))
     await tellAgain(live, text, watch);
+  // (Where that fails, drift finds it: the fragment says that there are none.)
+  await ensureSources(live, row.plan, watch);
 }
 
 async function update(
@@ -148,6 +162,7 @@ async function update(
   records.replan(live, { ...next, text: `interface ${name} is being changed`, reverting: true });
   using stop = changeStop(live);
   try {
+    await ensureSources(live, row.plan, watch);
     await runFlow(configureFlow, stepRun(live, watch), stop.signal);
     await forgetGivenUp(row.plan, next.plan, watch);
     records.settled(live, `interface ${name} changed`);
@@ -156,6 +171,7 @@ async function update(
     const undo = async (): Promise<void> => {
       const text = `interface ${name} not changed: ${error.message}`;
       records.replan(live, { plan: row.plan, spec: row.spec, text });
+      await ensureSources(live, next.plan, watch);
       await tellAgain(live, text, watch);
       await forgetGivenUp(next.plan, row.plan, watch);
     };
@@ -190,7 +206,8 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   if (before !== undefined) {
     const known = new Set(before.plan.interfaces.map(({ position }) => position));
     const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
-    let now: PodContents = { ...before, plan: emptied(before.plan, row.plan) };
+    const had = afterSources(before.plan, row.plan);
+    let now: PodContents = { ...before, plan: emptied(had, row.plan) };
     for (const each of added) {
       const left = await takeBack(live, each, watch.host);
       if (left === "pending") now = stillLeaving(now, each, row);
@@ -198,6 +215,7 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
     records.replan(live, { ...now, text: "a change that was cut short is undone" });
     await tellAgain(live, "a change was cut short", watch);
     await forgetGivenUp(row.plan, before.plan, watch);
+    await ensureSources(live, row.plan, watch);
   }
   await finishLeaving(live, watch);
 }

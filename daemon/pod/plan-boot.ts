@@ -3,6 +3,7 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { planJail } from "../../hypervisor/jail/confinement.ts";
+import { imageInUse } from "../../hypervisor/qemu/image-file.ts";
 import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
 import { bootFiles } from "./gather-files.ts";
 import { planDisks } from "./plan-disks.ts";
@@ -47,6 +48,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     cmdline: spec.boot.cmdline,
     disks,
     ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
+    ...(snapshot.writeWithin === undefined ? {} : { writeWithin: snapshot.writeWithin }),
     ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
     runDir: join(snapshot.podsDir, podId),
     ...jailOf(snapshot, { podId, vcpu, memoryMib }),
@@ -95,6 +97,8 @@ function fileOf(
 ): (FileSnapshot & { readonly kind: "file" }) | undefined {
   if (path === undefined) return undefined;
   const file = snapshot.files[path] ?? { kind: "missing" };
+  if (file.kind === "file" && file.writer !== undefined)
+    throw imageInUse(path, field, "writes", { pod: file.writer });
   if (file.kind === "file") return file;
   throw refuseFile(file, path, field, what, snapshot);
 }

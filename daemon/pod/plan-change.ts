@@ -21,6 +21,7 @@ import { planWishes } from "./plan-interfaces.ts";
 import { otherRoutes, ownRoutes } from "./plan-own-routes.ts";
 import { defaultRoutes } from "./plan-routes.ts";
 import { planSeed } from "./plan-seed.ts";
+import { withSources } from "./plan-sources.ts";
 import {
   type GatewayPlan,
   hasAgent,
@@ -271,7 +272,7 @@ function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: P
   const next: PodPlan = {
     ...plan,
     interfaces,
-    ports: { ...plan.ports, ports },
+    ports: withSources({ ...plan.ports, ports }, interfaces),
     guest: {
       ...guest,
       ...guestInterfaces(interfaces),

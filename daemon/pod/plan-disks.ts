@@ -4,6 +4,8 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { DiskPlan } from "../../hypervisor/driver.ts";
 import { imageInUse, type ImageUse } from "../../hypervisor/qemu/image-file.ts";
+import { emptyQcow2, fullQcow2Bytes } from "../../hypervisor/qemu/qcow2-overlay.ts";
+import { notWritable } from "../../hypervisor/qemu/allowed-files.ts";
 import { refuseFile } from "./plan-files.ts";
 import type { DiskSnapshot, Snapshot } from "./snapshot.ts";
 
@@ -15,10 +17,16 @@ type Found = Extract<DiskSnapshot, { readonly kind: "disk" }>;
  * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`, `INVALID_ARGUMENT`.
  */
 export function planDisks({ boot }: PodSpec, snapshot: Snapshot): DiskPlan[] {
-  const uses = new Map<string, ImageUse>();
+  // What the machine boots from is read by it, too.
+  const bootFiles = Object.values(snapshot.files).flatMap((file) =>
+    file.kind === "file" && file.image !== undefined ? [file.image] : [],
+  );
+  const uses = new Map<string, ImageUse>(bootFiles.map((image) => [image, "reads"]));
   return boot.disks.map((spec, i) => {
     const field = `boot.disks[${i}].path`;
     const found = snapshot.disks[i] ?? { kind: "missing" };
+    if (found.kind === "outside" && spec.writeThrough === true)
+      throw notWritable({ path: spec.path, field }, snapshot.writeWithin ?? []);
     if (found.kind !== "disk") throw refuseFile(found, spec.path, field, "disk", snapshot);
     const use = spec.writeThrough === true ? "writes" : "reads";
     checkUse(spec, found, use, field);
@@ -32,7 +40,12 @@ export function planDisks({ boot }: PodSpec, snapshot: Snapshot): DiskPlan[] {
       readOnly,
       ...(readOnly || use === "writes"
         ? {}
-        : { overlay: overlayOf(found, join(snapshot.disksDir, snapshot.podId, `${i}.qcow2`)) }),
+        : {
+            overlay: {
+              ...overlayOf(found, join(snapshot.disksDir, snapshot.podId, `${i}.qcow2`)),
+              ...bound(spec, found, snapshot, `boot.disks[${i}].max_mib`),
+            },
+          }),
     };
   });
 }
@@ -43,7 +56,25 @@ const overlayOf = ({ bytes, mark }: Found, path: string): DiskPlan["overlay"] & 
   over: mark,
 });
 
-/** Nobody writes to what others count on: neither pods, running or not, nor programs that have it open. */
+/** How large the pod's own file may become, if that is less than a disk written to from end to end takes. */
+function bound(
+  { maxMib }: DiskSpec,
+  { bytes }: Found,
+  { diskMaxMib = 0 }: Snapshot,
+  field: string,
+): { readonly maxBytes?: number } {
+  const mib = maxMib ?? diskMaxMib;
+  const maxBytes = mib * 2 ** 20;
+  if (mib === 0 || maxBytes >= fullQcow2Bytes(bytes)) return {};
+  const least = emptyQcow2(bytes).length;
+  if (maxBytes > least) return { maxBytes };
+  throw new PodnetError("INVALID_ARGUMENT", `A disk this large does not fit into ${mib} MiB`, {
+    field,
+    hint: `Give at least ${Math.floor(least / 2 ** 20) + 1} MiB, or set disk_max_mib to as much`,
+  });
+}
+
+/** No pod writes to a file that another pod, the node or a program on the host uses. */
 function checkUse(
   { path }: DiskSpec,
   { holders, usedBy, writable }: Found,
@@ -51,7 +82,7 @@ function checkUse(
   field: string,
 ): void {
   const holder = holders.find((each) => each.use === "writes" || use === "writes");
-  if (holder !== undefined) throw imageInUse(path, field, holder.use, holder.pod);
+  if (holder !== undefined) throw imageInUse(path, field, holder.use, holder);
   if (usedBy === "writes" || (use === "writes" && usedBy !== undefined))
     throw imageInUse(path, field, usedBy);
   if (use === "reads" || writable) return;
@@ -63,8 +94,12 @@ function checkUse(
 }
 
 const twice = ({ path }: DiskSpec, field: string): PodnetError =>
-  new PodnetError("INVALID_ARGUMENT", `"${printable(path)}" is there twice, and written through`, {
-    field,
-    hint: "A disk that is written through can be given once",
-    details: { path },
-  });
+  new PodnetError(
+    "INVALID_ARGUMENT",
+    `The pod uses "${printable(path)}" twice, and writes through to it`,
+    {
+      field,
+      hint: "Name a write-through disk once, and boot from another file",
+      details: { path },
+    },
+  );

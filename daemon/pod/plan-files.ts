@@ -11,7 +11,7 @@ export function refuseFile(
   what: string,
   { imagesWithin, defaultImage }: Snapshot,
 ): PodnetError {
-  if (file.kind === "outside") return notAllowed(path, field, imagesWithin ?? []);
+  if (file.kind === "outside") return notAllowed({ path, field }, imagesWithin ?? []);
   if (file.kind === "missing") {
     const byDefault = path === defaultImage.kernel || path === defaultImage.initrd;
     return new PodnetError("IMAGE_MISSING", `There is no ${what} "${printable(path)}"`, {

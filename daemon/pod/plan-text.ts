@@ -2,7 +2,13 @@ import { parseConflist } from "../../cni/runtime/list.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import { describeForHyperstart } from "../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../network/desired.ts";
-import type { AttachPlan, DiskPlan, NicPlan, VmPlan } from "../../hypervisor/driver.ts";
+import type {
+  AttachPlan,
+  DiskPlan,
+  NicPlan,
+  OverlayPlan,
+  VmPlan,
+} from "../../hypervisor/driver.ts";
 import { leaseLines } from "./plan-answers.ts";
 import { holdSection, publishedText } from "./published-text.ts";
 import {
@@ -115,8 +121,11 @@ function disksSection(disks: readonly DiskPlan[]): PlanSection[] {
   return [{ step: "disk.make", title, lines: disks.map(diskLine) }];
 }
 
+const most = ({ maxBytes }: OverlayPlan): string =>
+  maxBytes === undefined ? "" : `, ${maxBytes / 2 ** 20} MiB at the most`;
+
 function diskLine({ path, format, readOnly, overlay }: DiskPlan): string {
-  if (overlay !== undefined) return `${format} ${path} below ${overlay.path}`;
+  if (overlay !== undefined) return `${format} ${path} below ${overlay.path}${most(overlay)}`;
   return `${format} ${path}, ${readOnly ? "read only" : "written through"}`;
 }
 

@@ -17,6 +17,7 @@ import { planPublished, publishedDesired } from "./plan-published.ts";
 import { planRoutes } from "./plan-routes.ts";
 import { planSeed } from "./plan-seed.ts";
 import { planServers } from "./plan-servers.ts";
+import { withSources } from "./plan-sources.ts";
 import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -84,12 +85,15 @@ export function planPod(
     ...(agent === undefined ? {} : { agent }),
     argv: describe(vm),
     interfaces,
-    ports: {
-      kind: "pod",
-      key: snapshot.podId,
-      ports: portsOf(spec, interfaces, snapshot),
-      ...publishedPart(published, interfaces),
-    },
+    ports: withSources(
+      {
+        kind: "pod",
+        key: snapshot.podId,
+        ports: portsOf(spec, interfaces, snapshot),
+        ...publishedPart(published, interfaces),
+      },
+      interfaces,
+    ),
     ...(published.length === 0 ? {} : { published }),
     guest,
   };

@@ -1,9 +1,10 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { cross } from "../../core/crossing.ts";
 import { signalGroup } from "../../linux/command-end.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
+import { readRegular } from "../../linux/regular-file.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 
 /** Longest that a plugin of a podnetd before is waited for, and then again once it was told to end, milliseconds. */
@@ -71,7 +72,7 @@ async function outlive(file: string): Promise<void> {
 function pidIn(file: string): number | undefined {
   let text: string;
   try {
-    text = readFileSync(file, "latin1");
+    text = readRegular(file, 4096).toString("latin1");
   } catch {
     return undefined;
   }

@@ -4,7 +4,8 @@ import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
-import { damaged, objects, parseJson } from "../store/rows.ts";
+import { damaged, parseJson } from "../store/rows.ts";
+import { planTrouble } from "./check-plan.ts";
 import type { CniPlan } from "./cni-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 
@@ -83,10 +84,14 @@ export const staying = (interfaces: readonly InterfacePlan[]): InterfacePlan[] =
   interfaces.filter(({ leaving }) => leaving !== true);
 
 /** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
-export function parseStoredPlan(text: string): PodPlan {
-  const plan = parseJson(text, "a plan") as PodPlan | null;
+export const parseStoredPlan = (text: string): PodPlan => readStoredPlan(parseJson(text, "a plan"));
+
+/** The same of what has been parsed. What is `sound` has been looked at before. */
+export function readStoredPlan(stored: unknown, sound = false): PodPlan {
+  const plan = stored as PodPlan | null | undefined;
   const version: unknown = plan?.version;
-  if (plan === null || typeof version !== "number") throw damaged("a plan has no version");
+  if (plan === null || plan === undefined || typeof version !== "number")
+    throw damaged("plan has no version");
   if (version !== planVersion) {
     throw new PodnetError(
       "STATE_NEWER",
@@ -96,7 +101,9 @@ export function parseStoredPlan(text: string): PodPlan {
       },
     );
   }
-  return { ...plan, interfaces: objects(plan.interfaces, "a plan's interfaces").map(readStored) };
+  const trouble = sound ? undefined : planTrouble(plan);
+  if (trouble !== undefined) throw damaged(trouble);
+  return { ...plan, interfaces: plan.interfaces.map(readStored) };
 }
 
 /** An interface as it was stored: an earlier podnetd's had one gateway at most. */

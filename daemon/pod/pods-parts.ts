@@ -6,6 +6,7 @@ import type { Database } from "../store/database.ts";
 import type { Addresses } from "./addresses.ts";
 import type { KnownNetworks } from "./gather-networks.ts";
 import type { Host } from "./host.ts";
+import type { KeptPlans } from "./kept-plans.ts";
 import type { PodRecords } from "./records.ts";
 
 /** What pods are made with and of. */
@@ -14,6 +15,7 @@ export interface PodsParts {
   readonly config: Config;
   readonly host: Host;
   readonly records: PodRecords;
+  readonly kept: KeptPlans;
   readonly addresses: Addresses;
   readonly networks: KnownNetworks;
   readonly journal: Journal;

@@ -8,11 +8,13 @@ import type { JoinDesired } from "../../network/netns-join/join.ts";
 import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
+import { type DamagedPod, isDamaged, usable } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pods.ts";
 import { Tally } from "../tally.ts";
 import { adoptPorts } from "./adopt-ports.ts";
 import { refuseOwners, requireAttached } from "./attached.ts";
 import { Changes } from "./changes.ts";
+import { deleteDamaged } from "./damaged-pod.ts";
 import { timer } from "./deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./end-pod.ts";
 import type { KnownNetworks } from "./gather-networks.ts";
@@ -91,8 +93,18 @@ export class Pods implements RunningPorts {
     return this.#parts.records.list();
   }
 
+  /** With those whose records make no sense. */
+  listAny(): (PodRow | DamagedPod)[] {
+    return this.#parts.records.listAny();
+  }
+
   find(idOrName: string): PodRow {
     return this.#parts.records.find(idOrName);
+  }
+
+  /** The same, also of one whose record makes no sense. */
+  findAny(idOrName: string): PodRow | DamagedPod {
+    return this.#parts.records.findAny(idOrName);
   }
 
   /** What this process holds of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
@@ -179,7 +191,10 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone. */
+  /**
+   * Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone, and past a record
+   * that makes no sense (else `STATE_CORRUPT`).
+   */
   async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const { records } = this.#parts;
     const asked = records.search(idOrName);
@@ -192,9 +207,12 @@ export class Pods implements RunningPorts {
       }),
     );
     return this.#end(id, async () => {
-      const row = records.get(id);
+      const row = records.getAny(id);
       // An aborted create has left nothing.
-      if (row !== undefined) await deletePod(row, options.force, this.#supervision);
+      if (row === undefined) return { id, name, existed: true };
+      if (!isDamaged(row)) await deletePod(row, options.force, this.#supervision);
+      else if (options.force) await deleteDamaged(row, { ...this.#supervision, ...this.#parts });
+      else throw row.damage;
       return { id, name, existed: true };
     });
   }
@@ -202,7 +220,7 @@ export class Pods implements RunningPorts {
   /** The same of one in a machine of somebody else, which runs on. Throws `WRONG_STATE` for any other. */
   async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const row = this.#parts.records.search(idOrName);
-    if (row !== undefined) requireAttached(row);
+    if (row !== undefined) requireAttached(usable(row));
     return await this.delete(idOrName, options);
   }
 
@@ -273,6 +291,7 @@ export class Pods implements RunningPorts {
       podsDir: this.#parts.config.podsDir,
       netnsDir: this.#parts.config.netnsDir,
       disksDir: this.#parts.config.disksDir,
+      kept: this.#parts.kept,
       sweeping: true,
       bootId,
       attached: (live) => this.#live.set(live.plan.podId, live),

@@ -7,6 +7,7 @@ import { gatherPorts, type PortsWorld } from "./gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { planPublished, publishedDesired } from "./plan-published.ts";
+import { sourcesAlso, sourcesDiffer } from "./plan-sources.ts";
 import { type PodPlan, withNic } from "./pod-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { Supervision } from "./supervision.ts";
@@ -133,9 +134,16 @@ const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
   JSON.stringify(one.ports.published) !== JSON.stringify(other.ports.published);
 
 /** Gives the host the rules for what the pod publishes now, beside ports it has already. */
-async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
-  const { ports } = live.plan;
-  if (ports.published === undefined) return;
+async function ensureRules(live: LivePod, watch: Supervision): Promise<void> {
+  if (live.plan.ports.published !== undefined) await ensureRulesOf(live, live.plan.ports, watch);
+}
+
+/** Gives the host a pod's rules as `ports` has them, beside ports it has already. */
+async function ensureRulesOf(
+  live: LivePod,
+  ports: PodFragment,
+  { host }: Supervision,
+): Promise<void> {
   const plugged = withNic(live.plan.interfaces).filter(({ position }) =>
     live.plugged.has(position),
   );
@@ -144,4 +152,14 @@ async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> 
     ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
   };
   await host.network.ensure(fragment, AbortSignal.timeout(rulesMs));
+}
+
+/** Has the host let pass what the pod may send from now, where that is not as by `before`. */
+export async function ensureSources(
+  live: LivePod,
+  before: PodPlan,
+  watch: Supervision,
+): Promise<void> {
+  if (sourcesDiffer(before, live.plan))
+    await ensureRulesOf(live, sourcesAlso(live.plan.ports), watch);
 }

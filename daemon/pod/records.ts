@@ -2,16 +2,22 @@ import type { PodSpec } from "../../api/pod-spec.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
-import type { VmRecord } from "../../hypervisor/driver.ts";
+import type { VmPlan, VmRecord } from "../../hypervisor/driver.ts";
 import type { Journal } from "../journal.ts";
 import type { Database } from "../store/database.ts";
+import { getNetwork } from "../store/networks.ts";
+import { type DamagedPod, usable } from "../store/pod-rows.ts";
 import {
   deletePod,
   findPods,
+  getAnyPod,
   getPod,
+  getUsablePod,
   insertPod,
+  listAnyPods,
   listPods,
   type PodContents,
+  podIds,
   type PodRow,
   type PodState,
   setPodGuest,
@@ -23,12 +29,17 @@ import {
 import { dropRequestsOf, finishRequestsOf, insertRequest } from "../store/requests.ts";
 import { deleteRun, getRun, putRun, type RunRow } from "../store/runs.ts";
 import type { Addresses } from "./addresses.ts";
-import { recordError } from "./error-record.ts";
+import { type ErrorRecord, recordError } from "./error-record.ts";
 import { exchangeContents, insertContents, withoutMachine } from "./exchange-contents.ts";
+import type { KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
+import { planOfRows } from "./plan-of-rows.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "./span.ts";
+
+/** What ends, stops or starts a pod that is there is written with the reserve's room, if need be. */
+const essential = { need: "essential" } as const;
 
 /** A create that may be asked for again. */
 export interface RequestKey {
@@ -44,6 +55,11 @@ export interface Replan extends PodContents {
   readonly reverting?: boolean;
 }
 
+export interface ForgetOptions {
+  readonly interrupted?: boolean;
+  readonly left?: boolean;
+}
+
 /** What is known of pods, durably. Each method is one transaction with the event that tells of it. */
 export class PodRecords {
   readonly #db: Database;
@@ -51,6 +67,7 @@ export class PodRecords {
   readonly #addresses: Addresses;
   readonly #clock: Clock;
   readonly #published: Pick<HeldPorts, "release">;
+  readonly #kept: KeptPlans;
 
   constructor(parts: {
     db: Database;
@@ -58,28 +75,56 @@ export class PodRecords {
     addresses: Addresses;
     clock: Clock;
     published: Pick<HeldPorts, "release">;
+    kept: KeptPlans;
   }) {
     this.#db = parts.db;
     this.#journal = parts.journal;
     this.#addresses = parts.addresses;
     this.#clock = parts.clock;
     this.#published = parts.published;
+    this.#kept = parts.kept;
   }
 
+  /** Throws `STATE_CORRUPT` when its record makes no sense. */
   get(id: PodId): PodRow | undefined {
     return getPod(this.#db, id);
   }
 
+  /** Also of one whose record makes no sense. */
+  getAny(id: PodId): PodRow | DamagedPod | undefined {
+    return getAnyPod(this.#db, id);
+  }
+
+  /** Undefined, too, when its record makes no sense: for what goes on with other pods after it. */
+  getUsable(id: PodId): PodRow | undefined {
+    return getUsablePod(this.#db, id);
+  }
+
+  /** Those that can be worked with: all but the damaged ones. */
   list(): PodRow[] {
     return listPods(this.#db);
+  }
+
+  listAny(): (PodRow | DamagedPod)[] {
+    return listAnyPods(this.#db);
+  }
+
+  /** The ids of all pods, damaged ones too: nothing that bears one is left over from a pod that is gone. */
+  ids(): Set<string> {
+    return podIds(this.#db);
   }
 
   run(id: PodId): RunRow | undefined {
     return getRun(this.#db, id);
   }
 
-  /** The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`. */
+  /** The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`, and `STATE_CORRUPT` when its record is damaged. */
   find(idOrName: string): PodRow {
+    return usable(this.findAny(idOrName));
+  }
+
+  /** Also one whose record makes no sense. Throws `POD_NOT_FOUND`. */
+  findAny(idOrName: string): PodRow | DamagedPod {
     const found = this.search(idOrName);
     if (found !== undefined) return found;
     throw new PodnetError("POD_NOT_FOUND", `There is no pod "${idOrName}"`, {
@@ -88,7 +133,7 @@ export class PodRecords {
     });
   }
 
-  search(idOrName: string): PodRow | undefined {
+  search(idOrName: string): PodRow | DamagedPod | undefined {
     const [first, second] = findPods(this.#db, idOrName);
     if (second === undefined) return first;
     throw new PodnetError("INVALID_ARGUMENT", `More than one pod id starts with "${idOrName}"`, {
@@ -100,14 +145,20 @@ export class PodRecords {
   /** Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has changed yet. */
   claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
     const now = this.#clock.now();
-    this.#journal.transact("claim", (emit) => {
-      insertPod(this.#db, plan, spec, now);
-      insertContents(this.#db, plan);
-      this.#addresses.insert(plan);
-      if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
-      emit({ kind: "created", podId: plan.podId, podName: plan.name, data: { text: "creating" } });
-    });
+    this.#journal.transact(
+      "claim",
+      (emit) => {
+        insertPod(this.#db, plan, spec, now);
+        insertContents(this.#db, plan);
+        this.#addresses.insert(plan);
+        if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
+        const { podId, name: podName } = plan;
+        emit({ kind: "created", podId, podName, data: { text: "creating" } });
+      },
+      { need: "new" },
+    );
     this.#addresses.taken(plan);
+    this.#keep({ plan, spec });
   }
 
   /**
@@ -126,6 +177,7 @@ export class PodRecords {
     });
     exchanged();
     live.plan = next.plan;
+    this.#keep(back ?? next);
   }
 
   /** Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to. */
@@ -140,12 +192,17 @@ export class PodRecords {
     const now = become(row);
     const back = row.before === undefined ? undefined : become(row.before);
     let exchanged = (): void => {};
-    this.#journal.transact("learn", (emit) => {
-      exchanged = this.#exchange(row, now, back);
-      emit({ kind: "updated", podId, podName: name, data: { text } });
-    });
+    this.#journal.transact(
+      "learn",
+      (emit) => {
+        exchanged = this.#exchange(row, now, back);
+        emit({ kind: "updated", podId, podName: name, data: { text } });
+      },
+      essential,
+    );
     exchanged();
     live.plan = become({ plan: live.plan, spec: row.spec }).plan;
+    this.#keep(back ?? now);
   }
 
   #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {
@@ -157,39 +214,57 @@ export class PodRecords {
     const { podId, name } = live.plan;
     const row = this.get(podId);
     let exchanged = (): void => {};
-    this.#journal.transact("settled", (emit) => {
-      if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
-      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
-      emit({ kind: "updated", podId, podName: name, data: { text } });
-    });
+    this.#journal.transact(
+      "settled",
+      (emit) => {
+        if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
+        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+        emit({ kind: "updated", podId, podName: name, data: { text } });
+      },
+      essential,
+    );
     exchanged();
+    if (row?.before !== undefined) this.#keep(row);
+  }
+
+  /** Keeps the plan of a pod of which an earlier podnetd may have kept none. */
+  keep(id: PodId): void {
+    const row = this.get(id);
+    if (row !== undefined) this.#keep(row.before ?? row);
+  }
+
+  #keep({ plan, spec }: PodContents, left = false): void {
+    const names = new Set(plan.interfaces.flatMap(({ network }) => network ?? []));
+    const networks = Array.from(names, (name) => getNetwork(this.#db, name)?.definition);
+    this.#kept.put({ plan, spec, networks: networks.filter((each) => each !== undefined) }, left);
   }
 
   /** Before anything is built on the machine, so that it is found again. */
   started(podId: PodId, record: VmRecord): void {
-    putRun(this.#db, podId, record, this.#clock.now());
+    const write = (): void => putRun(this.#db, podId, record, this.#clock.now());
+    this.#db.transaction(write, undefined, "always", "essential");
   }
 
   step(plan: PodPlan, span: Span): void {
     const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
-    this.#journal.emit({
-      kind: "step",
-      podId: plan.podId,
-      podName: plan.name,
-      data: { text, span },
-    });
+    const { podId, name: podName } = plan;
+    this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, essential);
   }
 
   running(live: LivePod, spans: readonly Span[]): void {
     const { podId, name } = live.plan;
-    this.#journal.transact("running", (emit) => {
-      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
-      else setPodObserved(this.#db, podId, live.observed);
-      setPodSpans(this.#db, podId, spans);
-      setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
-      finishRequestsOf(this.#db, podId, undefined);
-      emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
-    });
+    this.#journal.transact(
+      "running",
+      (emit) => {
+        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+        else setPodObserved(this.#db, podId, live.observed);
+        setPodSpans(this.#db, podId, spans);
+        setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
+        finishRequestsOf(this.#db, podId, undefined);
+        emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
+      },
+      essential,
+    );
   }
 
   /** What a guest says after it was configured again: nothing ails it. */
@@ -252,58 +327,99 @@ export class PodRecords {
     const row = this.get(podId);
     const over = state === "failed" || state === "stopped";
     let exchanged = (): void => {};
-    this.#journal.transact(state, (emit) => {
-      if (over && row !== undefined) {
-        const rest = withoutMachine(row);
-        if (rest !== undefined) exchanged = this.#exchange(row, rest, undefined);
-      }
-      setPodState(
-        this.#db,
-        podId,
-        {
-          state,
-          ...(reason === undefined ? {} : { reason }),
-          ...(failure === undefined ? {} : { failure }),
-        },
-        this.#clock.now(),
-      );
-      // A machine of somebody else may run on, with what could not be taken back.
-      if (over && plan.vm.attached === undefined) deleteRun(this.#db, podId);
-      if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
-      const text = reason === undefined ? state : `${state}: ${reason}`;
-      emit({
-        kind: "updated",
-        podId,
-        podName: name,
-        data: { text, ...(failure === undefined ? {} : { error: failure }) },
-      });
-    });
+    const rest = over && row !== undefined ? withoutMachine(row) : undefined;
+    this.#journal.transact(
+      state,
+      (emit) => {
+        if (rest !== undefined && row !== undefined)
+          exchanged = this.#exchange(row, rest, undefined);
+        setPodState(
+          this.#db,
+          podId,
+          {
+            state,
+            ...(reason === undefined ? {} : { reason }),
+            ...(failure === undefined ? {} : { failure }),
+          },
+          this.#clock.now(),
+        );
+        // A machine of somebody else may run on, with what could not be taken back.
+        if (over && plan.vm.attached === undefined) deleteRun(this.#db, podId);
+        if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
+        const text = reason === undefined ? state : `${state}: ${reason}`;
+        emit({
+          kind: "updated",
+          podId,
+          podName: name,
+          data: { text, ...(failure === undefined ? {} : { error: failure }) },
+        });
+      },
+      essential,
+    );
     exchanged();
+    if (rest !== undefined) this.#keep(rest);
   }
 
   /**
    * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed; its request
-   * keeps that answer, unless the create was `interrupted`, when nobody has heard it and asking again begins anew.
+   * keeps that answer, unless the create was `interrupted`, when nobody has heard it and asking again begins anew. With `left`
+   * something could not be undone, and a delete by force goes on past it.
    */
-  forget(plan: PodPlan, thrown?: unknown, interrupted = false): void {
+  forget(
+    plan: PodPlan,
+    thrown?: unknown,
+    { interrupted = false, left = false }: ForgetOptions = {},
+  ): void {
     const error = thrown === undefined ? undefined : recordError(thrown);
-    const { podId, name } = plan;
-    const before = this.get(podId)?.before;
-    const plans = before === undefined ? [plan] : [plan, before.plan];
-    this.#journal.transact("forget", (emit) => {
-      this.#addresses.free(plans);
-      deletePod(this.#db, podId);
-      if (interrupted) dropRequestsOf(this.#db, podId);
-      else
-        finishRequestsOf(this.#db, podId, error === undefined ? undefined : JSON.stringify(error));
-      const text = error === undefined ? "deleted" : `not created: ${error.message}`;
-      emit({
-        kind: "deleted",
-        podId,
-        podName: name,
-        data: { text, ...(error === undefined ? {} : { error }) },
-      });
-    });
+    const row = this.get(plan.podId);
+    const before = row?.before;
+    const plans: [PodPlan, ...PodPlan[]] = before === undefined ? [plan] : [plan, before.plan];
+    this.#forget(plans, left ? row : undefined, error, interrupted);
+  }
+
+  /** The same of a pod whose record makes no sense, by what `remains` of it; `left` is what could not be undone. */
+  forgetDamaged(remains: PodPlan, left: PodContents | undefined): void {
+    this.#forget([remains], left, undefined, false);
+  }
+
+  /** A plan of what rows beside its own say of a pod: its addresses and its taps. */
+  remains(pod: DamagedPod, vm: VmPlan): PodPlan {
+    return planOfRows(this.#db, pod, vm);
+  }
+
+  #forget(
+    plans: readonly [PodPlan, ...PodPlan[]],
+    left: PodContents | undefined,
+    error: ErrorRecord | undefined,
+    interrupted: boolean,
+  ): void {
+    const [{ podId, name }] = plans;
+    // Without a row and without this a machine that runs is evidence of a lost row, and nothing ends it. (An attached one is not
+    // podnetd's to end.)
+    if (left !== undefined && left.plan.vm.attached === undefined) this.#keep(left, true);
+    else this.#kept.remove(podId);
+    this.#journal.transact(
+      "forget",
+      (emit) => {
+        this.#addresses.free(plans);
+        deletePod(this.#db, podId);
+        if (interrupted) dropRequestsOf(this.#db, podId);
+        else
+          finishRequestsOf(
+            this.#db,
+            podId,
+            error === undefined ? undefined : JSON.stringify(error),
+          );
+        const text = error === undefined ? "deleted" : `not created: ${error.message}`;
+        emit({
+          kind: "deleted",
+          podId,
+          podName: name,
+          data: { text, ...(error === undefined ? {} : { error }) },
+        });
+      },
+      essential,
+    );
     this.#addresses.freed(plans);
     this.#published.release(podId);
   }

@@ -2,12 +2,13 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError } from "../../core/errors.ts";
-import { parsePodId, type PodId } from "../../core/names.ts";
-import type { VmPlan } from "../../hypervisor/driver.ts";
-import { planJail } from "../../hypervisor/jail/confinement.ts";
+import type { PodId } from "../../core/names.ts";
 import { overlayDirectories } from "../../hypervisor/qemu/overlays.ts";
+import { isDamaged } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
+import type { KeptPlans } from "./kept-plans.ts";
+import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";
 import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
 
 /** Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a process's end. */
@@ -17,6 +18,7 @@ export interface Recovery extends TakeOver {
   readonly podsDir: string;
   readonly netnsDir: string;
   readonly disksDir: string;
+  readonly kept: KeptPlans;
 }
 
 /** Of a pod whose recovery has failed so far. */
@@ -31,19 +33,24 @@ const interrupted = (): PodnetError =>
 
 /**
  * Makes host and rows agree after a start: what runs is taken over, what was half done is undone, and
- * directories without a row are removed. A pod of which that fails stays what it was, says so as its reason, and is tried
+ * directories without a row and a machine are removed. A pod of which that fails stays what it was, says so as its reason, and is tried
  * again until it works, while the others go on: called failed, its machine would run on with nobody to watch it.
  */
 export async function recoverPods(recovery: Recovery): Promise<void> {
-  const rows = recovery.records.list();
-  const waiting = rows.values();
+  const rows = recovery.records.listAny();
+  for (const { id, damage } of rows.filter(isDamaged))
+    recovery.log.error(
+      { pod_id: id, err: damage },
+      "The pod's record is damaged; it is left as it is",
+    );
+  const waiting = rows.filter((row): row is PodRow => !isDamaged(row)).values();
   const worker = async (): Promise<void> => {
     for (const row of waiting) await recoverOrRetry(row, recovery);
   };
   await Promise.all(Array.from({ length: together }, worker));
-  const known = new Set<string>(rows.map(({ id }) => id));
+  const known = recovery.records.ids();
   removeNamespaces(known, recovery);
-  await removeStrangers(known, recovery);
+  await removeLeft(known, recovery);
   tellOfDisks(known, recovery);
 }
 
@@ -76,7 +83,7 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
     case "creating":
       await takeDown(row, recovery);
       if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
-      else recovery.records.forget(row.plan, interrupted(), true);
+      else recovery.records.forget(row.plan, interrupted(), { interrupted: true });
       return;
     case "deleting":
       await takeDown(row, recovery);
@@ -109,29 +116,32 @@ function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: R
 }
 
 /** Between two attempts to remove one of those, milliseconds. */
-const strangerAgainMs = 1000;
+const leftAgainMs = 1000;
 
-/** Machines of which there is no row: a crash before their row's commit cannot make any, a lost database can. */
-async function removeStrangers(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
-  for (const podId of podDirectories(recovery.podsDir)) {
-    if (known.has(podId)) continue;
-    recovery.log.warn({ pod_id: podId }, "Removing a machine that has no record");
-    const { confinement } = recovery.host;
-    const machine = { podId, vcpu: 1, memoryMib: 0 };
-    const plan: VmPlan = {
-      ...machine,
-      cmdline: "",
-      disks: [],
-      runDir: join(recovery.podsDir, podId),
-      // Which user it was is of no matter to its end.
-      ...(confinement === undefined ? {} : { jail: planJail(confinement, machine, 0) }),
-    };
-    const remove = (): Promise<void> => recovery.host.driver.reap(undefined, plan);
+/**
+ * Removes what machines have left of which there is no row: those that have ended, and those that nobody means to keep. One
+ * that runs beside is evidence of a lost row, and is left alone; `refuseOrphans` has looked before.
+ */
+async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
+  const { log, host, kept } = recovery;
+  for (const found of unknownMachines(known, { ...recovery, driver: host.driver })) {
+    const { podId, pid } = found;
+    if (isOrphan(found)) {
+      log.error(
+        { pod_id: podId, pid },
+        "There is no record of a machine that runs; it is left alone",
+      );
+      continue;
+    }
+    log.warn({ pod_id: podId }, "Removing what a machine without a record has left");
+    const plan = planToReap(found, host.confinement);
+    const remove = (): Promise<void> => host.driver.reap(undefined, plan);
     await remove().catch((thrown: unknown) => {
-      recovery.log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
+      log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
       void removeLater(podId, remove, recovery);
     });
   }
+  kept.removeOthers(new Set([...known, ...namesIn(recovery.podsDir)]));
 }
 
 /** There is no row that could say what is wrong: the log does, until it works or the daemon ends. */
@@ -141,11 +151,11 @@ async function removeLater(
   { log, over }: Recovery,
 ): Promise<void> {
   for (;;) {
-    await delay(strangerAgainMs, undefined, { signal: over, ref: false }).catch(() => {});
+    await delay(leftAgainMs, undefined, { signal: over, ref: false }).catch(() => {});
     if (over.aborted) return;
     try {
       await remove();
-      log.info({ pod_id: podId }, "The machine that had no record is removed");
+      log.info({ pod_id: podId }, "What the machine without a record left is removed");
       return;
     } catch (thrown) {
       log.warn({ pod_id: podId, err: thrown }, "Cannot remove it yet");
@@ -159,14 +169,4 @@ function namesIn(directory: string): string[] {
   } catch {
     return [];
   }
-}
-
-function podDirectories(podsDir: string): PodId[] {
-  return namesIn(podsDir).flatMap((name) => {
-    try {
-      return [parsePodId(name)];
-    } catch {
-      return [];
-    }
-  });
 }

@@ -1,4 +1,3 @@
-import { isIP } from "node:net";
 import { parseConflist } from "../../cni/runtime/list.ts";
 import {
   addList,
@@ -10,7 +9,7 @@ import {
 } from "../../cni/runtime/run-list.ts";
 import type { JsonObject } from "../../cni/protocol/json.ts";
 import { parseResult } from "../../cni/protocol/result-read.ts";
-import { parseIp } from "../../core/address.ts";
+import { isIp, parseIp } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestDns } from "../../guest-init/protocol/configure.ts";
@@ -112,12 +111,12 @@ function callOf({ netns, link, sandbox }: SandboxedPlan, host: PluginHost): List
   };
 }
 
-/** Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and resolv.conf does not, are left out. */
+/** Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and resolv.conf does not, and addresses with a zone of the host are left out. */
 export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
   if (result === undefined) return undefined;
   const { version } = parseConflist(encodeUtf8(JSON.stringify(list)));
   const { nameservers, domain, search, options } = parseResult(result, version).dns;
-  const servers = nameservers.flatMap((text) => (isIP(text) === 0 ? [] : parseIp(text)));
+  const servers = nameservers.flatMap((text) => (isIp(text) ? [parseIp(text)] : []));
   if (servers.length === 0) return undefined;
   return {
     servers,

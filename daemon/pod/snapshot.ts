@@ -19,6 +19,8 @@ export interface Snapshot {
   readonly podsDir: string;
   /** Directory in which the pod's own disk files are made. */
   readonly disksDir: string;
+  /** MiB that such a file may take unless its disk says; 0: as much as its disk is large. */
+  readonly diskMaxMib?: number;
   readonly networks: readonly NetworkSnapshot[];
   /** Who has a MAC that is asked for: a pod's id, or a container as messages say it. */
   readonly macHolders: Readonly<Record<Mac, string>>;
@@ -43,6 +45,8 @@ export interface Snapshot {
   readonly disks: readonly DiskSnapshot[];
   /** Where they must lie, as real paths; absent when they may lie anywhere. */
   readonly imagesWithin?: readonly string[];
+  /** Where disks must lie that are written through, as real paths; absent when they may lie anywhere. */
+  readonly writeWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
   readonly dns: {
     readonly servers: readonly Ip[];
@@ -106,6 +110,10 @@ export type FileSnapshot =
   | {
       readonly kind: "file";
       readonly bytes: number;
+      /** Which file or device it is, whatever its path. */
+      readonly image?: string;
+      /** The pod that writes to it, by name. */
+      readonly writer?: string;
       /** Without symbolic links, where it matters. */
       readonly real?: string;
     }
@@ -129,13 +137,14 @@ export type DiskSnapshot =
       readonly writable: boolean;
       /** What some QEMU does with it now. */
       readonly usedBy: ImageUse | undefined;
-      /** Pods that have it, running or not. */
+      /** Pods that use it, running or not, and the node itself. */
       readonly holders: readonly ImageHolder[];
     }
   | Exclude<FileSnapshot, { readonly kind: "file" }>;
 
 export interface ImageHolder {
-  readonly pod: string;
+  /** By name; absent for the node, whose default image it is. */
+  readonly pod?: string;
   readonly use: ImageUse;
 }
 

@@ -177,7 +177,7 @@ export class Starts {
     );
     this.#parts.supervision.writeDown(plan, () => {
       if (result.kind === "undone" && !how.keep)
-        records.forget(plan, result.error, this.#parts.ending());
+        records.forget(plan, result.error, { interrupted: this.#parts.ending() });
       else records.state(plan, "failed", { error: result.error });
     });
     throw result.error;

@@ -1,10 +1,10 @@
 import { limited } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { RunningVm } from "../../hypervisor/driver.ts";
+import type { RunningVm, VmRecord } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
-import { clockBehind, noteRunState } from "./lifecycle.ts";
+import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { finishChanges } from "./live-interfaces.ts";
 import { sameServers } from "./plan-servers.ts";
@@ -34,12 +34,8 @@ export interface TakeOver extends Supervision {
  */
 export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
   const { host, records } = recovery;
-  const record = records.run(row.id);
   const signal = limited(limitMs, recovery.over);
-  const vm =
-    record?.bootId === recovery.bootId
-      ? await host.driver.reattach(record, row.plan.vm, signal)
-      : undefined;
+  const { vm, record } = await findAgain(row, recovery, signal);
   if (vm === undefined) {
     await takeDown(row, recovery);
     records.state(row.plan, "failed", {
@@ -57,13 +53,14 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   let ports: PodFragment;
   try {
     ports = await portsOf(live, vm, (row.before ?? row).plan, signal);
-    noteRunState(live, await vm.runState(signal), row.state, recovery);
+    noteRunStateOrLater(live, await vm.runState(signal), recovery);
   } catch (thrown) {
     unsubscribe(live);
     await vm.detach();
     throw thrown;
   }
   recovery.attached(live);
+  records.keep(row.id);
   // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);
   const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
@@ -82,6 +79,26 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
       await ensure(limited(reattachMs.again, recovery.over));
     });
   }
+}
+
+/**
+ * The machine of a row that says it runs. Where its run has no record, or that of an earlier machine, the one that runs is
+ * looked for: the record was lost, and the machine was not.
+ */
+async function findAgain(
+  { id, plan }: PodRow,
+  { host: { driver }, records, bootId, log }: TakeOver,
+  signal: AbortSignal,
+): Promise<{ readonly vm?: RunningVm | undefined; readonly record?: VmRecord | undefined }> {
+  const record = records.run(id);
+  const vm = record?.bootId === bootId ? await driver.reattach(record, plan.vm, signal) : undefined;
+  if (vm !== undefined) return { vm, record };
+  const found = driver.recordOf(plan.vm);
+  if (found === undefined) return { record };
+  log.warn({ pod_id: id, pid: found.pid }, "The machine's record was lost; it is found again");
+  const again = await driver.reattach(found, plan.vm, signal);
+  if (again !== undefined) records.started(id, found);
+  return { vm: again, record: found };
 }
 
 /** Takes down whatever there is of a pod, and throws the first of what could not be undone: its row must not say yet that nothing is left. */

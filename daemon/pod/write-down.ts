@@ -10,7 +10,7 @@ export function writeDown({ podId }: PodPlan, write: () => void, watch: Supervis
     return undefined;
   } catch (thrown) {
     log.error({ pod_id: podId, err: thrown }, "Cannot write down how it ended, trying again");
-    const row = records.get(podId);
+    const row = records.getUsable(podId);
     const again = async (): Promise<void> => write();
     if (row !== undefined) keepTrying(row, "its end cannot be written down", thrown, watch, again);
     return thrown;

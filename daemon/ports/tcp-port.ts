@@ -1,6 +1,8 @@
 import { connect, createServer, type Server, type Socket } from "node:net";
-import { isLoopback, parseIp } from "../../core/address.ts";
+import { isIp, isLoopback, parseIp } from "../../core/address.ts";
 import { cross, crossAsync } from "../../core/crossing.ts";
+import { guarded } from "../../core/guard.ts";
+import { resetConnection } from "../../linux/reset-connection.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
 /** Longest a pod may take to take a connection, milliseconds: one that is there answers in a round trip. */
@@ -14,16 +16,18 @@ const quietMs = 60_000;
  * loopback. Throws what `listen` throws.
  */
 export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
+  const take = (client: Socket): void => {
+    client.on("error", () => {});
+    if (isLocal(client)) forward(client, served);
+    else {
+      // No rule has translated it, as one should have: whom it comes from must not get lost on the way.
+      served.flows.refuse();
+      resetConnection(client);
+    }
+  };
   const server = createServer(
     { allowHalfOpen: true, pauseOnConnect: true, noDelay: true },
-    (client) => {
-      if (isLocal(client)) forward(client, served);
-      else {
-        // No rule has translated it, as one should have: whom it comes from must not get lost on the way.
-        served.flows.refuse();
-        client.resetAndDestroy();
-      }
-    },
+    guarded("ports", take, resetConnection),
   );
   await crossAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort)).catch(
     (thrown: unknown) => {
@@ -45,45 +49,47 @@ function listening(server: Server, host: string, port: number): Promise<void> {
   });
 }
 
-/** Whether it was addressed to loopback. One that has ended already says nothing. */
+/** Whether it was addressed to loopback. One that has ended already says nothing; a link-local address has its zone. */
 const isLocal = ({ localAddress }: Socket): boolean =>
-  localAddress !== undefined && isLoopback(parseIp(localAddress));
+  localAddress !== undefined && isIp(localAddress) && isLoopback(parseIp(localAddress));
 
 /** Joins a connection to one of its own to the pod: each end's FIN, RST and slowness is passed on as it is. */
 function forward(client: Socket, { key, lead, flows }: Served): void {
   const { podIp: host, podPort: port } = lead;
   const ends = [client];
   const reset = (): void => {
-    // One that is not there yet would be reset only once it is: a pod that is gone never takes it.
-    for (const each of ends) {
-      if (each.connecting) each.destroy();
-      else each.resetAndDestroy();
-    }
+    for (const each of ends) resetConnection(each);
   };
   const over = flows.begin(key, reset);
   if (over === undefined) {
-    client.resetAndDestroy();
+    resetConnection(client);
     return;
   }
-  const upstream = cross("socket", "connect to a pod", () =>
-    connect({ host, port, allowHalfOpen: true, noDelay: true }),
-  );
+  let upstream: Socket;
+  try {
+    upstream = cross("socket", "connect to a pod", () =>
+      connect({ host, port, allowHalfOpen: true, noDelay: true }),
+    );
+  } catch (thrown) {
+    over();
+    throw thrown;
+  }
   ends.push(upstream);
   const patience = setTimeout(() => {
     flows.refuse();
     reset();
   }, connectMs);
   patience.unref();
-  upstream.once("connect", () => {
+  const join = (): void => {
     clearTimeout(patience);
     for (const each of ends) each.setKeepAlive(true, quietMs);
     client.pipe(upstream);
     upstream.pipe(client);
-  });
-  upstream.once("error", () => {
+  };
+  upstream.once("connect", guarded("ports", join, reset));
+  upstream.on("error", () => {
     if (upstream.connecting || upstream.bytesRead + upstream.bytesWritten === 0) flows.refuse();
   });
-  client.once("error", () => {});
   let open = 2;
   const closed = (failed: boolean): void => {
     clearTimeout(patience);
@@ -93,6 +99,6 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
     flows.passedOut(upstream.bytesRead);
     over();
   };
-  client.once("close", closed);
-  upstream.once("close", closed);
+  client.once("close", guarded("ports", closed));
+  upstream.once("close", guarded("ports", closed));
 }

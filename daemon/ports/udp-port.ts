@@ -1,6 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
 import { cross, crossAsync } from "../../core/crossing.ts";
+import { guarded } from "../../core/guard.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
 /** A session without a datagram ends after so long, milliseconds: the kernel's own time for a UDP flow that was answered. */
@@ -30,9 +31,9 @@ export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Pro
     },
   );
   socket.on("error", () => served.flows.refuse());
-  socket.on("message", (datagram, from) => {
-    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is.
-    if (!isLoopback(from.address as Ip)) {
+  const take = (datagram: Uint8Array, from: RemoteInfo): void => {
+    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is. To port 0 there is no answer.
+    if (!isLoopback(from.address as Ip) || from.port === 0) {
       served.flows.refuse();
       return;
     }
@@ -42,7 +43,8 @@ export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Pro
     if (session === undefined) return;
     sessions.set(client, session);
     session.pass(datagram);
-  });
+  };
+  socket.on("message", guarded("ports", take));
   return { close: () => void socket.close() };
 }
 
@@ -85,7 +87,7 @@ function begin(
     flows.refuse();
     end();
   });
-  pod.on("message", (datagram) => {
+  const answered = (datagram: Uint8Array): void => {
     quiet.refresh();
     if (socket.getSendQueueSize() > mostWaiting) flows.refuse();
     else {
@@ -93,7 +95,8 @@ function begin(
       // The port may have been let go of just now.
       if (!ended) socket.send(datagram, client.port, client.address, () => {});
     }
-  });
+  };
+  pod.on("message", guarded("ports", answered, end));
   let waiting: Uint8Array[] | undefined = [];
   const send = (datagram: Uint8Array): void => {
     if (pod.getSendQueueSize() > mostWaiting) {
@@ -108,12 +111,18 @@ function begin(
     });
   };
   // (Given to `connect`, it would be called as well where there is no way to the pod, and what it sends would throw.)
-  pod.once("connect", () => {
+  const sendFirst = (): void => {
     const first = waiting ?? [];
     waiting = undefined;
     for (const datagram of first) if (!ended) send(datagram);
-  });
-  cross("socket", "begin a UDP session with a pod", () => pod.connect(lead.podPort, lead.podIp));
+  };
+  pod.once("connect", guarded("ports", sendFirst, end));
+  try {
+    cross("socket", "begin a UDP session with a pod", () => pod.connect(lead.podPort, lead.podIp));
+  } catch (thrown) {
+    end();
+    throw thrown;
+  }
   return {
     pass(datagram) {
       quiet.refresh();

@@ -2,27 +2,29 @@ import {
   createServer as createHttp1,
   type Server as Http1Server,
   type ServerOptions as Http1Options,
+  type ServerResponse,
 } from "node:http";
 import {
   createServer as createHttp2,
   type Http2SecureServer,
   type Http2Server,
   type SecureServerOptions,
-  type ServerHttp2Session,
 } from "node:http2";
 import type { Socket } from "node:net";
-import type { TLSSocket } from "node:tls";
+import type { Duplex } from "node:stream";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { guarded } from "../../core/guard.ts";
 import type { AccessConfig } from "../config/access.ts";
 import type { TcpConfig } from "../config/config.ts";
 import type { ApiLimits } from "../config/limits.ts";
-import { type Caller, Callers } from "./callers.ts";
+import { Callers } from "./callers.ts";
+import { Connections } from "./connections.ts";
 import type { HealthAnswer, HealthPage } from "./health-pages.ts";
 import { tlsPeer, unixPeer } from "./peer.ts";
-import { type Request, requestHandler } from "./request-handler.ts";
-import { boundHeaders } from "./slow-headers.ts";
+import { requestHandler } from "./request-handler.ts";
+import { headerBytes } from "./request-headers.ts";
 import { sniff } from "./sniff.ts";
 import { listenTls } from "./tls-listener.ts";
 import { listenUnix, type UnixListenerOptions } from "./unix-listener.ts";
@@ -49,8 +51,8 @@ export interface ApiServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** A request's headers, in all, bytes. */
-const headerBytes = 16_384;
+/** How long a client may take to read why its connection ends, milliseconds. */
+const lastWordsMs = 1000;
 
 const http1Options = ({ requestMs }: ApiLimits): Http1Options => ({
   maxHeaderSize: headerBytes,
@@ -73,56 +75,28 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   const { limits, access, refused } = options;
   const ending = new AbortController();
   const callers = new Callers({ access, limits, clock: systemClock });
-  const known = new WeakMap<object, Caller>();
-  const sockets = new Set<Socket>();
-  const nobody = callers.caller({ kind: "unknown" });
-  const handler = requestHandler({
+  const unknown = callers.caller({ kind: "unknown" });
+  const connections = new Connections({ limits, unknown, refused });
+  const handle = requestHandler({
     ...options,
     ending: ending.signal,
-    callerOf: (request) => known.get(connectionOf(request)) ?? nobody,
+    callerOf: (request) => connections.callerOf(request),
   });
+  const handler = guarded("api", handle, (_request, response) =>
+    (response as ServerResponse).destroy(),
+  );
   const http1 = createHttp1(http1Options(limits), handler);
-  followHttp1(http1, refused);
+  followHttp1(http1, connections, refused);
   const http2 = createHttp2(http2Options(limits), handler);
-  followHttp2(http2, limits, refused);
-  let arriving = nobody;
-  // Emitted while the connection is handed over below, which is the one moment both ends of it are known.
-  http2.on("session", (session: ServerHttp2Session) => {
-    known.set(session, arriving);
-  });
-
-  /** Counts a connection for as long as it is open; undefined when it is one too many, and is gone. */
-  const admit = (socket: Socket, caller: Caller): Caller | undefined => {
-    const place = caller.connection();
-    if (place === undefined) {
-      refused("connections_per_caller");
-      socket.destroy();
-      return undefined;
-    }
-    known.set(socket, caller);
-    sockets.add(socket);
-    socket.once("close", () => {
-      place[Symbol.dispose]();
-      sockets.delete(socket);
-    });
-    return caller;
-  };
-  let unixConnections = 0;
+  followHttp2(http2, refused);
   const accept = (socket: Socket): void => {
     socket.on("error", () => socket.destroy());
-    if (unixConnections >= limits.connections) {
-      refused("connections");
-      socket.destroy();
-      return;
-    }
-    unixConnections++;
-    socket.once("close", () => unixConnections--);
-    const caller = admit(socket, callers.caller(unixPeer(socket)));
-    if (caller === undefined) return;
+    const caller = callers.caller(unixPeer(socket));
+    if (!connections.admitUnix(socket, caller)) return;
     const silent = (): void => refused("silent");
     sniff(socket, { ms: limits.requestMs, silent }, (isHttp2) => {
-      arriving = caller;
-      (isHttp2 ? http2 : http1).emit("connection", socket);
+      if (isHttp2) connections.handOn(http2, socket, caller);
+      else http1.emit("connection", socket);
     });
   };
   const { tcp } = options;
@@ -132,20 +106,20 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
       : await listenTls({
           tcp,
           http: { ...http2Options(limits), ...http1Options(limits) },
-          connections: limits.connections,
+          limits,
           onRequest: handler,
-          onConnection: (socket) => void admit(socket, callers.caller(tlsPeer(socket))),
+          onConnection: (socket, session) =>
+            connections.admitTls(socket, callers.caller(tlsPeer(socket)), session),
           refused,
         });
   if (tls !== undefined) {
-    followHttp1(tls as unknown as Http1Server, refused);
-    followHttp2(tls, limits, refused);
-    // Its socket is the one `secureConnection` told of, behind a proxy that is not equal to it.
-    tls.on("session", (session) => {
-      known.set(session, callers.caller(tlsPeer(session.socket as TLSSocket)));
-    });
+    followHttp1(tls.server as unknown as Http1Server, connections, refused);
+    followHttp2(tls.server, refused);
   }
-  const unix = await listenUnix(options.unix, accept).catch((thrown: unknown) => {
+  const unix = await listenUnix(
+    options.unix,
+    guarded("api", accept, (socket) => socket.destroy()),
+  ).catch((thrown: unknown) => {
     tls?.close();
     throw thrown;
   });
@@ -154,7 +128,7 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
 
   return {
     get connections() {
-      return sockets.size;
+      return connections.size;
     },
     async close(graceMs) {
       unix.close();
@@ -167,66 +141,56 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
       // Both let answers under way be sent, and end what is idle.
       http2.close();
       http1.close();
-      await drained(sockets, graceMs);
-      for (const socket of sockets) socket.destroy();
+      await connections.drain(graceMs);
     },
   };
 }
 
-/** What a request came on: a session of HTTP/2, or the socket itself. */
-function connectionOf(request: Request): object {
-  return ("stream" in request ? request.stream.session : undefined) ?? request.socket;
-}
-
-/** Counts what Node's own HTTP/1.1 server refuses. */
-function followHttp1(server: Http1Server, refused: (reason: string) => void): void {
-  server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+/**
+ * Answers and counts what Node's own HTTP/1.1 server refuses. A connection that is not admitted is none of HTTP: its TLS handshake
+ * failed, which is counted there, and nothing that is written to it would ever be sent.
+ */
+function followHttp1(
+  server: Http1Server,
+  admitted: Connections,
+  refused: (reason: string) => void,
+): void {
+  const refuse = (error: NodeJS.ErrnoException, socket: Duplex): void => {
     const answers: Readonly<Record<string, readonly [reason: string, status: string]>> = {
       ERR_HTTP_REQUEST_TIMEOUT: ["slow_request", "408 Request Timeout"],
       HPE_HEADER_OVERFLOW: ["headers", "431 Request Header Fields Too Large"],
     };
     // A connection that broke was not refused.
-    if (error.code === "ECONNRESET" || !socket.writable) {
+    if (error.code === "ECONNRESET" || !socket.writable || !admitted.has(socket)) {
       socket.destroy();
       return;
     }
     const [reason, status] = answers[error.code ?? ""] ?? ["bad_request", "400 Bad Request"];
     refused(reason);
     socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\n\r\n`, () => socket.destroy());
-  });
+    // A client that takes nothing holds its connection no longer for that.
+    setTimeout(() => socket.destroy(), lastWordsMs).unref();
+  };
+  server.on(
+    "clientError",
+    guarded("api", refuse, (_error, socket) => socket.destroy()),
+  );
 }
 
-/** Ends sessions that ask for nothing or do not end what they ask for, and counts those that break the protocol. */
+/** Counts sessions of HTTP/2 that break the protocol. */
 function followHttp2(
   server: Http2Server | Http2SecureServer,
-  { idleMs, requestMs }: ApiLimits,
   refused: (reason: string) => void,
 ): void {
-  server.on("sessionError", () => refused("http2"));
-  server.on("session", (session: ServerHttp2Session) => {
-    boundHeaders(session, requestMs, () => refused("slow_request"));
-    let streams = 0;
-    session.on("stream", (stream) => {
-      streams++;
-      stream.once("close", () => {
-        streams--;
-      });
-    });
-    session.setTimeout(idleMs, () => {
-      if (streams > 0) return;
-      refused("idle");
-      session.close();
-    });
-  });
+  const broken = (error: NodeJS.ErrnoException): void => {
+    if (!isFarewell(error)) refused("http2");
+  };
+  server.on("sessionError", guarded("api", broken));
 }
 
-/** Resolves when no connection is left, or when time is up. */
-async function drained(sockets: Set<Socket>, graceMs: number): Promise<void> {
-  const limit = Promise.withResolvers<void>();
-  const timer = setTimeout(limit.resolve, graceMs);
-  const closed = Promise.all(
-    [...sockets].map((socket) => new Promise((resolve) => socket.once("close", resolve))),
-  );
-  await Promise.race([closed, limit.promise]);
-  clearTimeout(timer);
-}
+/**
+ * Whether a session ended because its caller said so, by a GOAWAY with whatever code (Connect's own client sends CANCEL after each
+ * use), or because its connection broke: nothing was refused or cut then.
+ */
+const isFarewell = ({ code, syscall }: NodeJS.ErrnoException): boolean =>
+  code === "ERR_HTTP2_SESSION_ERROR" || syscall !== undefined;

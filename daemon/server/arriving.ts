@@ -13,7 +13,7 @@ export function arriving(
     readonly ms: number;
     readonly whole: boolean;
     late(): Error;
-    /** Resolves when request and answer are over; a refused request's body is read by nobody. */
+    /** Resolves when the answer is ready, or its caller has gone; a refused request's body is read by nobody. */
     readonly over: Promise<void>;
   },
 ): AsyncIterable<Uint8Array> {

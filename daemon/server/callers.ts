@@ -1,10 +1,13 @@
 import { createContextKey } from "@connectrpc/connect";
+import { toConnectError } from "../../api/codes.ts";
 import type { Role } from "../../api/roles.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { TokenBucket } from "../../core/token-bucket.ts";
 import type { AccessConfig } from "../config/access.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { roleOf } from "./access.ts";
+import { FairTurns, TurnQueue } from "./fair-turns.ts";
 import type { Peer } from "./peer.ts";
 
 /** Callers without anything under way that are remembered for the rate they called at. */
@@ -16,29 +19,31 @@ export class Caller {
   readonly role: Role | undefined;
   readonly #account: Account;
   readonly #limits: ApiLimits;
-  readonly #clock: Clock;
+  readonly #turns: FairTurns;
 
-  constructor(peer: Peer, role: Role | undefined, account: Account, parts: CallersParts) {
+  constructor(peer: Peer, role: Role | undefined, account: Account, parts: CallerParts) {
     this.peer = peer;
     this.role = role;
     this.#account = account;
     this.#limits = parts.limits;
-    this.#clock = parts.clock;
+    this.#turns = parts.turns;
   }
 
-  /** Whether it may open a connection more; counted until disposed. */
-  connection(): Disposable | undefined {
-    return this.#account.connections >= this.#limits.connectionsPerCaller
-      ? undefined
-      : this.#take("connections");
+  /** Takes a place for a connection until disposed. Throws `LIMIT_REACHED`. */
+  connection(): Disposable {
+    spend(this.#account.newConnections, "connections_per_s", "new connections");
+    const { connectionsPerCaller } = this.#limits;
+    if (this.#account.connections >= connectionsPerCaller)
+      throw tooMany("connections_per_caller", connectionsPerCaller, "connections");
+    return this.#take("connections");
   }
 
   /** Takes a place for a request until disposed. Throws `LIMIT_REACHED`. */
   request(): Disposable {
-    this.#spend();
+    spend(this.#account.newRequests, "requests_per_s", "requests");
     const { requestsPerCaller } = this.#limits;
     if (this.#account.requests >= requestsPerCaller)
-      throw tooMany("requests_per_caller", requestsPerCaller, "requests and streams");
+      throw tooMany("requests_per_caller", requestsPerCaller, "requests and streams under way");
     return this.#take("requests");
   }
 
@@ -46,7 +51,7 @@ export class Caller {
   create(): Disposable {
     const { createsPerCaller } = this.#limits;
     if (this.#account.creates >= createsPerCaller)
-      throw tooMany("creates_per_caller", createsPerCaller, "creates and starts");
+      throw tooMany("creates_per_caller", createsPerCaller, "creates and starts under way");
     return this.#take("creates");
   }
 
@@ -54,24 +59,13 @@ export class Caller {
   capture(): Disposable {
     const { capturesPerCaller } = this.#limits;
     if (this.#account.captures >= capturesPerCaller)
-      throw tooMany("captures_per_caller", capturesPerCaller, "captures");
+      throw tooMany("captures_per_caller", capturesPerCaller, "captures under way");
     return this.#take("captures");
   }
 
-  /** A token bucket: `requests_per_s` flow in, twice as many fit. */
-  #spend(): void {
-    const account = this.#account;
-    const { requestsPerS } = this.#limits;
-    refill(account, requestsPerS, this.#clock.monotonic());
-    if (account.tokens >= 1) {
-      account.tokens--;
-      return;
-    }
-    const retryMs = Math.max(1, Math.ceil(((1 - account.tokens) * 1000) / requestsPerS));
-    throw new PodnetError("LIMIT_REACHED", `More than ${requestsPerS} requests a second`, {
-      hint: `Try again in ${retryMs} ms, or raise limits.requests_per_s`,
-      details: { limit: "limits.requests_per_s", retry_after_ms: retryMs },
-    });
+  /** Resolves when it is the turn of one of its messages; rejects when `over` resolves before. */
+  turn(over: Promise<void>): Promise<void> {
+    return this.#turns.enter(this.#account.queue, over, callerGone);
   }
 
   #take(what: "connections" | "requests" | "creates" | "captures"): Disposable {
@@ -96,9 +90,9 @@ interface Account {
   requests: number;
   creates: number;
   captures: number;
-  tokens: number;
-  /** Of the monotonic clock, milliseconds. */
-  filledAt: number;
+  readonly queue: TurnQueue;
+  readonly newConnections: TokenBucket;
+  readonly newRequests: TokenBucket;
 }
 
 export interface CallersParts {
@@ -107,13 +101,17 @@ export interface CallersParts {
   readonly clock: Clock;
 }
 
+interface CallerParts extends CallersParts {
+  readonly turns: FairTurns;
+}
+
 /** Everybody who calls, each with one account however many connections it has. */
 export class Callers {
-  readonly #parts: CallersParts;
+  readonly #parts: CallerParts;
   readonly #accounts = new Map<string, Account>();
 
   constructor(parts: CallersParts) {
-    this.#parts = parts;
+    this.#parts = { ...parts, turns: new FairTurns(parts.clock) };
   }
 
   caller(peer: Peer): Caller {
@@ -121,9 +119,7 @@ export class Callers {
     let account = this.#accounts.get(key);
     if (account === undefined) {
       if (this.#accounts.size >= remembered) this.#forget();
-      const tokens = 2 * this.#parts.limits.requestsPerS;
-      const filledAt = this.#parts.clock.monotonic();
-      account = { connections: 0, requests: 0, creates: 0, captures: 0, tokens, filledAt };
+      account = newAccount(this.#parts);
       this.#accounts.set(key, account);
     }
     return new Caller(peer, roleOf(peer, this.#parts.access), account, this.#parts);
@@ -131,22 +127,42 @@ export class Callers {
 
   /** Lets go of accounts a newcomer would be given just the same: nothing under way, and full of tokens. */
   #forget(): void {
-    const { limits, clock } = this.#parts;
-    const now = clock.monotonic();
     for (const [key, account] of this.#accounts) {
-      refill(account, limits.requestsPerS, now);
-      const { connections, requests, creates, captures, tokens } = account;
+      const { connections, requests, creates, captures, newConnections, newRequests } = account;
       const idle = connections + requests + creates + captures === 0;
-      if (idle && tokens >= 2 * limits.requestsPerS) this.#accounts.delete(key);
+      if (idle && newConnections.full && newRequests.full) this.#accounts.delete(key);
     }
   }
 }
 
-function refill(account: Account, perS: number, now: number): void {
-  const earned = ((now - account.filledAt) * perS) / 1000;
-  account.tokens = Math.min(2 * perS, account.tokens + earned);
-  account.filledAt = now;
+function newAccount({ limits, clock }: CallersParts): Account {
+  const bucket = (perSecond: number): TokenBucket =>
+    new TokenBucket({ perSecond, burst: 2 * perSecond }, clock);
+  return {
+    connections: 0,
+    requests: 0,
+    creates: 0,
+    captures: 0,
+    queue: new TurnQueue(),
+    newConnections: bucket(limits.connectionsPerS),
+    newRequests: bucket(limits.requestsPerS),
+  };
 }
+
+/** Takes a token for one more of `what`. Throws `LIMIT_REACHED` when there is none, with the time until there is. */
+function spend(bucket: TokenBucket, key: string, what: string): void {
+  if (bucket.take()) return;
+  const { waitMs } = bucket;
+  throw new PodnetError("LIMIT_REACHED", `More than ${bucket.perSecond} ${what} a second`, {
+    hint: `Try again in ${waitMs} ms, or raise limits.${key}`,
+    details: { limit: `limits.${key}`, retry_after_ms: waitMs },
+  });
+}
+
+const callerGone = (): Error =>
+  toConnectError(
+    new PodnetError("CANCELLED", "The caller has gone before its request had its turn"),
+  );
 
 /** Certificates of one authority with the same names are one caller; a user is one in all of its groups. */
 function accountKey(peer: Peer): string {
@@ -155,7 +171,7 @@ function accountKey(peer: Peer): string {
 }
 
 const tooMany = (key: string, limit: number, what: string): PodnetError =>
-  new PodnetError("LIMIT_REACHED", `You have ${limit} ${what} under way, the most there may be`, {
+  new PodnetError("LIMIT_REACHED", `You have ${limit} ${what}, the most there may be`, {
     hint: `End some, or raise limits.${key}`,
     details: { limit: `limits.${key}` },
   });

@@ -17,9 +17,10 @@ import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
+import { type DamagedPod, isDamaged } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pods.ts";
 import { peerKey } from "./peer.ts";
-import { podView } from "./views.ts";
+import { damagedView, podView } from "./views.ts";
 
 /** What the services serve. */
 export interface ServiceParts {
@@ -57,6 +58,10 @@ export function note(
 ): void {
   log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
+
+/** The same of one whose record may make no sense. */
+export const viewAnyPod = (row: PodRow | DamagedPod, parts: ServiceParts): Pod =>
+  isDamaged(row) ? damagedView(row) : viewPod(row, parts);
 
 /** A pod as the API shows it now. */
 export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod {

@@ -4,8 +4,11 @@ import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { ipOf } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
+import { guardHint } from "../../network/firewall/guarded.ts";
 import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
 import { containerText } from "../cni/attachment-plan.ts";
+import { runDirProblem } from "../run-room.ts";
+import { isDamaged } from "../store/pod-rows.ts";
 import type { ServiceParts } from "./context.ts";
 import { overlayChecks } from "./overlay-checks.ts";
 
@@ -27,7 +30,9 @@ export async function healthChecks(
 ): Promise<wire.HealthCheck[]> {
   return [
     storeCheck(parts),
+    runDirCheck(parts),
     ...(await networkChecks(parts, signal)),
+    ...guardChecks(parts),
     ...(await forwardingChecks(parts, signal)),
     ...namesChecks(parts),
     ...imageChecks(parts),
@@ -40,11 +45,22 @@ export async function healthChecks(
 
 function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
   try {
+    if (!db.hasRoom) throw db.noRoom();
     db.transaction(() => db.run("UPDATE meta SET value = value WHERE key = 'boot_id'"));
     return check("store", OK, `${config.stateDir}/state.db`);
   } catch (thrown) {
     const { message, hint } = toPodnetError(thrown);
     return check("store", FAILED, message, hint);
+  }
+}
+
+function runDirCheck({ config: { runDir } }: ServiceParts): wire.HealthCheck {
+  try {
+    const problem = runDirProblem(runDir);
+    if (problem === undefined) return check("run directory", OK, runDir);
+    return check("run directory", FAILED, problem.message, problem.hint);
+  } catch (thrown) {
+    return check("run directory", FAILED, toPodnetError(thrown).message);
   }
 }
 
@@ -72,6 +88,12 @@ async function networkChecks(
     }),
   );
 }
+
+/** Whether guests' frames are judged: forged senders, router advertisements, the cloud's metadata. */
+const guardChecks = ({ network }: ServiceParts): wire.HealthCheck[] =>
+  network.guardLacking.map((why) =>
+    check("guard", WARNING, `a part of it is not in force: ${why}`, guardHint),
+  );
 
 /** What of others keeps pods from being reached, if anything does. */
 async function forwardingChecks(
@@ -151,7 +173,9 @@ function pluginCheck({ installation: { installed, trouble } }: ServiceParts): wi
 }
 
 function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
-  const told = pods.list().flatMap(({ name, state, reason }) => {
+  const told = pods.listAny().flatMap((row) => {
+    if (isDamaged(row)) return [row.damage.message];
+    const { name, state, reason } = row;
     if (state === "failed") return [`${name} has failed`];
     // A running pod with a reason runs on and lacks something: its agent, say.
     return (state === "running" || state === "paused") && reason !== undefined

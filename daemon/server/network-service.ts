@@ -70,6 +70,7 @@ function networkView(
     vlanFiltering: network.vlanFiltering,
     default: networks.isConfigured(network),
     resolver: networks.isResolving(network),
+    cloudMetadata: network.cloudMetadata === true,
   });
 }
 

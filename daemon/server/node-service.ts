@@ -13,6 +13,7 @@ import { note, type ServiceParts } from "./context.ts";
 import { diffHost } from "./diff-view.ts";
 import { healthChecks } from "./health-checks.ts";
 import { peerKey, peerText } from "./peer.ts";
+import { stateOf } from "../store/pod-rows.ts";
 import { time } from "./views.ts";
 
 /** The node service: what this node is, how it fares, and the end of it. */
@@ -53,7 +54,7 @@ async function info(
   const { config, pods, host, startedMs } = parts;
   const { arch, accelerators, nicSlots } = host.driver.capabilities();
   const states: Record<string, number> = {};
-  for (const { state } of pods.list()) states[state] = (states[state] ?? 0) + 1;
+  for (const { state } of pods.listAny().map(stateOf)) states[state] = (states[state] ?? 0) + 1;
   return create(wire.InfoResponseSchema, {
     version,
     pid: process.pid,
@@ -68,6 +69,7 @@ async function info(
     machineArch: arch,
     firewall: await firewall(parts, signal),
     stateDir: config.stateDir,
+    disksDir: config.disksDir,
     runDir: config.runDir,
     defaultNetwork: config.network.name,
     defaultKernel: config.image.kernel,
@@ -88,7 +90,9 @@ const firewalls = {
 /** What rules are written with, as the host is now. One that cannot be read does not keep the rest from being told. */
 async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise<string> {
   try {
-    return firewalls[(await network.observeFacts(signal)).firewall];
+    const written = firewalls[(await network.observeFacts(signal)).firewall];
+    const { guardLacking } = network;
+    return guardLacking.length === 0 ? written : `${written}; without ${guardLacking.join(", ")}`;
   } catch {
     return "unreadable";
   }
@@ -102,7 +106,7 @@ function downPlan({
   network,
   overlays,
 }: ServiceParts): string[] {
-  const rows = pods.list();
+  const rows = pods.listAny();
   const left = overlayDirectories(config.disksDir).filter(
     (id) => !rows.some((row) => row.id === id),
   );
@@ -148,7 +152,7 @@ const withdrawMs = 3000;
 
 async function takeDown(parts: ServiceParts): Promise<string[]> {
   const { config, pods, attachments, network, networks, overlays, log } = parts;
-  const rows = pods.list();
+  const rows = pods.listAny();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
       try {

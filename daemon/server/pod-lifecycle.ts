@@ -39,10 +39,10 @@ export function podLifecycle(parts: ServiceParts): Methods {
 
 /** A machine is made with its memory and processors. What is absent, or as it is, is no change. */
 function refuseChange({ name, plan: { vm } }: PodRow, asked: Resources | undefined): void {
-  const { vcpu = 0, memoryMib = 0 } = asked ?? {};
+  const { vcpu, memoryMib } = asked ?? {};
   const changes = [
-    ...(vcpu === 0 || vcpu === vm.vcpu ? [] : [["vcpu", vm.vcpu, vcpu] as const]),
-    ...(memoryMib === 0 || memoryMib === vm.memoryMib
+    ...(vcpu === undefined || vcpu === vm.vcpu ? [] : [["vcpu", vm.vcpu, vcpu] as const]),
+    ...(memoryMib === undefined || memoryMib === vm.memoryMib
       ? []
       : [["memory_mib", vm.memoryMib, memoryMib] as const]),
   ];

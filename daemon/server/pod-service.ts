@@ -11,7 +11,8 @@ import type { CreateOptions } from "../pod/starts.ts";
 import type { Progress } from "../pod/run-steps.ts";
 import { stepTitle } from "../pod/steps.ts";
 import { callerKey } from "./callers.ts";
-import { note, type ServiceParts, viewPod } from "./context.ts";
+import { isDamaged } from "../store/pod-rows.ts";
+import { note, type ServiceParts, viewAnyPod, viewPod } from "./context.ts";
 import { openConsole, streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
 import { refuseOthersLinks } from "./others-links.ts";
@@ -59,7 +60,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     createStream: (request, context) => createStream(validated(request, context), parts, context),
 
     get({ idOrName }) {
-      return { pod: viewPod(pods.find(validatePodRef(idOrName)), parts) };
+      return { pod: viewAnyPod(pods.findAny(validatePodRef(idOrName)), parts) };
     },
 
     list({ labels, allHosts }) {
@@ -67,8 +68,9 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       const cursor = BigInt(parts.journal.newest);
       const matches = (has: PodSpec["labels"]): boolean =>
         wanted.every(([key, value]) => has[key] === value);
-      const rows = pods.list().filter(({ spec }) => matches(spec.labels));
-      const here = rows.map((row) => viewPod(row, parts));
+      // Of a damaged one nobody knows its labels.
+      const rows = pods.listAny().filter((row) => matches(isDamaged(row) ? {} : row.spec.labels));
+      const here = rows.map((row) => viewAnyPod(row, parts));
       if (!allHosts || parts.hostRecords === undefined) return { pods: here, cursor };
       const { remote, staleMs } = parts.hostRecords;
       const there = remote.list().filter((pod) => matches(pod.labels));

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import {
   Code,
   type ConnectRouter,
@@ -18,6 +18,7 @@ import { checkedBody } from "../../api/checked-body.ts";
 import { connectCodes, toConnectError } from "../../api/codes.ts";
 import { shownAnswers } from "../../api/shown-answers.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { authorize, demand } from "./access.ts";
 import { answeredKey } from "./answered.ts";
@@ -25,7 +26,9 @@ import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "./callers.ts";
 import type { HealthAnswer, HealthPage } from "./health-pages.ts";
 import { peerKey } from "./peer.ts";
-import { checkHeaders, wrongRequest } from "./request-headers.ts";
+import { reasonOf } from "./refusal-reason.ts";
+import { checkHeaders, hasLargeHeaders, headerBytes, wrongRequest } from "./request-headers.ts";
+import { endingAfter, followRest, type RequestRest } from "./request-rest.ts";
 import { unread } from "./unread.ts";
 
 export type Request = IncomingMessage | Http2ServerRequest;
@@ -73,6 +76,13 @@ export function requestHandler(
     const closed = new Promise<void>((resolve) =>
       (response as ServerResponse).once("close", resolve),
     );
+    const whole =
+      handler !== undefined &&
+      !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
+    const rest = followRest(request, response, {
+      promised: whole || request.headers["content-length"] !== undefined,
+      requestMs: options.limits.requestMs,
+    });
     let refusal: PodnetError | undefined;
     try {
       const place = caller.request();
@@ -80,13 +90,26 @@ export function requestHandler(
     } catch (thrown) {
       refusal = toPodnetError(thrown);
     }
+    const drop = (): void => void (response as ServerResponse).destroy();
+    const refuse = (reason: string, status: number, text: string): void => {
+      options.refused(reason);
+      const say = async (): Promise<void> => {
+        await rest.ended();
+        sendText(response, status, text);
+      };
+      void guard("api", say, drop);
+    };
+    if (hasLargeHeaders(request)) {
+      refuse("headers", 431, `The headers have more than ${headerBytes} bytes\n`);
+      return;
+    }
     if (handler === undefined) {
-      void answerPlain(request, response, { options, caller, refusal });
+      const plain = { options, caller, refusal, rest };
+      void guard("api", () => answerPlain(request, response, plain), drop);
       return;
     }
     if (!URL.canParse(request.url ?? "", `http://${authority(request)}`)) {
-      options.refused("bad_request");
-      sendText(response, 400, "The Host header or :authority is missing or no host's name\n");
+      refuse("bad_request", 400, "The Host header or :authority is missing or no host's name\n");
       return;
     }
     const context = createContextValues()
@@ -94,7 +117,7 @@ export function requestHandler(
       .set(callerKey, caller)
       .set(refusalKey, refusal)
       .set(answeredKey, (then) => void closed.then(then));
-    void answer(handler, request, response, { options, context, closed });
+    void answer(handler, request, response, { options, context, caller, closed, whole, rest });
   };
 }
 
@@ -109,22 +132,29 @@ async function answer(
   {
     options: { limits, refused },
     context,
+    caller,
     closed,
+    whole,
+    rest,
   }: {
     readonly options: RequestHandlerOptions;
     readonly context: ReturnType<typeof createContextValues>;
+    readonly caller: Caller;
     readonly closed: Promise<void>;
+    /** Whether the request has one message. */
+    readonly whole: boolean;
+    readonly rest: RequestRest;
   },
 ): Promise<void> {
-  const whole = !["client_streaming", "bidi_streaming"].includes(handler.method.methodKind);
-  dropRest(request);
   try {
     boundTimeout(request);
     const asked = universalRequestFromNodeRequest(request, response, undefined, context);
-    const body = arriving(asked.body as AsyncIterable<Uint8Array>, {
+    // Not `asked.body`: to stop reading it destroys the request, whose rest could not be thrown away then.
+    const chunks: AsyncIterable<Uint8Array> = request.iterator({ destroyOnReturn: false });
+    const body = arriving(chunks, {
       ms: limits.requestMs,
       whole,
-      over: closed,
+      over: Promise.race([closed, rest.answered]),
       late: () => {
         refused("slow_request");
         return toConnectError(tooSlow(limits.requestMs));
@@ -133,42 +163,23 @@ async function answer(
     const type = request.headers["content-type"] ?? "";
     const answered = await handler({
       ...asked,
-      body: checkedBody(body, type, handler.method),
+      body: checkedBody(body, type, handler.method, { turn: () => caller.turn(closed), refused }),
     });
+    // A caller that sees a refusal stops sending, without ending its request (curl does).
+    if (answered.status >= 400) await rest.ended();
     if (answered.status >= 400 && answered.body === undefined) {
       refused("bad_request");
       const error = errorToJsonBytes(toConnectError(wrongRequest(answered.status)), undefined);
       sendText(response, answered.status, Buffer.from(error).toString(), "application/json");
       return;
     }
-    const guarded =
-      answered.body === undefined
-        ? {}
-        : { body: unread(answered.body, response, limits.stallMs, () => refused("slow_reader")) };
-    await universalResponseToNodeResponse({ ...answered, ...guarded }, response);
+    const guarded = unread(endingAfter(answered.body, rest), response, limits.stallMs, () =>
+      refused("slow_reader"),
+    );
+    await universalResponseToNodeResponse({ ...answered, body: guarded }, response);
   } catch {
     // The caller has gone, or broke the protocol below HTTP: there is nobody to tell.
   }
-}
-
-/**
- * Once a request is answered its rest is asked for no more (RFC 9113 8.1): it would keep the stream open. Over HTTP/1.1
- * Node reads on and throws it away, for as long as a request may take.
- */
-function dropRest(request: Request): void {
-  if (!("stream" in request)) return;
-  const { stream } = request;
-  // The response's own `finish` comes when the stream has closed, which is what it would wait for; the stream's comes
-  // before the trailers, which a close would drop.
-  stream.once("finish", () => {
-    // What has come is thrown away: unread, it would keep the stream from closing.
-    stream.resume();
-    setTimeout(() => {
-      if (stream.readableEnded) return;
-      stream.close(constants.NGHTTP2_NO_ERROR);
-      stream.destroy();
-    }, restMs).unref();
-  });
 }
 
 /**
@@ -182,9 +193,6 @@ function boundTimeout({ headers }: Request): void {
   if (Number(hours) > 500 || Number(minutes) > 30_000) delete headers["grpc-timeout"];
   if (Number(headers["connect-timeout-ms"]) > 2 ** 31 - 1) delete headers["connect-timeout-ms"];
 }
-
-/** How long the rest of an answered request may still come, milliseconds. */
-const restMs = 1000;
 
 const tooSlow = (ms: number): PodnetError =>
   new PodnetError("DEADLINE_EXCEEDED", `The request did not arrive within ${ms} ms`, {
@@ -206,12 +214,6 @@ function gate(context: HandlerContext, { refused }: RequestHandlerOptions): void
   }
 }
 
-/** The label a refusal is counted by: the limit's name, or the code. */
-function reasonOf({ code, details }: PodnetError): string {
-  const { limit } = details;
-  return typeof limit === "string" ? limit.replace("limits.", "") : code.toLowerCase();
-}
-
 const statuses: Readonly<Partial<Record<Code, number>>> = {
   [Code.Unauthenticated]: 401,
   [Code.PermissionDenied]: 403,
@@ -231,9 +233,11 @@ async function answerPlain(
     readonly options: RequestHandlerOptions;
     readonly caller: Caller;
     readonly refusal: PodnetError | undefined;
+    readonly rest: RequestRest;
   },
 ): Promise<void> {
-  const { options, caller, refusal } = how;
+  const { options, caller, refusal, rest } = how;
+  await rest.ended();
   try {
     if (refusal !== undefined) throw refusal;
     demand(caller.peer, caller.role, "viewer", "What is served here");

@@ -1,6 +1,15 @@
 import type { HandlerContext } from "@connectrpc/connect";
+import { tooLarge } from "../../api/checked-body.ts";
+import { limitsOf } from "../../api/request-limits.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+
+/** A request's headers, in all, bytes. */
+export const headerBytes = 16_384;
+
+/** Whether a request has larger headers. Node refuses them over HTTP/1.1; over HTTP/2 it says the limit and takes 64 KiB. */
+export const hasLargeHeaders = ({ rawHeaders }: { readonly rawHeaders: string[] }): boolean =>
+  rawHeaders.reduce((bytes, text) => bytes + text.length, 0) > headerBytes;
 
 /** Where a protocol says how its messages are compressed and how long it waits, and how it writes that time. */
 interface ProtocolHeaders {
@@ -21,7 +30,7 @@ const grpc: ProtocolHeaders = {
   example: "1500m",
 };
 
-/** Refuses headers that Connect 2.2.0 would refuse without a code of ours. Throws `UNSUPPORTED`, `INVALID_ARGUMENT`. */
+/** Refuses headers that Connect 2.2.0 would refuse without a code of ours. Throws `UNSUPPORTED`, `INVALID_ARGUMENT`, `LIMIT_REACHED`. */
 export function checkHeaders({ protocolName, method, requestHeader }: HandlerContext): void {
   const unary = method.methodKind === "unary";
   const names = protocolName !== "connect" ? grpc : unary ? connectUnary : connectStream;
@@ -33,6 +42,12 @@ export function checkHeaders({ protocolName, method, requestHeader }: HandlerCon
       { field: names.encoding, hint: "Send messages as they are" },
     );
   }
+  // (With an envelope around it, a message says its length itself.)
+  if (
+    names === connectUnary &&
+    Number(requestHeader.get("content-length")) > limitsOf(method).bytes
+  )
+    throw tooLarge(method);
   const timeout = requestHeader.get(names.timeout);
   if (timeout !== null && !names.duration.test(timeout)) {
     throw new PodnetError("INVALID_ARGUMENT", `"${printable(timeout)}" is no time to wait`, {

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { ServerHttp2Session } from "node:http2";
 
 /**
@@ -19,19 +20,21 @@ export function boundHeaders(session: ServerHttp2Session, ms: number, late: () =
     const begun = session.state.lastProcStreamID ?? 0;
     if (begun <= Math.max(complete, asked)) return;
     asked = begun;
-    const limit = setTimeout(() => {
+    const onLate = (): void => {
       limits.delete(limit);
       if (complete >= begun) return;
       late();
       session.destroy();
-    }, ms).unref();
+    };
+    const limit = setTimeout(guarded("api", onLate), ms).unref();
     limits.add(limit);
     session.ping(() => {
       clearTimeout(limit);
       limits.delete(limit);
     });
   };
-  const timer = setInterval(look, ms / 4).unref();
+  const drop = (): void => session.destroy();
+  const timer = setInterval(guarded("api", look, drop), ms / 4).unref();
   session.once("close", () => {
     clearInterval(timer);
     for (const limit of limits) clearTimeout(limit);

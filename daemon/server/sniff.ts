@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Socket } from "node:net";
 
 /** Starts of a connection: HTTP/2 begins with this preface (RFC 9113 3.4), HTTP/1.1 with another method. */
@@ -13,12 +14,14 @@ export function sniff(
   decide: (http2: boolean) => void,
 ): void {
   let head = Buffer.alloc(0);
-  const timer = setTimeout(() => {
+  const end = (): void => void socket.destroy();
+  const late = (): void => {
     silent();
-    socket.destroy();
-  }, ms).unref();
+    end();
+  };
+  const timer = setTimeout(guarded("api", late, end), ms).unref();
   socket.once("close", () => clearTimeout(timer));
-  const onReadable = (): void => {
+  const read = (): void => {
     for (;;) {
       const chunk = socket.read() as Buffer | null;
       if (chunk === null) return;
@@ -32,5 +35,6 @@ export function sniff(
       return;
     }
   };
+  const onReadable = guarded("api", read, end);
   socket.on("readable", onReadable);
 }

@@ -31,6 +31,7 @@ import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
 import { hasAgent, type InterfacePlan } from "../pod/pod-plan.ts";
 import type { Span } from "../pod/span.ts";
+import type { DamagedPod } from "../store/pod-rows.ts";
 import type { PodRow, PodState } from "../store/pods.ts";
 import type { RunRow } from "../store/runs.ts";
 
@@ -97,6 +98,18 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
     spans: row.spans.map(spanView),
   });
 }
+
+/** A pod whose record makes no sense: what is known is who it is, and what to do about it. */
+export const damagedView = ({ id, name, createdMs, damage }: DamagedPod): wire.Pod =>
+  create(wire.PodSchema, {
+    id,
+    name,
+    state: wire.PodState.FAILED,
+    reason: `${damage.message}. ${damage.hint ?? ""}`,
+    failure: toErrorInfo(damage),
+    createdAt: time(createdMs),
+    spec: {},
+  });
 
 function guestView(
   guest: GuestIdentity,
@@ -196,7 +209,7 @@ function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof Interfa
     address: each.addresses?.length === 0 ? "none" : oneOf(addresses),
     addresses: addresses.length > 1 ? [...addresses] : [],
     mac: each.mac ?? "",
-    mtu: each.mtu ?? 0,
+    ...(each.mtu === undefined ? {} : { mtu: each.mtu }),
     gateway: each.gateway ?? "",
     metric: each.metric ?? 0,
     guestName: each.guestName ?? "",

@@ -10,7 +10,7 @@ import type { PodName } from "../../core/names.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
 import type { EventKind, EventRow } from "../store/events.ts";
-import { type ServiceParts, viewPod } from "./context.ts";
+import { type ServiceParts, viewAnyPod } from "./context.ts";
 import { spanView, time } from "./views.ts";
 
 const kinds: Readonly<Record<EventKind, Kind>> = {
@@ -29,14 +29,14 @@ export async function* watchPods(
   signal: AbortSignal,
 ): AsyncGenerator<WatchPodsResponse> {
   const only =
-    request.idOrName === "" ? undefined : parts.pods.find(validatePodRef(request.idOrName)).id;
+    request.idOrName === "" ? undefined : parts.pods.findAny(validatePodRef(request.idOrName)).id;
   let after = request.after === undefined ? undefined : Number(request.after);
   if (after === undefined) {
     // No await between the list and the cursor: nothing falls between them.
     after = parts.journal.newest;
-    const rows = parts.pods.list().filter(({ id }) => only === undefined || id === only);
+    const rows = parts.pods.listAny().filter(({ id }) => only === undefined || id === only);
     const at = { cursor: BigInt(after), time: time(parts.host.clock.now()) };
-    const views = rows.map((row) => viewPod(row, parts));
+    const views = rows.map((row) => viewAnyPod(row, parts));
     for (const pod of views) yield response({ ...at, kind: Kind.SNAPSHOT, pod });
     yield response({ ...at, kind: Kind.SYNCED });
   }
@@ -64,8 +64,8 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
 /** The pod as it is by now; of one that is gone only what it was called is left, and some events are about none. */
 function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
   if (podId === undefined) return {};
-  const row = parts.records.get(podId);
-  return { pod: row === undefined ? { id: podId, name: podName } : viewPod(row, parts) };
+  const row = parts.records.getAny(podId);
+  return { pod: row === undefined ? { id: podId, name: podName } : viewAnyPod(row, parts) };
 }
 
 const response = (init: MessageInitShape<typeof WatchPodsResponseSchema>): WatchPodsResponse =>

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import {
+  backup,
   DatabaseSync,
   type SQLInputValue,
   type SQLOutputValue,
@@ -8,9 +9,13 @@ import {
 } from "node:sqlite";
 import { cross } from "../../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { makeNew, refuseUnfit, upgrade } from "./found.ts";
+import { bootId } from "../../linux/proc.ts";
+import { CommitMark } from "./commit-mark.ts";
+import { commitsIn, commitsOf, makeNew, refuseLost, refuseUnfit, upgrade } from "./found.ts";
 import { migrations } from "./migrations.ts";
-import { damaged } from "./rows.ts";
+import type { Reserve } from "./reserve.ts";
+import { lacksRoom, openError, writeError } from "./sqlite-error.ts";
+import { connectWithoutRoom } from "./without-room.ts";
 
 export type Row = Record<string, SQLOutputValue>;
 
@@ -20,43 +25,123 @@ export type Row = Record<string, SQLOutputValue>;
  */
 export type Lasting = "always" | "boot";
 
+export interface OpenOptions {
+  /** An administrator goes on with a state that has fewer commits than it had. */
+  readonly evenOlder?: boolean;
+}
+
+/**
+ * What a commit is for. `essential`: ending, deleting, stopping and starting what there is, which may use up the reserve.
+ * `new`: something that takes room from now on, which is refused while the reserve is not whole.
+ */
+export type Need = "new" | "usual" | "essential";
+
 /**
  * One connection to the state, WAL and synchronous FULL: a commit that returned survives power loss, unless it need not.
  * All work is synchronous, so a transaction is never interleaved with another.
  */
 export class Database implements Disposable {
-  readonly #connection: DatabaseSync;
+  #connection: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
   #lasting: Lasting = "always";
   /** What the transaction that is open has changed: `insert pods`, `update runs`. */
   readonly #changes = new Set<string>();
   #tellOfDamage: (error: PodnetError) => void = () => {};
+  #reserve: Reserve | undefined;
+  readonly #whenRoom: (() => void)[] = [];
+  /** Opened without room for SQLite's files: to be opened anew when there is some. */
+  #cramped: boolean;
+  readonly #path: string;
+  /** Of all its life; see `CommitMark`. */
+  #commits: number;
+  /** Commits since the log was copied. */
+  #uncopied = 0;
+  #mark: CommitMark | undefined;
 
-  private constructor(connection: DatabaseSync) {
+  private constructor(connection: DatabaseSync, path: string, cramped: boolean) {
     this.#connection = connection;
+    this.#path = path;
+    this.#cramped = cramped;
+    this.#commits = commitsIn(connection);
+    this.#openMark();
   }
 
   /**
    * Opens and, if it is older, upgrades the database. Never creates anew over something it cannot read.
-   * Throws `STATE_CORRUPT`, `STATE_NEWER` or `STATE_UNWRITABLE`.
+   * Throws `STATE_CORRUPT`, also when it has fewer commits than its mark of this boot says, `STATE_NEWER` or `STATE_UNWRITABLE`.
    */
-  static open(path: string, steps: readonly string[] = migrations): Database {
-    let connection: DatabaseSync | undefined;
+  static open(
+    path: string,
+    steps: readonly string[] = migrations,
+    options: OpenOptions = {},
+  ): Database {
+    return new Database(openConnection(path, steps, options), path, false);
+  }
+
+  /**
+   * Opens a database that `open` cannot open because its filesystem is full. It can be read, and not written to before
+   * `lookForRoom` has found some. Throws as `open` does, `STATE_UNWRITABLE` also when there is no database or it is an older one.
+   */
+  static openWithoutRoom(path: string, steps: readonly string[] = migrations): Database {
     try {
-      const opened = new DatabaseSync(path, { timeout: 1000, open: false });
-      connection = opened;
-      cross("commit", "open", () => setUp(opened, path, steps));
-      return new Database(connection);
+      return new Database(connectWithoutRoom(path, steps), path, true);
     } catch (cause) {
-      if (connection?.isOpen) connection.close();
       throw openError(path, cause);
     }
   }
 
+  /** Uses this reserve from now on, see `Need`. */
+  useReserve(reserve: Reserve): void {
+    this.#reserve = reserve;
+  }
+
+  /** Whether something new may be taken on: there is a reserve for its end. */
+  get hasRoom(): boolean {
+    return !this.#cramped && this.#whenRoom.length === 0 && this.#reserve?.whole !== false;
+  }
+
+  /** Does what writes once there is room: now, or before anything new is taken on. */
+  whenRoom(write: () => void): void {
+    try {
+      write();
+    } catch (thrown) {
+      if (!isPodnetError(thrown, "STATE_UNWRITABLE")) throw thrown;
+      this.#whenRoom.push(write);
+    }
+  }
+
+  /** Looks whether there is room again, and then makes good what had to wait for it. Throws `STATE_UNWRITABLE`, `STATE_CORRUPT`. */
+  lookForRoom(): void {
+    if (this.hasRoom) return;
+    if (this.#cramped) this.#openAnew();
+    for (let next = this.#whenRoom[0]; next !== undefined; next = this.#whenRoom[0]) {
+      next();
+      this.#whenRoom.shift();
+    }
+    this.#reserve?.make();
+  }
+
+  /** One that cannot be opened yet can still be read. */
+  #openAnew(): void {
+    this.#statements.clear();
+    this.#lasting = "always";
+    // It may have the file to itself.
+    this.#connection.close();
+    try {
+      this.#connection = openConnection(this.#path, migrations);
+      this.#commits = commitsIn(this.#connection);
+      this.#openMark();
+      this.#cramped = false;
+    } catch (thrown) {
+      this.#connection = connectWithoutRoom(this.#path, migrations);
+      throw thrown;
+    }
+  }
+
   /** Opens the state of a state directory, see `open`. */
-  static openIn(stateDir: string, steps?: readonly string[]): Database {
-    return Database.open(join(stateDir, "state.db"), steps);
+  static openIn(stateDir: string, steps?: readonly string[], options?: OpenOptions): Database {
+    return Database.open(join(stateDir, "state.db"), steps, options);
   }
 
   /** Tells from now on when the file turns out to be damaged, which a look at its start has not shown. */
@@ -100,18 +185,59 @@ export class Database implements Disposable {
 
   /**
    * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as that does. `what` names its
-   * crossing; without one what it changes does. Throws `STATE_UNWRITABLE`.
+   * crossing; without one what it changes does. An `essential` one is done again, `body` included, with the reserve's room when
+   * there is none. Throws `STATE_UNWRITABLE`.
    */
-  transaction<T>(body: () => T, what?: string, lasting: Lasting = "always"): T {
+  transaction<T>(
+    body: () => T,
+    what?: string,
+    lasting: Lasting = "always",
+    need: Need = "usual",
+  ): T {
     if (this.#depth > 0) return body();
+    if (need === "new" && !this.#looksForRoom()) throw this.noRoom();
+    try {
+      return this.#commit(body, what, lasting);
+    } catch (thrown) {
+      if (need !== "essential" || !this.#makesRoom(thrown)) throw thrown;
+      return this.#commit(body, what, lasting);
+    }
+  }
+
+  /** Whether what has failed may succeed now. */
+  #makesRoom(thrown: unknown): boolean {
+    if (!this.#cramped) return lacksRoom(thrown) && this.#reserve?.release() === true;
+    try {
+      this.#openAnew();
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  #looksForRoom(): boolean {
+    try {
+      this.lookForRoom();
+    } catch {
+      // What is said then is that there is none.
+    }
+    return this.hasRoom;
+  }
+
+  /** Why nothing new is taken on. */
+  noRoom(): PodnetError {
+    return new PodnetError("STATE_UNWRITABLE", "The state directory is nearly full", {
+      hint: `Make room there, ${Math.ceil((this.#reserve?.neededBytes ?? 0) / 1024)} KiB at the least; until then pods are only deleted, stopped and started`,
+    });
+  }
+
+  #commit<T>(body: () => T, what: string | undefined, lasting: Lasting): T {
     this.#depth++;
     try {
       this.#last(lasting);
       this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
-      cross("commit", what ?? [...this.#changes].join(" + "), () =>
-        this.#connection.exec("COMMIT"),
-      );
+      cross("commit", what ?? [...this.#changes].join(" + "), () => this.#finish());
       return result;
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.
@@ -123,6 +249,63 @@ export class Database implements Disposable {
     }
   }
 
+  /** The commit is counted in itself, and told to the mark once it is there. */
+  #finish(): void {
+    if (this.#changes.size > 0)
+      this.#prepare(
+        "INSERT INTO meta (key, value) VALUES ('commits', ?1) ON CONFLICT (key) DO UPDATE SET value = ?1",
+      ).run(String(this.#commits + 1));
+    this.#connection.exec("COMMIT");
+    if (this.#changes.size === 0) return;
+    this.#commits++;
+    this.#uncopied++;
+    this.#writeMark();
+  }
+
+  /** Without room for it there is none, and no loss is noticed. */
+  #openMark(): void {
+    try {
+      cross("commit", "open mark", () => {
+        this.#mark ??= CommitMark.open(this.#path, bootId());
+        this.#mark.write(this.#commits);
+      });
+    } catch {
+      // There is no room for it: the next commit writes it, if it could be made.
+    }
+  }
+
+  #writeMark(): void {
+    try {
+      this.#mark?.write(this.#commits);
+    } catch {
+      // There was no room to make it: the commit is there, and a mark that says less accuses nobody.
+    }
+  }
+
+  /** How many commits it has had. */
+  get commits(): number {
+    return this.#commits;
+  }
+
+  /**
+   * Copies the log into the database, if there is something new in it. What is in the log alone is gone with one bit of it.
+   * Throws `STATE_UNWRITABLE`.
+   */
+  checkpoint(): void {
+    if (this.#uncopied === 0 || this.#depth > 0) return;
+    try {
+      cross("commit", "checkpoint", () => this.#connection.exec("PRAGMA wal_checkpoint(PASSIVE)"));
+      this.#uncopied = 0;
+    } catch (thrown) {
+      throw this.#told(thrown);
+    }
+  }
+
+  /** Writes a whole copy to a new file, in pieces between which others go on. Throws what SQLite throws. */
+  async copyTo(file: string): Promise<void> {
+    await backup(this.#connection, file, { rate: 64 });
+  }
+
   /** Whether a transaction is open, which what is done now would join. */
   get inTransaction(): boolean {
     return this.#depth > 0;
@@ -131,7 +314,11 @@ export class Database implements Disposable {
   close(): void {
     this.#statements.clear();
     // The last to close copies the log into the database.
-    if (this.#connection.isOpen) cross("commit", "close", () => this.#connection.close());
+    if (this.#connection.isOpen)
+      cross("commit", "close", () => {
+        this.#connection.close();
+        this.#mark?.[Symbol.dispose]();
+      });
   }
 
   #told(thrown: unknown): unknown {
@@ -148,8 +335,10 @@ export class Database implements Disposable {
       this.#changes.add(change);
       return call();
     }
-    this.#last("always");
-    return cross("commit", change, call);
+    return this.transaction(() => {
+      this.#changes.add(change);
+      return call();
+    }, change);
   }
 
   /** From the next transaction on; within one it cannot be changed. A commit that is flushed flushes those before it. */
@@ -170,42 +359,40 @@ function changeOf(sql: string): string | undefined {
   return verb === null ? undefined : `${verb[1]?.toLowerCase()} ${verb[2]}`;
 }
 
-function setUp(connection: DatabaseSync, path: string, steps: readonly string[]): void {
-  if (existsSync(path)) refuseUnfit(path, steps.length);
-  else makeNew(path, steps);
+function openConnection(
+  path: string,
+  steps: readonly string[],
+  options: OpenOptions = {},
+): DatabaseSync {
+  let connection: DatabaseSync | undefined;
+  try {
+    const opened = new DatabaseSync(path, { timeout: 1000, open: false });
+    connection = opened;
+    cross("commit", "open", () => setUp(opened, path, steps, options));
+    return opened;
+  } catch (cause) {
+    if (connection?.isOpen) connection.close();
+    throw openError(path, cause);
+  }
+}
+
+function setUp(
+  connection: DatabaseSync,
+  path: string,
+  steps: readonly string[],
+  { evenOlder = false }: OpenOptions,
+): void {
+  if (existsSync(path)) {
+    refuseUnfit(path, steps.length);
+    if (!evenOlder) refuseLost(path, commitsOf(path), bootId());
+  } else makeNew(path, steps);
   connection.open();
   connection.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
   upgrade(connection, steps);
+  try {
+    // The log of the podnetd before; it is whole, or the state had been refused.
+    connection.exec("PRAGMA wal_checkpoint(PASSIVE)");
+  } catch {
+    // There may be no room for it. The log is as good then.
+  }
 }
-
-/** SQLite's extended codes keep the primary one in the low byte. */
-const extendedCode = (thrown: unknown): number =>
-  thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) : 0;
-const sqliteCode = (thrown: unknown): number => extendedCode(thrown) & 0xff;
-const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
-const corrupt = new Set([11, 26]); // CORRUPT, NOTADB
-
-function openError(path: string, cause: unknown): PodnetError {
-  if (isPodnetError(cause)) return cause;
-  // What `node:fs` throws: SQLite's own code is ERR_SQLITE_ERROR.
-  const { code = "" } = cause as NodeJS.ErrnoException;
-  if (/^E[A-Z]+$/.test(code)) return unwritableError(cause);
-  if (unwritable.has(sqliteCode(cause))) return writeError(cause) as PodnetError;
-  return new PodnetError("STATE_CORRUPT", `State "${path}" cannot be read`, {
-    hint: "Restore it from a backup; or stop the pods, move the file away and start anew. podnetd never deletes it",
-    cause,
-  });
-}
-
-function writeError(cause: unknown): unknown {
-  const code = sqliteCode(cause);
-  if (corrupt.has(code)) return damaged(cause instanceof Error ? cause.message : "", cause);
-  return unwritable.has(code) ? unwritableError(cause) : cause;
-}
-
-const unwritableError = (cause: unknown): PodnetError =>
-  new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
-    hint: "Check free space and permissions of the state directory",
-    details: { sqlite: cause instanceof Error ? cause.message : "", code: extendedCode(cause) },
-    cause,
-  });

@@ -3,6 +3,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { markOf, readMark } from "./commit-mark.ts";
 
 /** Tables that podnet's state has had since its first schema. */
 const lasting = ["meta", "networks", "pods", "leases"] as const;
@@ -16,6 +17,11 @@ export function refuseUnfit(file: string, known: number): void {
   if (statSync(file).size === 0) throw new Error("the file is empty");
   const found = new DatabaseSync(file, { readOnly: true });
   using _found = { [Symbol.dispose]: () => found.close() };
+  refuseUnfitConnection(found, file, known);
+}
+
+/** The same of a database that is open, and not written to by then. */
+export function refuseUnfitConnection(found: DatabaseSync, file: string, known: number): void {
   const check = found.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
   if (check.quick_check !== "ok") throw new Error(check.quick_check);
   const version = schemaVersion(found);
@@ -39,6 +45,38 @@ export function refuseUnfit(file: string, known: number): void {
     throw new Error("the file is another program's database");
 }
 
+/** What brings a node back whose state is not what it was, for people. */
+export const salvageHint =
+  "Machines run on. `podnetd state` shows what there is; `podnetd state adopt` goes on with it and takes the machines that run back into it, `podnetd state remove` ends those that it does not know";
+
+/**
+ * Refuses a state that has fewer commits than this boot has seen: its log was cut, damaged or deleted, or an older one was put
+ * in its place. By it machines would be ended that run. Nothing of it is changed. Throws `STATE_CORRUPT`.
+ */
+export function refuseLost(file: string, commits: number, bootId: string): void {
+  const wanted = readMark(file, bootId);
+  if (wanted === undefined) return;
+  if (commits >= wanted) return;
+  throw new PodnetError(
+    "STATE_CORRUPT",
+    `State "${file}" has ${commits} commits, and had ${wanted}: its log was damaged or deleted, or it is an older copy`,
+    { hint: salvageHint, details: { found: commits, wanted } },
+  );
+}
+
+/** How many commits a database has had, those of a podnetd that did not count left out. */
+export function commitsIn(connection: DatabaseSync): number {
+  const row = connection.prepare("SELECT value FROM meta WHERE key = 'commits'").get();
+  return row === undefined ? 0 : Number(row["value"]);
+}
+
+/** The same of a database that is not in use. Throws what SQLite throws. */
+export function commitsOf(file: string): number {
+  const found = new DatabaseSync(file, { readOnly: true });
+  using _found = { [Symbol.dispose]: () => found.close() };
+  return commitsIn(found);
+}
+
 /**
  * Makes the state of a new node. It gets its name when it is whole: what has the name and is not whole has been damaged
  * since, and is refused.
@@ -49,7 +87,8 @@ export function makeNew(file: string, steps: readonly string[]): void {
     throw new Error("the file is missing, and its log is there");
   const fresh = `${file}.new`;
   cross("file", "make state database", () => {
-    for (const left of [fresh, `${fresh}-journal`]) rmSync(left, { force: true });
+    // The mark of one that was moved away says nothing about this one.
+    for (const left of [fresh, `${fresh}-journal`, markOf(file)]) rmSync(left, { force: true });
     const made = new DatabaseSync(fresh);
     try {
       made.exec("PRAGMA synchronous = FULL");

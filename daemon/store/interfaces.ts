@@ -1,8 +1,7 @@
-import type { IpPrefix, Mac } from "../../core/address.ts";
-import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
-import type { OnBridge } from "../pod/snapshot.ts";
+import type { Mac } from "../../core/address.ts";
+import type { IfName, NetworkName, PodId } from "../../core/names.ts";
 import type { Database } from "./database.ts";
-import { integer, optionalInteger, text } from "./rows.ts";
+import { integer, text } from "./rows.ts";
 
 export interface InterfaceRow {
   readonly podId: PodId;
@@ -50,25 +49,4 @@ export function countInterfaces(db: Database, network: NetworkName): number {
     network,
   );
   return row === undefined ? 0 : integer(row, "n");
-}
-
-/** What pods have on a bridge of somebody else, also what one that is being changed may go back to. */
-export function addressesOnBridge(db: Database, bridge: IfName): OnBridge[] {
-  const rows = db.all(
-    `SELECT DISTINCT plans.id, plans.name, port.value ->> '$.tap' AS tap, port.value ->> '$.vlan' AS vlan,
-       address.value AS address
-     FROM (SELECT id, name, plan FROM pods
-           UNION ALL SELECT id, name, before -> '$.plan' FROM pods WHERE before IS NOT NULL) AS plans,
-       json_each(plans.plan, '$.ports.ports') AS port, json_each(port.value, '$.guestAddresses') AS address
-     WHERE port.value ->> '$.foreign' AND port.value ->> '$.bridge' = ?`,
-    bridge,
-  );
-  return rows.map((row) => ({
-    bridge,
-    vlan: optionalInteger(row, "vlan"),
-    address: text<IpPrefix>(row, "address"),
-    tap: text<IfName>(row, "tap"),
-    podId: text<PodId>(row, "id"),
-    podName: text<PodName>(row, "name"),
-  }));
 }

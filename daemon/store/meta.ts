@@ -4,6 +4,8 @@ import { text } from "./rows.ts";
 /** Single values the daemon remembers. */
 export type MetaKey =
   | "boot_id"
+  /** How many commits there were, this one included; see `CommitMark`. */
+  | "commits"
   | "network_memory"
   | "names_told"
   | "cni_installed"

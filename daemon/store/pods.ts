@@ -1,22 +1,13 @@
-import { type PodSpec, storedSpec } from "../../api/pod-spec.ts";
-import type { Ip } from "../../core/address.ts";
+import type { PodSpec } from "../../api/pod-spec.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { ErrorRecord } from "../pod/error-record.ts";
-import { parseStoredPlan, type PodPlan } from "../pod/pod-plan.ts";
+import type { PodPlan } from "../pod/pod-plan.ts";
 import type { Span } from "../pod/span.ts";
-import type { Database, Row } from "./database.ts";
-import {
-  damaged,
-  integer,
-  json,
-  objects,
-  optionalJson,
-  optionalText,
-  parseJson,
-  text,
-} from "./rows.ts";
+import type { Database } from "./database.ts";
+import { type DamagedPod, forgetSound, isDamaged, anyFromRow, usable } from "./pod-rows.ts";
+import { text } from "./rows.ts";
 
 export type PodState =
   | "creating"
@@ -56,68 +47,6 @@ export interface PodRow {
   readonly createdMs: number;
   readonly changedMs: number;
 }
-
-function fromRow(row: Row): PodRow {
-  return {
-    id: text<PodId>(row, "id"),
-    name: text<PodName>(row, "name"),
-    state: text<PodState>(row, "state"),
-    reason: optionalText(row, "reason"),
-    failure: optionalJson<ErrorRecord>(row, "failure"),
-    spec: specFrom(json<PodSpec | null>(row, "spec")),
-    plan: parseStoredPlan(text(row, "plan")),
-    before: contentsBefore(optionalText(row, "before")),
-    guest: optionalJson<GuestIdentity>(row, "guest"),
-    observed: optionalJson<ObservedGuest>(row, "observed"),
-    spans: json<Span[]>(row, "spans"),
-    established: integer(row, "established") === 1,
-    createdMs: integer(row, "created_ms"),
-    changedMs: integer(row, "changed_ms"),
-  };
-}
-
-function specFrom(stored: PodSpec | null): PodSpec {
-  if (stored === null) throw damaged("a pod has no spec");
-  return storedSpec({ ...stored, interfaces: objects(stored.interfaces, "a spec's interfaces") });
-}
-
-function contentsBefore(stored: string | undefined): PodContents | undefined {
-  if (stored === undefined) return undefined;
-  const before = parseJson(stored, 'column "before"') as { spec?: PodSpec; plan?: unknown } | null;
-  return {
-    spec: specFrom(before?.spec ?? null),
-    plan: parseStoredPlan(JSON.stringify(before?.plan ?? null)),
-  };
-}
-
-/** The users of all pods' machines, also of those that do not run: they start again as the same. */
-export function uidsOfPods(db: Database): Set<number> {
-  const rows = db.all("SELECT plan ->> '$.vm.jail.uid' AS uid FROM pods");
-  return new Set(rows.flatMap(({ uid }) => (uid === null ? [] : [Number(uid)])));
-}
-
-/** The disks of all pods, running or not, and whether they are written to themselves. */
-export function disksOfPods(
-  db: Database,
-): { readonly pod: PodName; readonly path: string; readonly writes: boolean }[] {
-  const rows = db.all(
-    `SELECT pods.name AS pod, disk.value ->> '$.path' AS path,
-       disk.value ->> '$.readOnly' = 0 AND disk.value -> '$.overlay' IS NULL AS writes
-     FROM pods, json_each(pods.plan, '$.vm.disks') AS disk`,
-  );
-  return rows.map((row) => ({
-    pod: text<PodName>(row, "pod"),
-    path: text(row, "path"),
-    writes: integer(row, "writes") === 1,
-  }));
-}
-
-/** Whether a guest was told to ask this server for names. */
-export const isNameServer = (db: Database, server: Ip): boolean =>
-  db.get(
-    "SELECT 1 FROM pods, json_each(plan, '$.guest.dns.servers') WHERE json_each.value = ? LIMIT 1",
-    server,
-  ) !== undefined;
 
 /** The ids of all pods. */
 export function podIds(db: Database): Set<string> {
@@ -205,25 +134,47 @@ export function setPodSpans(db: Database, id: PodId, spans: readonly Span[]): vo
   db.run("UPDATE pods SET spans = ? WHERE id = ?", JSON.stringify(spans), id);
 }
 
+/** Throws `STATE_CORRUPT` when its row makes no sense. */
 export function getPod(db: Database, id: PodId): PodRow | undefined {
+  const row = getAnyPod(db, id);
+  return row === undefined ? undefined : usable(row);
+}
+
+export function getAnyPod(db: Database, id: PodId): PodRow | DamagedPod | undefined {
   const row = db.get("SELECT * FROM pods WHERE id = ?", id);
-  return row === undefined ? undefined : fromRow(row);
+  return row === undefined ? undefined : anyFromRow(row);
+}
+
+/** Undefined, too, when its row makes no sense: for what is not about this pod alone. */
+export function getUsablePod(db: Database, id: PodId): PodRow | undefined {
+  const row = getAnyPod(db, id);
+  return row === undefined || isDamaged(row) ? undefined : row;
 }
 
 /** Pods whose id or name this is, else those whose id starts so (4 characters at least). At most two. */
-export function findPods(db: Database, text: string): PodRow[] {
+export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
   const exact = db.all(
     "SELECT * FROM pods WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
     text,
   );
-  if (exact.length > 0 || !/^[a-z2-7]{4,11}$/.test(text)) return exact.map(fromRow);
+  if (exact.length > 0 || !/^[a-z2-7]{4,11}$/.test(text)) return exact.map(anyFromRow);
   return db
     .all("SELECT * FROM pods WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT 2", text)
-    .map(fromRow);
+    .map(anyFromRow);
 }
 
-export function listPods(db: Database): PodRow[] {
-  return db.all("SELECT * FROM pods ORDER BY created_ms, id").map(fromRow);
+/** All pods there are rows of, in the order they came. */
+export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
+  db.all("SELECT * FROM pods ORDER BY created_ms, id").map(anyFromRow);
+
+/** Those that can be worked with: all but the damaged ones. */
+export const listPods = (db: Database): PodRow[] =>
+  listAnyPods(db).filter((row): row is PodRow => !isDamaged(row));
+
+/** What a pod is called, for messages about others. */
+export function podNameById(db: Database, id: PodId): PodName | undefined {
+  const row = db.get("SELECT name FROM pods WHERE id = ?", id);
+  return row === undefined ? undefined : text<PodName>(row, "name");
 }
 
 export function podIdByName(db: Database, name: PodName): PodId | undefined {
@@ -233,5 +184,6 @@ export function podIdByName(db: Database, name: PodName): PodId | undefined {
 
 /** Deletes the pod with its interfaces and run; leases are freed separately. */
 export function deletePod(db: Database, id: PodId): void {
+  forgetSound(id);
   db.run("DELETE FROM pods WHERE id = ?", id);
 }

@@ -6,6 +6,7 @@ import type { Row } from "./database.ts";
 export function damaged(what: string, cause?: unknown): PodnetError {
   return new PodnetError("STATE_CORRUPT", `The state database is damaged: ${what}`, {
     hint: "Restore it from a backup; or stop the pods, move the file away and start anew. podnetd never deletes it",
+    details: { damaged: what },
     ...(cause === undefined ? {} : { cause }),
   });
 }
@@ -49,14 +50,6 @@ export function parseJson(text: string, what: string): unknown {
   } catch (cause) {
     throw damaged(`${what} is not JSON`, cause);
   }
-}
-
-/** A list of objects within what was stored as JSON. Throws `STATE_CORRUPT`. */
-export function objects<T extends object>(value: readonly T[] | undefined, what: string): T[] {
-  const found: unknown = value;
-  const isObject = (each: unknown): boolean => typeof each === "object" && each !== null;
-  if (!Array.isArray(found) || !found.every(isObject)) throw damaged(`${what} are no list`);
-  return found as T[];
 }
 
 export function optionalJson<T>(row: Row, name: string): T | undefined {

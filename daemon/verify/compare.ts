@@ -1,6 +1,6 @@
 import { ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { mark } from "../../network/desired.ts";
+import { mark, portGroup } from "../../network/desired.ts";
 import { absent, type Check, checker } from "./check.ts";
 import type { ExpectedInterface } from "./expectation.ts";
 import type { HostTestimony, VmTestimony } from "./testimony.ts";
@@ -51,7 +51,9 @@ function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
     check(`link ${each.tap} up`, true, link.up),
     check(`link ${each.tap} mtu`, each.mtu, link.mtu),
     check(`link ${each.tap} alias`, each.alias, link.alias),
-    check(`link ${each.tap} group`, mark.linkGroup, link.group),
+    ...(each.bridge === undefined
+      ? []
+      : [check(`link ${each.tap} group`, portGroup(each.bridge), link.group)]),
     check(`link ${each.tap} isolated`, each.isolated, link.isolated),
     // What was not asked for is the bridge's own business.
     ...(each.learning === undefined

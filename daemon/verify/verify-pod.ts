@@ -58,11 +58,13 @@ export async function verifyPod(
   const { attached } = pod.plan.vm;
   const socket = attached === undefined ? pod.vm.socketPath("witness") : undefined;
   const expected = expectedInterfaces(pod.plan, networks);
+  const portsAsPrinted = async (): Promise<Check[]> =>
+    hearPorts(pod.plan, await firewall(), signal);
   const look = async (): Promise<Check[]> => {
     const [host, vm, ports, ...inside] = await Promise.all([
       hearHostWitness(linkNames(expected), signal),
       socket === undefined ? undefined : hearVmWitness(socket, signal),
-      published.length === 0 ? [] : hearPorts(pod.plan, await firewall(), signal),
+      published.length === 0 ? [] : portsAsPrinted(),
       checkLoopback(pod.plan, pod.guest, signal),
       checkGuestLinks(pod.plan, pod.guest, signal),
       ...expected.map((each) => checkPlace(each, signal)),

@@ -7,6 +7,8 @@ import { malformed } from "../protocol/fields.ts";
 import { type ProcessEvent, parseProcessEvent } from "../protocol/process-messages.ts";
 import { parseNext, refusal } from "../protocol/replies.ts";
 import { abortError } from "../../core/aborting.ts";
+import { systemClock } from "../../core/clock.ts";
+import { TokenBucket } from "../../core/token-bucket.ts";
 import { Flow, type FlowMode } from "./flow.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
@@ -15,7 +17,8 @@ import { PendingCommands, type Reply } from "./pending.ts";
 
 export interface ControlListener {
   ready(): void;
-  processEvent(event: ProcessEvent): void;
+  /** Answers whether there is such a process. */
+  processEvent(event: ProcessEvent): boolean;
   /** Once: the channel is closed. */
   closed(reason: PodnetError): void;
 }
@@ -33,24 +36,43 @@ interface Exchange {
   readonly accepts?: (reply: Reply) => boolean;
 }
 
+/** READY makes the host ask who is there: as much work as some hundred frames. */
+const readyCost = 256;
+
+/** What a frame takes of the guest's rate: one for its handling, and more for what is to be parsed. */
+function costOf(item: CtlItem): number {
+  if (item.kind === "refused") return 1;
+  return item.code === command.ready ? readyCost : 1 + item.payload.length / 256;
+}
+
 /** What a guest did that it should not have, counted. */
 export interface ControlCounters {
-  /** Frames of a kind no guest sends. */
-  unknownFrames: number;
+  /** Frames of a kind no guest sends, and NEXTs of nothing. */
+  senselessFrames: number;
+  /** Ends of processes that are not known. */
+  strayEvents: number;
   /** Answers nobody waited for, left over from before a restart. */
   staleReplies: number;
   /** Times READY was said. */
   readies: number;
 }
 
+export const noCounters: Readonly<ControlCounters> = {
+  senselessFrames: 0,
+  strayEvents: 0,
+  staleReplies: 0,
+  readies: 0,
+};
+
 /** The control channel: commands out, one answer each, in order. Nothing is written but by `call`. */
 export class Control {
-  readonly counters: ControlCounters = { unknownFrames: 0, staleReplies: 0, readies: 0 };
+  readonly counters: ControlCounters = { ...noCounters };
   readonly #link: Link<CtlItem>;
   readonly #limits: ChannelLimits;
   readonly #listener: ControlListener;
   readonly #pending: PendingCommands;
   readonly #flow = new Flow();
+  readonly #strays: TokenBucket;
   #closed: PodnetError | undefined;
 
   constructor(
@@ -61,11 +83,18 @@ export class Control {
     this.#pending = new PendingCommands(time);
     this.#limits = limits;
     this.#listener = listener;
+    this.#strays = new TokenBucket(limits.strayEvents, systemClock);
     this.#link = new Link(connection, {
       name: "control channel",
       frameMs: limits.frameMs,
       time,
       decoder: () => new CtlDecoder(limits.controlFrame),
+      rate: limits.controlRate,
+      cost: costOf,
+      tooFastMs: limits.tooFastMs,
+      tooFast: (is) => {
+        if (is) this.abandon(malformed("The guest keeps sending more frames than it may"));
+      },
       listener: {
         item: (item) => this.#guarded(() => this.#take(item)),
         drained: () => this.#pump(),
@@ -154,19 +183,32 @@ export class Control {
       case command.ready:
         this.counters.readies++;
         return this.#listener.ready();
-      case command.next:
-        this.#flow.consumed(parseNext(payload));
+      case command.next: {
+        const count = parseNext(payload);
+        if (count === 0) return this.#senseless("a NEXT of 0 bytes");
+        this.#flow.consumed(count);
         return this.#pump();
+      }
       case command.ack:
       case command.error:
         return this.#reply({ kind: code === command.ack ? "ack" : "error", payload });
       case command.processAsyncEvent:
-        return this.#listener.processEvent(parseProcessEvent(payload));
+        return this.#processEvent(payload);
       default:
-        this.counters.unknownFrames++;
-        if (this.counters.unknownFrames > this.#limits.unknownFrames)
-          throw malformed(`The guest sends unknown frames, the last of ${commandName(code)}`);
+        return this.#senseless(`an unknown ${commandName(code)}`);
     }
+  }
+
+  #processEvent(payload: Uint8Array): void {
+    if (this.#listener.processEvent(parseProcessEvent(payload))) return;
+    this.counters.strayEvents++;
+    if (!this.#strays.take())
+      throw malformed("The guest reports the ends of processes that are not known");
+  }
+
+  #senseless(what: string): void {
+    if (++this.counters.senselessFrames > this.#limits.senselessFrames)
+      throw malformed(`The guest sends frames that mean nothing, the last ${what}`);
   }
 
   #reply(reply: Reply): void {

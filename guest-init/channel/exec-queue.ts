@@ -1,7 +1,10 @@
+import { joinBytes } from "../protocol/bytes.ts";
 import type { ExecEvent } from "./guest.ts";
 
 /** What one event costs in memory beside its bytes: a guest may send its output byte by byte. */
 const eventCost = 128;
+/** Output that is joined to one event has at most so many bytes. */
+const joinedBytes = 4096;
 const costOf = (event: ExecEvent): number =>
   eventCost + (event.kind === "exit" ? 0 : event.data.length);
 
@@ -32,10 +35,23 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
 
   push(event: ExecEvent): void {
     if (this.#end.kind !== "open") return;
-    this.#events.push(event);
-    this.#cost += costOf(event);
+    if (!this.#join(event)) {
+      this.#events.push(event);
+      this.#cost += costOf(event);
+    }
     if (event.kind === "exit") this.#end = { kind: "ended" };
     this.#wake?.();
+  }
+
+  /** Puts little output behind the little that is last in the queue: a frame each would cost its readers more than its bytes. */
+  #join(event: ExecEvent): boolean {
+    const last = this.#events.at(-1);
+    if (last === undefined || last.kind === "exit" || last.kind !== event.kind) return false;
+    if (last.data.length + event.data.length > joinedBytes) return false;
+    const data = joinBytes([last.data, event.data]);
+    this.#events[this.#events.length - 1] = { kind: last.kind, data };
+    this.#cost += event.data.length;
+    return true;
   }
 
   /** What is queued is still delivered, then the error, unless the exit came first. */

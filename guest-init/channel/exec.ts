@@ -79,9 +79,11 @@ export class Processes {
     }
   }
 
-  /** A process ended. Those of an earlier daemon are nobody's. */
-  finished(event: ProcessEvent): void {
-    this.#sessions.get(event.process)?.finished(event.status);
+  /** A process ended. False: it is not known, being an earlier daemon's or given up. */
+  finished(event: ProcessEvent): boolean {
+    const session = this.#sessions.get(event.process);
+    session?.finished(event.status);
+    return session !== undefined;
   }
 
   /** The guest is gone, or its agent has started anew. */

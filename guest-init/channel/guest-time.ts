@@ -1,4 +1,5 @@
 import { abortError } from "../../core/aborting.ts";
+import { guarded } from "../../core/guard.ts";
 
 /** Something that is to happen after so much of a guest's time. */
 interface Timer extends Disposable {
@@ -69,10 +70,10 @@ export class GuestTime {
       hold: () => clearTimeout(waiting),
       run: () => {
         waiting = setTimeout(
-          () => {
+          guarded("guest", () => {
             this.#timers.delete(timer);
             body();
-          },
+          }),
           Math.max(0, dueAt - this.now()),
         );
       },

@@ -58,6 +58,11 @@ export interface Guest {
   powerOff(signal: AbortSignal): Promise<void>;
   /** Called on each READY after the first: the guest rebooted or its agent restarted. Returns the unsubscriber. */
   onReady(listener: (identity: GuestIdentity) => void): () => void;
+  /**
+   * Called when the guest's output is slowed down for longer than a moment, because it sends more small frames than it may
+   * (true), and when it is no more. Returns the unsubscriber.
+   */
+  onSlowed(listener: (is: boolean) => void): () => void;
   /** Called once when the channel is gone for good, with the reason. */
   onClose(listener: (reason: Error) => void): () => void;
   close(): Promise<void>;

@@ -1,3 +1,4 @@
+import type { Rate } from "../../core/token-bucket.ts";
 import { ctlLimit } from "../protocol/ctl-frame.ts";
 
 /** What the host grants a guest: times in milliseconds, sizes in bytes. */
@@ -23,8 +24,16 @@ export interface ChannelLimits {
   readonly queuedBytes: number;
   /** READYs in a row without a word on who it is, before the guest is cut off. */
   readonly restarts: number;
-  /** Frames of unknown kinds before the guest is cut off. */
-  readonly unknownFrames: number;
+  /** Frames that mean nothing before the guest is cut off: unknown kinds, NEXT of 0 bytes, output of streams that never were. */
+  readonly senselessFrames: number;
+  /** Ends of processes that are not known, which earlier daemons and sessions given up leave behind; above it the guest is cut off. */
+  readonly strayEvents: Rate;
+  /** Frames on the control channel; what comes faster waits in the socket, and when it keeps coming the guest is cut off. */
+  readonly controlRate: Rate;
+  /** Small frames on the tty channel, and KiB of streams that have ended; what comes faster waits in the socket. */
+  readonly ttyRate: Rate;
+  /** How long a guest may keep to the limit of a rate. */
+  readonly tooFastMs: number;
   /** Sessions at a time. */
   readonly execSessions: number;
   /** Output held for one session before the tty channel is paused. */
@@ -47,7 +56,11 @@ export const defaultLimits: ChannelLimits = {
   outstanding: 256,
   queuedBytes: 4 * 1024 * 1024,
   restarts: 16,
-  unknownFrames: 64,
+  senselessFrames: 64,
+  strayEvents: { perSecond: 8, burst: 512 },
+  controlRate: { perSecond: 16_384, burst: 8192 },
+  ttyRate: { perSecond: 8192, burst: 8192 },
+  tooFastMs: 5000,
   execSessions: 256,
   execQueue: 256 * 1024,
   execStallMs: 30_000,

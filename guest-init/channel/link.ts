@@ -1,8 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Rate } from "../../core/token-bucket.ts";
+import { PacedSocket, type Worked } from "../../linux/paced-socket.ts";
 import { type UnixConnection, connectUnix } from "../../linux/unix-socket.ts";
 import { abortError } from "../../core/aborting.ts";
+import { guarded } from "../../core/guard.ts";
 import type { GuestTime } from "./guest-time.ts";
 
 /**
@@ -35,7 +38,7 @@ export async function connectWhenThere(
 /** Cuts bytes into frames; `CtlDecoder` and `TtyDecoder` are such. */
 export interface Decoder<Item> {
   readonly pending: boolean;
-  push(bytes: Uint8Array): Item[];
+  cut(bytes: Uint8Array, most: number): { readonly items: Item[]; readonly taken: number };
 }
 
 export interface LinkListener<Item> {
@@ -53,12 +56,20 @@ export interface LinkOptions<Item> {
   readonly time: GuestTime;
   readonly decoder: () => Decoder<Item>;
   readonly listener: LinkListener<Item>;
+  /** What the guest may send. */
+  readonly rate: Rate;
+  /** What a frame takes of that. */
+  readonly cost: (item: Item) => number;
+  /** The guest has been slowed down for a while, or is no more. */
+  readonly tooFast: (is: boolean) => void;
+  readonly tooFastMs: number;
 }
 
 /** One socket to the guest, frames in and bytes out. A frame that has begun must come to its end in time. */
 export class Link<Item> {
   readonly #connection: UnixConnection;
   readonly #options: LinkOptions<Item>;
+  readonly #paced: PacedSocket;
   #decoder: Decoder<Item>;
   #frameTimer: Disposable | undefined;
   #closed = false;
@@ -69,13 +80,27 @@ export class Link<Item> {
     this.#options = options;
     this.#decoder = options.decoder();
     const { socket } = connection;
-    socket.on("data", (bytes) => this.#take(bytes));
-    socket.on("drain", () => {
+    // What cannot be handled costs its guest the channel.
+    const drop = (): void => this.#lost();
+    this.#paced = new PacedSocket(socket, {
+      source: "guest",
+      drop,
+      work: (bytes, most) => this.#take(bytes, most),
+      rate: options.rate,
+      tooFast: options.tooFast,
+      tooFastMs: options.tooFastMs,
+    });
+    const drained = (): void => {
       this.#releaseWriters();
       if (!this.#closed) options.listener.drained();
-    });
-    socket.on("error", (error) => this.#lost(error));
-    socket.on("close", () => this.#lost());
+    };
+    const lost = (cause?: unknown): void => this.#lost(cause instanceof Error ? cause : undefined);
+    socket.on("drain", guarded("guest", drained, drop));
+    socket.on("error", guarded("guest", lost));
+    socket.on(
+      "close",
+      guarded("guest", () => this.#lost()),
+    );
   }
 
   /** Writes, or keeps in memory what does not fit: false asks to wait for `drained`. `what` names the bytes. */
@@ -103,13 +128,13 @@ export class Link<Item> {
 
   /** Stops reading; the guest is held back by its own full buffers. */
   pause(): void {
-    this.#connection.socket.pause();
+    this.#paced.pause();
     this.#stopFrameTimer();
   }
 
   resume(): void {
     if (this.#closed) return;
-    this.#connection.socket.resume();
+    this.#paced.resume();
     if (this.#decoder.pending) this.#startFrameTimer();
   }
 
@@ -127,16 +152,19 @@ export class Link<Item> {
     this.#releaseWriters();
   }
 
-  #take(bytes: Uint8Array): void {
+  #take(bytes: Uint8Array, most: number): Worked {
     const decoder = this.#decoder;
-    const items = decoder.push(bytes);
+    const { items, taken } = decoder.cut(bytes, most);
     // A frame that ended restarts the clock for the one that began behind it.
     if (items.length > 0 || !decoder.pending) this.#stopFrameTimer();
     if (decoder.pending) this.#startFrameTimer();
+    let tokens = 0;
     for (const item of items) {
-      if (this.#closed) return;
+      if (this.#closed) break;
+      tokens += this.#options.cost(item);
       this.#options.listener.item(item);
     }
+    return { bytes: taken, units: items.length, tokens };
   }
 
   #startFrameTimer(): void {
@@ -145,14 +173,20 @@ export class Link<Item> {
       // The rest may lie in the socket, unread because this process was busy: look once more first.
       setImmediate(() => {
         if (timer === undefined || this.#frameTimer !== timer) return;
-        this.#fail(
-          new PodnetError(
-            "AGENT_PROTOCOL",
-            `The guest began a frame on its ${this.#options.name} and did not finish it in ${this.#options.frameMs} ms`,
-          ),
-        );
+        this.#frameTimer = undefined;
+        // Or because the guest may not be read yet.
+        if (this.#paced.paused) this.#startFrameTimer();
+        else this.#fail(this.#unfinished());
       });
     });
+  }
+
+  #unfinished(): PodnetError {
+    const { name, frameMs } = this.#options;
+    return new PodnetError(
+      "AGENT_PROTOCOL",
+      `The guest began a frame on its ${name} and did not finish it in ${frameMs} ms`,
+    );
   }
 
   #stopFrameTimer(): void {

@@ -6,7 +6,7 @@ import { encodeAwakening } from "../protocol/extension-messages.ts";
 import { malformed } from "../protocol/fields.ts";
 import { type GuestConfig, type ObservedGuest, extensionVersion } from "../protocol/configure.ts";
 import { abortable } from "../../core/aborting.ts";
-import { Control, type ControlCounters } from "./control.ts";
+import { Control, type ControlCounters, noCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
 import { Processes } from "./exec.ts";
 import type {
@@ -73,6 +73,7 @@ export class GuestSession implements Guest {
   readonly #limits: ChannelLimits;
   readonly #time: GuestTime;
   readonly #readyListeners = new Set<(identity: GuestIdentity) => void>();
+  readonly #slowedListeners = new Set<(is: boolean) => void>();
   readonly #closeListeners = new Set<(reason: Error) => void>();
   #state: State;
   /** Resolved at the next `up`, rejected at the end; made anew on leaving `up`. */
@@ -134,6 +135,11 @@ export class GuestSession implements Guest {
     return () => this.#readyListeners.delete(listener);
   }
 
+  onSlowed(listener: (is: boolean) => void): () => void {
+    this.#slowedListeners.add(listener);
+    return () => this.#slowedListeners.delete(listener);
+  }
+
   onClose(listener: (reason: Error) => void): () => void {
     if (this.#state.kind === "closed") listener(this.#state.reason);
     else this.#closeListeners.add(listener);
@@ -147,9 +153,9 @@ export class GuestSession implements Guest {
 
   /** What the guest did that it should not have; zero before the channel is connected. */
   counters(): ControlCounters & { readonly strayTtyFrames: number } {
-    const wires = this.#wires();
-    const counters = wires?.control.counters ?? { unknownFrames: 0, staleReplies: 0, readies: 0 };
-    return { ...counters, strayTtyFrames: wires?.tty.strayFrames ?? 0 };
+    const { control, tty } = this.#wires() ?? {};
+    const strayTtyFrames = (tty?.strayFrames ?? 0) + (tty?.senselessFrames ?? 0);
+    return { ...(control?.counters ?? noCounters), strayTtyFrames };
   }
 
   #wires(): Wires | undefined {
@@ -217,7 +223,11 @@ export class GuestSession implements Guest {
       time,
       // An earlier daemon's processes may still use its numbers.
       firstStream: this.#options.reattach ? BigInt(Date.now()) * 1024n : 1n,
+      inherits: this.#options.reattach,
       onClose: (reason) => this.#end(reason),
+      onSlowed: (is) => {
+        for (const listener of this.#slowedListeners) listener(is);
+      },
     });
     const control = new Control(
       controlSocket,

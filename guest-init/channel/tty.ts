@@ -6,17 +6,26 @@ import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import { Link } from "./link.ts";
 
+/** Bytes of output in a frame that are worth the handling of one. */
+const smallFrame = 1024;
+
 /** Takes one stream's data; empty at its end. */
 export type StreamSink = (data: Uint8Array) => void;
 
 /** The tty channel: numbered streams, both ways, over one socket. */
 export class Tty {
-  /** Data for streams nobody has: late frames of ended sessions, mostly. */
+  /** Data for streams that have ended, or were an earlier daemon's. */
   strayFrames = 0;
+  /** Data for streams that never were. */
+  senselessFrames = 0;
   /** Undefined where there is no such channel: then nobody starts anything that would use it. */
   readonly #link: Link<TtyItem> | undefined;
   readonly #sinks = new Map<bigint, StreamSink>();
   readonly #holders = new Set<object>();
+  readonly #limits: ChannelLimits;
+  /** Streams below it are an earlier daemon's, if there was one. */
+  readonly #firstStream: bigint;
+  readonly #inherits: boolean;
   #nextStream: bigint;
   #closed: PodnetError | undefined;
 
@@ -26,9 +35,15 @@ export class Tty {
       readonly limits: ChannelLimits;
       readonly time: GuestTime;
       readonly firstStream: bigint;
+      /** Processes of an earlier daemon may still write to streams below the first. */
+      readonly inherits: boolean;
       readonly onClose: (reason: PodnetError) => void;
+      readonly onSlowed: (is: boolean) => void;
     },
   ) {
+    this.#limits = options.limits;
+    this.#firstStream = options.firstStream;
+    this.#inherits = options.inherits;
     this.#nextStream = options.firstStream;
     if (connection === undefined) return;
     this.#link = new Link(connection, {
@@ -36,6 +51,10 @@ export class Tty {
       frameMs: options.limits.frameMs,
       time: options.time,
       decoder: () => new TtyDecoder(),
+      rate: options.limits.ttyRate,
+      cost: (item) => this.#costOf(item),
+      tooFast: options.onSlowed,
+      tooFastMs: options.limits.tooFastMs,
       listener: {
         item: (item) => this.#take(item, options.onClose),
         drained: () => {},
@@ -95,14 +114,29 @@ export class Tty {
   }
 
   #take(item: TtyItem, onClose: (reason: PodnetError) => void): void {
-    if (item.kind === "refused") {
-      const reason = malformed(`The guest announced a tty frame of ${item.length} bytes`);
+    const cutOff = (reason: PodnetError): void => {
       this.close(reason);
       onClose(reason);
-      return;
-    }
+    };
+    if (item.kind === "refused")
+      return cutOff(malformed(`The guest announced a tty frame of ${item.length} bytes`));
     const sink = this.#sinks.get(item.stream);
-    if (sink === undefined) this.strayFrames++;
-    else sink(item.data);
+    if (sink !== undefined) return sink(item.data);
+    if (this.#mayHaveBeen(item.stream)) this.strayFrames++;
+    else if (++this.senselessFrames > this.#limits.senselessFrames)
+      cutOff(malformed(`The guest sends output of streams that never were, as ${item.stream}`));
+  }
+
+  #mayHaveBeen(stream: bigint): boolean {
+    if (stream <= 0n || stream >= this.#nextStream) return false;
+    return this.#inherits || stream >= this.#firstStream;
+  }
+
+  /** What a frame takes of the guest's rate. Large ones with output that is read are paced by their reader. */
+  #costOf(item: TtyItem): number {
+    if (item.kind === "refused") return 1;
+    const { length } = item.data;
+    if (!this.#sinks.has(item.stream)) return 1 + length / 1024;
+    return length < smallFrame ? 1 : 0;
   }
 }

@@ -66,9 +66,14 @@ export class FrameAssembler {
 
   /** Takes the next bytes of the stream; they are copied where kept. */
   push(bytes: Uint8Array): Assembled[] {
+    return this.cut(bytes, Infinity).found;
+  }
+
+  /** Takes as many of the next bytes as have at most `most` frames in them, and says how many it took. */
+  cut(bytes: Uint8Array, most: number): { readonly found: Assembled[]; readonly taken: number } {
     const found: Assembled[] = [];
     let at = 0;
-    while (at < bytes.length) {
+    while (at < bytes.length && found.length < most) {
       const step = Math.min(this.wanted, bytes.length - at);
       const part = bytes.subarray(at, at + step);
       at += step;
@@ -76,7 +81,7 @@ export class FrameAssembler {
       else if (this.#headerFill < this.#shape.headerSize) this.#takeHeader(part, found);
       else this.#takeBody(part, found);
     }
-    return found;
+    return { found, taken: at };
   }
 
   #takeHeader(part: Uint8Array, found: Assembled[]): void {

@@ -1,4 +1,4 @@
-import { FrameAssembler, type RefusalReason } from "./assembler.ts";
+import { type Assembled, FrameAssembler, type RefusalReason } from "./assembler.ts";
 import { noBytes, readU32, u32Bytes, writeU32 } from "./bytes.ts";
 import { command } from "./codes.ts";
 
@@ -60,11 +60,19 @@ export class CtlDecoder {
   }
 
   push(bytes: Uint8Array): CtlItem[] {
-    return this.#assembler.push(bytes).map((item) => {
-      const code = readU32(item.header, 0);
-      return item.kind === "frame"
-        ? { kind: "frame", code, payload: item.body }
-        : { kind: "refused", code, length: item.length, reason: item.reason };
-    });
+    return this.cut(bytes, Infinity).items;
   }
+
+  /** As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again. */
+  cut(bytes: Uint8Array, most: number): { readonly items: CtlItem[]; readonly taken: number } {
+    const { found, taken } = this.#assembler.cut(bytes, most);
+    return { items: found.map(ctlItemOf), taken };
+  }
+}
+
+function ctlItemOf(item: Assembled): CtlItem {
+  const code = readU32(item.header, 0);
+  return item.kind === "frame"
+    ? { kind: "frame", code, payload: item.body }
+    : { kind: "refused", code, length: item.length, reason: item.reason };
 }

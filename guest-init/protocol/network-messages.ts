@@ -10,6 +10,7 @@ import {
   parseIp,
   withLength,
 } from "../../core/address.ts";
+import { parseIfName } from "../../core/names.ts";
 import {
   type Fields,
   type ParseValue,
@@ -75,6 +76,10 @@ const asAddress: ParseValue<AddressSetup> = (value, path) =>
 /** An empty name counts as none. */
 const asName: ParseValue<string | undefined> = (value, path) => asString(value, path) || undefined;
 
+/** A name that a link is to get; an empty one counts as none. */
+const asNewName: ParseValue<string | undefined> = (value, path) =>
+  value === "" ? undefined : asText(parseIfName)(value, path);
+
 function readInterface(fields: Fields): InterfaceSetup {
   const device = fields.required("device", asString);
   if (device === "") throw malformed(`"${fields.at("device")}" is empty`, fields.at("device"));
@@ -90,7 +95,7 @@ function readInterface(fields: Fields): InterfaceSetup {
   const mtu = fields.optional("mtu", asInteger({ max: 65535 }));
   return {
     device,
-    ...given("newName", fields.optional("newDeviceName", asName)),
+    ...given("newName", fields.optional("newDeviceName", asNewName)),
     addresses,
     ...given("mtu", mtu === 0 ? undefined : mtu),
   };

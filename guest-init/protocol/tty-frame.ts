@@ -1,4 +1,4 @@
-import { FrameAssembler, type RefusalReason } from "./assembler.ts";
+import { type Assembled, FrameAssembler, type RefusalReason } from "./assembler.ts";
 import { noBytes, readU32, readU64, writeU32, writeU64 } from "./bytes.ts";
 
 /** Tty frame: u64BE stream, u32BE total length with these 12 bytes, data; no data means end of stream. */
@@ -58,11 +58,19 @@ export class TtyDecoder {
   }
 
   push(bytes: Uint8Array): TtyItem[] {
-    return this.#assembler.push(bytes).map((item) => {
-      const stream = readU64(item.header, 0);
-      return item.kind === "frame"
-        ? { kind: "frame", stream, data: item.body }
-        : { kind: "refused", stream, length: item.length, reason: item.reason };
-    });
+    return this.cut(bytes, Infinity).items;
   }
+
+  /** As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again. */
+  cut(bytes: Uint8Array, most: number): { readonly items: TtyItem[]; readonly taken: number } {
+    const { found, taken } = this.#assembler.cut(bytes, most);
+    return { items: found.map(ttyItemOf), taken };
+  }
+}
+
+function ttyItemOf(item: Assembled): TtyItem {
+  const stream = readU64(item.header, 0);
+  return item.kind === "frame"
+    ? { kind: "frame", stream, data: item.body }
+    : { kind: "refused", stream, length: item.length, reason: item.reason };
 }

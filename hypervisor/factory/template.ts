@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import { type Memfd, openMemfd } from "../../linux/memfd.ts";
-import type { RunningVm, VmPlan } from "../driver.ts";
+import { type RunningVm, templatePrefix, type VmPlan } from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 
 /** A machine as it was when its agent had said READY: what clones begin with. Nobody can change it any more. */
@@ -53,13 +53,13 @@ export async function buildTemplate(
 }
 
 /**
- * The template's own machine: an id of its own in a directory beside the pod's. It has no row, so that a podnetd that
- * starts after one was killed ends it like every machine without a row.
+ * The template's own machine: an id of its own in a directory beside the pod's, by whose name a podnetd that starts after
+ * one was killed knows it, and ends it: it has no row.
  */
 function templatePlan(plan: VmPlan): VmPlan {
   const podId = podIdFromBytes(randomBytes(12));
   const jail = plan.jail === undefined ? {} : { jail: jailOf(plan.jail, podId) };
-  return { ...plan, ...jail, podId, runDir: join(dirname(plan.runDir), podId) };
+  return { ...plan, ...jail, podId, runDir: join(dirname(plan.runDir), templatePrefix + podId) };
 }
 
 /** Aborted when the machine ends, or its guest restarts: a kernel that panicked does so for ever. */

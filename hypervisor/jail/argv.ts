@@ -1,3 +1,4 @@
+import { machineOomScore } from "../../linux/oom-score.ts";
 import type { Accelerator, VmPlan } from "../driver.ts";
 
 /** What the launcher's words depend on beside the plan. */
@@ -28,6 +29,7 @@ export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
     kvm && host.kvmGroup !== undefined ? ["--group", `${host.kvmGroup}`] : [],
     ["--run", plan.runDir],
     ["--report", `${host.reportFd}`],
+    ["--oom-score", `${machineOomScore}`],
     ...jail.cgroups.map(({ path }) => ["--cgroup", path]),
     [plan.kernel, plan.initrd].flatMap((path) => (path === undefined ? [] : ["--read", path])),
     kvm ? ["--device", "/dev/kvm"] : [],

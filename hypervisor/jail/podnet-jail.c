@@ -1,7 +1,7 @@
 /*
  * Runs a program as a user of its own, in namespaces of its own, on a root that holds what it was told and nothing else.
  *
- *   podnet-jail --uid N --run DIR --report FD [--cgroup DIR]... [--read PATH]... [--device PATH]... [--group GID]
+ *   podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]... [--device PATH]... [--group GID]
  *               -- PROGRAM [ARGUMENT]...
  *
  * The program inherits descriptors 0 to FD - 1 and no other. On FD stands `pid N` with its pid as seen from here, then
@@ -52,7 +52,7 @@ struct piece {
 
 static struct {
     unsigned uid, group;
-    int has_group, report, cgroups, pieces;
+    int has_group, report, cgroups, pieces, oom_score;
     const char *run, *cgroup[MANY];
     struct piece piece[MANY];
 } jail = {.report = -1};
@@ -96,6 +96,7 @@ static char **parse(char **word) {
         if (!strcmp(option, "--uid")) jail.uid = number(value, 0xfffffffeu);
         else if (!strcmp(option, "--group")) jail.group = number(value, 0xfffffffeu), jail.has_group = 1;
         else if (!strcmp(option, "--report")) jail.report = (int)number(value, 1023);
+        else if (!strcmp(option, "--oom-score")) jail.oom_score = (int)number(value, 1000);
         else if (!strcmp(option, "--run")) jail.run = value;
         else if (!strcmp(option, "--read")) add(value, READ);
         else if (!strcmp(option, "--device")) add(value, DEVICE);
@@ -254,6 +255,23 @@ static void limit(int resource, const char *name, rlim_t most) {
     check(setrlimit(resource, &limits), "limit", name);
 }
 
+/*
+ * When the host runs out of memory, the kernel ends this machine before podnetd and the rest of the host. Anybody may raise
+ * the score, so that there is nothing to lower: a host that has given a higher one keeps it.
+ */
+static void raise_oom_score(int wanted) {
+    const char *path = "/proc/self/oom_score_adj";
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    check(fd, "open", path);
+    char text[16] = "";
+    check(read(fd, text, sizeof text - 1), "read", path);
+    if (atoi(text) < wanted) {
+        int length = snprintf(text, sizeof text, "%d", wanted);
+        check(pwrite(fd, text, (size_t)length, 0), "write", path);
+    }
+    close(fd);
+}
+
 /* First process of its own pid namespace: with it ends every other one in there. */
 static _Noreturn void confined(char **program) {
     /* Its sockets are for podnetd, which is another user; nobody else gets at the directory. */
@@ -275,6 +293,7 @@ static _Noreturn void confined(char **program) {
 
 int main(int count, char **words) {
     char **program = parse(words);
+    raise_oom_score(jail.oom_score);
     const int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | SIGCHLD;
     /* Nobody who reads any more: the write fails, and with it the start. */
     signal(SIGPIPE, SIG_DFL);

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
 import { QmpClient } from "../qmp/client.ts";
@@ -121,6 +122,6 @@ export class Connections {
         await attempt(Math.min(waitMs * 2, 5000));
       }
     };
-    if (!this.closed) void attempt(50);
+    if (!this.closed) void guard("qemu", () => attempt(50));
   }
 }

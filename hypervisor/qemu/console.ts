@@ -1,3 +1,5 @@
+import { guarded } from "../../core/guard.ts";
+import { paceReading } from "../../linux/paced-socket.ts";
 import type { UnixConnection } from "../../linux/unix-socket.ts";
 
 const ringBytes = 1024 * 1024;
@@ -101,11 +103,17 @@ export function drainConsole(
   ring: ConsoleRing,
   { overwritten, onEnd }: { overwritten(bytes: number): void; onEnd(): void },
 ): void {
-  connection.socket.on("data", (chunk: Uint8Array) => {
-    const lost = ring.write(chunk);
-    if (lost > 0) overwritten(lost);
+  // However much a guest prints, its bytes have their share of each turn of the event loop, and no more.
+  paceReading(connection.socket, {
+    source: "qemu",
+    drop: () => connection.close(),
+    work: (chunk) => {
+      const lost = ring.write(chunk);
+      if (lost > 0) overwritten(lost);
+      return { bytes: chunk.length, units: 1, tokens: 0 };
+    },
   });
   // An error is followed by close.
   connection.socket.on("error", () => {});
-  connection.socket.on("close", onEnd);
+  connection.socket.on("close", guarded("qemu", onEnd));
 }

@@ -1,4 +1,4 @@
-import type { DiskPlan, VmPlan } from "../driver.ts";
+import type { DiskPlan, OverlayPlan, VmPlan } from "../driver.ts";
 
 /** A disk's node and device, by its place in the plan. */
 export const diskNode = (index: number): string => `disk${index}`;
@@ -32,7 +32,7 @@ export function diskWords(plan: VmPlan, firstFd: number): string[] {
   let set = 0;
   const words = disks.flatMap((disk, index) => {
     const image = imageNode(disk, set++);
-    const top = disk.overlay === undefined ? image : overlayNode(image, set++);
+    const top = disk.overlay === undefined ? image : overlayNode(image, disk.overlay, set++);
     const node = diskNode(index);
     const slot = `0x${(firstDiskSlot + index).toString(16)}`;
     const boots = kernel === undefined && index === 0 ? ",bootindex=1" : "";
@@ -75,9 +75,13 @@ function imageNode({ path, format, readOnly, overlay }: DiskPlan, set: number): 
   };
 }
 
-const overlayNode = (image: object, set: number): object => ({
-  driver: "qcow2",
-  "read-only": false,
-  file: { driver: "file", filename: `/dev/fdset/${set}`, "read-only": false },
-  backing: image,
-});
+function overlayNode(image: object, { maxBytes }: OverlayPlan, set: number): object {
+  const file = { driver: "file", filename: `/dev/fdset/${set}`, "read-only": false };
+  return {
+    driver: "qcow2",
+    "read-only": false,
+    // A write beyond it is one without space, at which QEMU stops the machine (werror=enospc, as it is unless told).
+    file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },
+    backing: image,
+  };
+}

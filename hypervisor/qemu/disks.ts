@@ -4,7 +4,7 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { OverlayPlan, VmPlan } from "../driver.ts";
-import { checkOpened } from "./allowed-files.ts";
+import { checkDiskOpened } from "./allowed-files.ts";
 import { imageMark } from "./image-file.ts";
 import { openSeed } from "./seed.ts";
 
@@ -17,11 +17,10 @@ export interface OpenDisks extends Disposable {
  * Opens a machine's disks the way QEMU will ask for them. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`; `IMAGE_MISSING` for a
  * pod's own file that is gone, `IMAGE_UNREADABLE` for an image that is not the one it was begun over.
  */
-export function openDisks({
-  disks,
-  seed,
-  imagesWithin,
-}: Pick<VmPlan, "disks" | "seed" | "imagesWithin">): OpenDisks {
+export function openDisks(
+  plan: Pick<VmPlan, "disks" | "seed" | "imagesWithin" | "writeWithin">,
+): OpenDisks {
+  const { disks, seed } = plan;
   using opened = new DisposableStack();
   const open = (path: string, flags: number): number =>
     opened.adopt(openFile(path, flags), closeSync);
@@ -30,7 +29,7 @@ export function openDisks({
     const unchanged = readOnly || overlay !== undefined;
     const fd = open(path, unchanged ? constants.O_RDONLY : constants.O_RDWR);
     // What was looked at before the start may have been replaced; what is open may not.
-    checkOpened(fd, { path, field }, imagesWithin);
+    checkDiskOpened(fd, { path, field }, !unchanged, plan);
     if (overlay === undefined) return [fd];
     checkUnchanged(fd, path, overlay, field);
     return [fd, openOverlay(overlay.path, open)];
@@ -56,7 +55,8 @@ function openOverlay(path: string, open: (path: string, flags: number) => number
 
 function openFile(path: string, flags: number): number {
   try {
-    return cross("file", "open disk", () => openSync(path, flags));
+    // One that became a named pipe since it was looked at would hold up podnetd.
+    return cross("file", "open disk", () => openSync(path, flags | constants.O_NONBLOCK));
   } catch (error) {
     throw fileError(error, `Cannot open disk "${path}"`);
   }

@@ -1,4 +1,5 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { PodId } from "../../core/names.ts";
 import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
 import { attachVm, isAttached, look, reattachVm, releaseVm } from "../attach/attach.ts";
@@ -33,7 +34,13 @@ import { leastMemoryMib, preflight } from "./preflight.ts";
 import { diskFiles } from "./disk-argv.ts";
 import { openDisks } from "./disks.ts";
 import { describePlug } from "./plug-commands.ts";
-import { findProcess, isRunning, type StartedProcess, startProcess } from "./process.ts";
+import {
+  findProcess,
+  isRunning,
+  runningMachines,
+  type StartedProcess,
+  startProcess,
+} from "./process.ts";
 import { removeRemains } from "./remains.ts";
 import { lastLine, logTail, makeRunDir } from "./run-dir.ts";
 import { endProcess } from "./terminate.ts";
@@ -193,6 +200,14 @@ class OpenQemuDriver implements QemuDriver {
       if (!isRunning(record)) return undefined;
       throw toPodnetError(error).with({ step: "vm.reattach", details: { pid: record.pid } });
     }
+  }
+
+  running(): ReadonlyMap<PodId, number> {
+    return runningMachines();
+  }
+
+  recordOf(plan: VmPlan): VmRecord | undefined {
+    return isAttached(plan) ? undefined : findProcess(plan);
   }
 
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {

@@ -11,7 +11,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { isLocked } from "../../linux/file-lock.ts";
 import type { DiskPlan } from "../driver.ts";
-import { partSectors, qcow2End, qcow2HeadBytes, readQcow2 } from "./qcow2-file.ts";
+import { partSectors, qcow2End, qcow2Extensions, qcow2LookBytes, readQcow2 } from "./qcow2-file.ts";
 
 /** What is known of a disk's file before anything is done with it. */
 export type DiskLook =
@@ -79,9 +79,9 @@ function qcow2Bytes(fd: number, fileBytes: number): number | string {
     const buffer = Buffer.alloc(bytes);
     return buffer.subarray(0, readSync(fd, buffer, 0, bytes, at));
   };
-  const header = readQcow2(read(0, qcow2HeadBytes), fileBytes);
+  const header = readQcow2(read(0, qcow2LookBytes), fileBytes);
   if (typeof header === "string") return header;
-  return qcow2End(header, fileBytes, read) ?? header.bytes;
+  return qcow2Extensions(header, read) ?? qcow2End(header, fileBytes, read) ?? header.bytes;
 }
 
 /** Differs once an image has been written to; for a device, which keeps no time, once it is of another size. */
@@ -108,16 +108,26 @@ function useOf(fd: number): ImageUse | undefined {
   return isLocked(fd, locks.bearsNoWriter) ? "reads" : undefined;
 }
 
-/** The refusal of an image that is in use otherwise than this use of it bears. `by` is whose it is, when it is a pod. */
-export function imageInUse(path: string, field: string, use: ImageUse, by?: string): PodnetError {
-  const who = by === undefined ? "another program" : `pod "${by}"`;
-  const how = use === "writes" ? "writes to" : "has, and does not bear a change of,";
+/**
+ * The refusal of an image whose present use excludes the use asked for. `by` is the pod that uses it, or the node itself when
+ * it has no name; absent for a program that podnet does not know.
+ */
+export function imageInUse(
+  path: string,
+  field: string,
+  use: ImageUse,
+  by?: { readonly pod?: string },
+): PodnetError {
+  const node = "the node, as its default image,";
+  const who =
+    by === undefined ? "another program" : by.pod === undefined ? node : `pod "${by.pod}"`;
+  const how = use === "writes" ? "writes to" : "reads";
   return new PodnetError("IMAGE_IN_USE", `Image "${printable(path)}" is in use: ${who} ${how} it`, {
     field,
     hint:
       use === "writes"
-        ? "An image that is written through has one pod: delete that, or take a copy of the image"
+        ? "Only one pod may use a write-through image: delete that pod, or take a copy of the image"
         : "Leave write_through out, or take a copy of the image",
-    details: { path, ...(by === undefined ? {} : { holder: by }) },
+    details: { path, ...(by?.pod === undefined ? {} : { holder: by.pod }) },
   });
 }

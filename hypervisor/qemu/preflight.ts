@@ -4,7 +4,7 @@ import { type ErrorContext, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { architectureOf } from "../architecture.ts";
 import type { VmPlan } from "../driver.ts";
-import { checkOpened } from "./allowed-files.ts";
+import { checkDiskOpened, checkOpened } from "./allowed-files.ts";
 import { kernelFault, kernelHeadBytes } from "./kernel-file.ts";
 import { kindOf } from "./machine-kinds.ts";
 import { imageInUse, lookAtDisk } from "./image-file.ts";
@@ -78,13 +78,15 @@ function checkReadable(path: string, field: string, stat: Stats, jail: VmPlan["j
 async function checkDisk(
   { path, format, readOnly, overlay }: VmPlan["disks"][number],
   field: string,
-  { imagesWithin }: VmPlan,
+  allowed: VmPlan,
 ): Promise<void> {
-  const found = lookAtDisk(path, format, (fd) => checkOpened(fd, { path, field }, imagesWithin));
+  const writes = !readOnly && overlay === undefined;
+  const found = lookAtDisk(path, format, (fd) =>
+    checkDiskOpened(fd, { path, field }, writes, allowed),
+  );
   const what = "disk image";
   if (found.kind === "missing") throw missing(path, field, what, found.cause);
   if (found.kind === "unreadable") throw unreadable(path, field, found.why, found);
-  const writes = !readOnly && overlay === undefined;
   if (found.usedBy === "writes" || (writes && found.usedBy === "reads"))
     throw imageInUse(path, field, found.usedBy);
   if (!writes) return;

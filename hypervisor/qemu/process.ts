@@ -13,7 +13,10 @@ import {
 import { join } from "node:path";
 import { cross, crossAsync } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { PodId } from "../../core/names.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
+import { raiseOomScore } from "../../linux/oom-score.ts";
 import type { VmPlan, VmRecord } from "../driver.ts";
 import { membersOf } from "../jail/cgroup.ts";
 import { readReport } from "../jail/report.ts";
@@ -70,6 +73,8 @@ export async function startProcess(
       await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun(plan));
       const report = child.stdio[firstInheritedFd + fds.length] as Readable | undefined;
       pid = jailed ? await jailedPid(report as Readable) : child.pid;
+      // The launcher has done so itself.
+      if (!jailed) raiseOomScore(pid as number);
     });
     const record = identify(pid as number, plan);
     return { record, ended: jailed ? exited.then((how) => endOf(record, how)) : exited };
@@ -112,12 +117,22 @@ async function hasStarted(
 const cannotRun =
   (plan: VmPlan) =>
   (program: string, cause: Error): PodnetError =>
+    lacking(program, cause) ??
     new PodnetError("QEMU_MISSING", `The program "${program}" cannot be run: ${cause.message}`, {
       hint: `Install it: apt-get install ${kindOf(plan).package}`,
       cause,
     });
 
+/** What the host has too few of to start anything: then the program is there, for all that is known. */
+function lacking(program: string, cause: Error): PodnetError | undefined {
+  const { code = "" } = cause as NodeJS.ErrnoException;
+  if (!["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"].includes(code)) return undefined;
+  const processes = { hint: "Raise the limit of processes (TasksMax= in the unit, ulimit -u)" };
+  return fileError(cause, `Cannot start "${program}"`, code === "EAGAIN" ? processes : {});
+}
+
 const launcherMissing = (program: string, cause: Error): PodnetError =>
+  lacking(program, cause) ??
   new PodnetError("JAIL_FAILED", `The launcher "${program}" cannot be run: ${cause.message}`, {
     hint: "Build it: ./scripts/build-jail",
     cause,
@@ -193,6 +208,24 @@ export function findProcess(plan: VmPlan): VmRecord | undefined {
     }
   }
   return undefined;
+}
+
+/**
+ * Machines of podnet's that run on this host, by what their command lines say: whoever started them, whichever user, run
+ * directory and control group they have. Any user can write such a command line: this is no reason to end a process.
+ */
+export function runningMachines(): Map<PodId, number> {
+  const found = new Map<PodId, number>();
+  for (const pid of readdirSync("/proc").map(Number).filter(Number.isInteger)) {
+    try {
+      const text = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      const id = /(?:^|\0)guest=podnet-([a-z2-7]{12}),/.exec(text)?.[1];
+      if (id !== undefined) found.set(id as PodId, pid);
+    } catch {
+      // It ended while we looked.
+    }
+  }
+  return found;
 }
 
 function realPath(path: string): string {

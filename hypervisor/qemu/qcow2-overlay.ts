@@ -44,3 +44,13 @@ export function emptyQcow2(bytes: number): { readonly pieces: Piece[]; readonly 
     length: clusters * clusterBytes,
   };
 }
+
+/** The most that such an image takes, written to from end to end: data, second tables, reference counts and head. Pure. */
+export function fullQcow2Bytes(bytes: number): number {
+  const data = Math.ceil(bytes / clusterBytes);
+  const tables = Math.ceil(data / entriesPerTable);
+  const mapped = data + tables + emptyQcow2(bytes).length / clusterBytes;
+  // A block counts half as many clusters as it has bytes; counts of the counts, and their table, are a part of a thousandth.
+  const counts = Math.ceil((mapped * 1.001) / (clusterBytes / 2)) + 2;
+  return (mapped + counts) * clusterBytes;
+}

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import {
   type Keyboard,
   type NicPlace,
@@ -90,7 +91,7 @@ export class QemuVm implements RunningVm {
       runs: () => !this.#over && this.#alive(),
       onEvent: (event) => this.#take(event),
       onOverwritten: (bytes) => this.#events.emit({ kind: "console-overwritten", bytes }),
-      onSessionLost: (reason) => void this.#sessionLost(reason),
+      onSessionLost: (reason) => void guard("qemu", () => this.#sessionLost(reason)),
       log,
     });
   }
@@ -214,17 +215,18 @@ export class QemuVm implements RunningVm {
 
   #watch(): void {
     const { ended } = this.#options;
-    if (ended !== undefined) void ended.then((how) => this.#exited(how));
+    if (ended !== undefined) void guard("qemu", () => ended.then((how) => this.#exited(how)));
     else
       this.#every(lookEveryMs, () => {
-        if (!this.#alive()) void this.#exited("it ended while podnetd was not its parent");
+        if (!this.#alive())
+          void guard("qemu", async () => this.#exited("it ended while podnetd was not its parent"));
       });
     if (this.#options.plan.attached !== undefined) return;
     this.#every(boundLogEveryMs, () => void boundLog(this.record.runDir));
   }
 
   #every(ms: number, look: () => void): void {
-    this.#timers.push(setInterval(look, ms).unref());
+    this.#timers.push(setInterval(guarded("qemu", look), ms).unref());
   }
 
   /** A look that fails (no descriptor left to open /proc with) proves no end. */

@@ -3,6 +3,8 @@ import { limited } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
+import { guard, guarded } from "../../core/guard.ts";
+import { paceReading, type Worked } from "../../linux/paced-socket.ts";
 import {
   connectUnix,
   type PeerCredentials,
@@ -10,6 +12,7 @@ import {
   type UnixConnection,
 } from "../../linux/unix-socket.ts";
 import type { QmpArguments, QmpCommandName, QmpEvent, QmpReturn } from "./commands.ts";
+import { standingHint } from "./standing.ts";
 import { LineSplitter } from "./lines.ts";
 import { notQmp, parseMessage, type QemuVersion, type QmpMessage } from "./message.ts";
 
@@ -29,6 +32,11 @@ export interface CommandOptions {
   readonly deadlineMs?: number;
 }
 
+/** Lines of QEMU that are read in a second: events of a guest that has taken QEMU over, or makes it chatter. */
+const lineRate = { perSecond: 4096, burst: 16_384 };
+/** Bytes looked at at once: some hundred lines. */
+const pieceBytes = 8192;
+
 /** Errors of a socket whose other end is gone. */
 const brokenWire: readonly string[] = ["EPIPE", "ECONNRESET"];
 
@@ -46,6 +54,8 @@ interface Pending {
 export class QmpClient implements Disposable {
   readonly #connection: UnixConnection;
   readonly #deadlineMs: number;
+  /** QEMU's, as far as the kernel says. */
+  readonly #pid: number | undefined;
   readonly #lines: LineSplitter;
   readonly #pending = new Map<number, Pending>();
   readonly #eventListeners = new Set<(event: QmpEvent) => void>();
@@ -59,14 +69,30 @@ export class QmpClient implements Disposable {
 
   private constructor(connection: UnixConnection, options: QmpOptions) {
     this.#connection = connection;
+    this.#pid = listenerOf(connection);
     this.#deadlineMs = options.deadlineMs ?? 10_000;
     this.#lines = new LineSplitter(options.lineLimit ?? 4 * 1024 * 1024);
     // Whoever waits for the greeting hears of its failure; nobody else needs to.
     this.#greeting.promise.catch(() => {});
-    connection.socket.on("data", (chunk: Buffer) => this.#take(chunk));
-    connection.socket.on("end", () => this.#fail(this.#endOfStream()));
-    connection.socket.on("error", (error) => this.#fail(connectionLost(error)));
-    connection.socket.on("close", () => this.#fail(connectionLost()));
+    const { socket } = connection;
+    paceReading(socket, {
+      source: "qemu",
+      drop: () => this.#fail(connectionLost()),
+      work: (chunk) => this.#take(chunk),
+      rate: lineRate,
+    });
+    socket.on(
+      "end",
+      guarded("qemu", () => this.#fail(this.#endOfStream())),
+    );
+    socket.on(
+      "error",
+      guarded("qemu", (error: Error) => this.#fail(connectionLost(error))),
+    );
+    socket.on(
+      "close",
+      guarded("qemu", () => this.#fail(connectionLost())),
+    );
   }
 
   /**
@@ -183,7 +209,9 @@ export class QmpClient implements Disposable {
       () =>
         this.#fail(
           new PodnetError("QMP_TIMEOUT", `QEMU sent no QMP greeting within ${deadlineMs} ms`, {
-            hint: "QEMU serves one QMP client at a time: another one may hold this monitor",
+            hint:
+              standingHint(this.#pid) ??
+              "QEMU serves one QMP client at a time: another one may hold this monitor",
           }),
         ),
       deadlineMs,
@@ -208,7 +236,7 @@ export class QmpClient implements Disposable {
     const { promise, resolve, reject } = Promise.withResolvers<Return>();
     const { signal, deadlineMs = this.#deadlineMs } = options;
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
-    if (signal?.aborted) return Promise.reject(cancelled(command, signal));
+    if (signal?.aborted) return Promise.reject(this.#givenUp(command, signal));
     const id = this.#nextId++;
     const settle = (): void => {
       this.#pending.delete(id);
@@ -226,8 +254,8 @@ export class QmpClient implements Disposable {
         reject(error);
       },
     };
-    const abort = (): void => pending.reject(cancelled(command, signal));
-    const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), deadlineMs);
+    const abort = (): void => pending.reject(this.#givenUp(command, signal));
+    const late = setTimeout(() => pending.reject(this.#timedOut(command, deadlineMs)), deadlineMs);
     signal?.addEventListener("abort", abort, { once: true });
     this.#pending.set(id, pending);
     const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
@@ -241,14 +269,33 @@ export class QmpClient implements Disposable {
     return promise;
   }
 
-  #take(chunk: Uint8Array): void {
-    if (this.#closed !== undefined) return;
+  /** A time limit of the caller's that has passed is QEMU's silence, and no change of mind. */
+  #givenUp(command: string, signal: AbortSignal | undefined): PodnetError {
+    const reason: unknown = signal?.reason;
+    const late = reason instanceof Error && reason.name === "TimeoutError";
+    return late ? this.#timedOut(command) : cancelled(command, signal);
+  }
+
+  #timedOut(command: string, ms?: number): PodnetError {
+    const within = ms === undefined ? "in time" : `within ${ms} ms`;
+    return new PodnetError("QMP_TIMEOUT", `QEMU did not answer "${command}" ${within}`, {
+      hint: standingHint(this.#pid) ?? overloaded,
+      details: { command, ...(ms === undefined ? {} : { ms }) },
+    });
+  }
+
+  /** Takes a piece that holds a bounded number of lines, however short they are. */
+  #take(bytes: Uint8Array): Worked {
+    const chunk = bytes.subarray(0, pieceBytes);
+    const done = { bytes: chunk.length, units: 0, tokens: 0 };
+    if (this.#closed !== undefined) return done;
     const lines = this.#try(() => this.#lines.push(chunk)) ?? [];
     for (const line of lines) {
       const message = line === "" ? undefined : this.#try(() => parseMessage(line));
-      if (this.#closed !== undefined) return;
+      if (this.#closed !== undefined) break;
       if (message !== undefined) this.#dispatch(message);
     }
+    return { ...done, units: lines.length, tokens: lines.length };
   }
 
   /** Reads what the peer sent; what cannot be read ends the session. */
@@ -272,7 +319,8 @@ export class QmpClient implements Disposable {
       return this.#fail(unexpected(`${message.kind} before the greeting`));
     if (message.kind === "event") {
       const { name, data, timestampMs } = message;
-      for (const listener of this.#eventListeners) listener({ name, data, timestampMs });
+      for (const listener of this.#eventListeners)
+        guard("qemu", () => listener({ name, data, timestampMs }));
       return;
     }
     // Without an id QEMU could not even parse what we sent: no reply can be trusted any more.
@@ -298,9 +346,18 @@ export class QmpClient implements Disposable {
     this.#greeting.reject(reason);
     for (const pending of this.#pending.values()) pending.reject(reason);
     this.#connection.close();
-    for (const listener of this.#closeListeners) listener(reason);
+    for (const listener of this.#closeListeners) guard("qemu", () => listener(reason));
     this.#eventListeners.clear();
     this.#closeListeners.clear();
+  }
+}
+
+function listenerOf({ fd }: UnixConnection): number | undefined {
+  try {
+    return peerCredentials(fd).pid;
+  } catch {
+    // Whoever it was has closed it by now.
+    return undefined;
   }
 }
 
@@ -313,11 +370,8 @@ const connectionLost = (cause?: unknown): PodnetError =>
     cause,
   });
 
-const timedOut = (command: string, ms: number): PodnetError =>
-  new PodnetError("QMP_TIMEOUT", `QEMU did not answer "${command}" within ${ms} ms`, {
-    hint: "The host may be overloaded, or QEMU hangs: delete the pod with --force",
-    details: { command, ms },
-  });
+const overloaded =
+  "The host may be overloaded, or QEMU hangs: try again; podnet stop --force ends a pod's machine and keeps the pod";
 
 const cancelled = (command: string, signal: AbortSignal | undefined): PodnetError =>
   new PodnetError("CANCELLED", `The caller gave up waiting for "${command}"`, {

@@ -111,6 +111,11 @@ export const fcntlPointer = libc.func("fcntl", "int", ["int", "int", "void *"]) 
   (fd: number, command: number, argument: Bytes) => number
 >;
 
+/** `int flock(int fd, int operation)` */
+export const flock = libc.func("int flock(int, int)") as KoffiFunc<
+  (fd: number, operation: number) => number
+>;
+
 /** `int memfd_create(const char *name, unsigned int flags)` */
 export const memfdCreate = libc.func("int memfd_create(const char *, uint32_t)") as KoffiFunc<
   (name: string, flags: number) => number

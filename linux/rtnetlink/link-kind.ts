@@ -17,6 +17,8 @@ const br = {
   mcastSnooping: 23,
   nfCallIptables: 36,
   nfCallIp6tables: 37,
+  // (Linux 6.7; an older one passes over it.)
+  fdbMaxLearned: 49,
 } as const;
 
 export interface BridgeSettings {
@@ -28,6 +30,8 @@ export interface BridgeSettings {
   readonly ageingTime?: number;
   readonly vlanFiltering?: boolean;
   readonly mcastSnooping?: boolean;
+  /** How many addresses it learns at most; 0 is any number. */
+  readonly fdbMaxLearned?: number;
 }
 
 export interface BridgeData extends BridgeSettings {
@@ -44,6 +48,8 @@ export function writeBridge(writer: Writer, bridge: BridgeSettings): void {
   if (bridge.stpState !== undefined) writer.attributeU32(br.stpState, bridge.stpState);
   writer.attributeFlag(br.vlanFiltering, bridge.vlanFiltering);
   writer.attributeFlag(br.mcastSnooping, bridge.mcastSnooping);
+  if (bridge.fdbMaxLearned !== undefined)
+    writer.attributeU32(br.fdbMaxLearned, bridge.fdbMaxLearned);
 }
 
 export function readBridge(data: Attributes): BridgeData {
@@ -53,6 +59,7 @@ export function readBridge(data: Attributes): BridgeData {
     ...optional("ageingTime", data.u32(br.ageingTime)),
     ...optional("vlanFiltering", data.bool(br.vlanFiltering)),
     ...optional("mcastSnooping", data.bool(br.mcastSnooping)),
+    ...optional("fdbMaxLearned", data.u32(br.fdbMaxLearned)),
     ...optional("nfCallIptables", data.bool(br.nfCallIptables)),
     ...optional("nfCallIp6tables", data.bool(br.nfCallIp6tables)),
     ...optional("vlanProtocol", data.u16be(br.vlanProtocol)),

@@ -4,6 +4,8 @@ import { netnsCookie } from "../../linux/netns-cookie.ts";
 import { ownNetns } from "../../linux/netns.ts";
 import { getNamespaceId, parseNamespaceId } from "../../linux/rtnetlink/namespace-id.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
+import type { HostSysctl } from "../kernel.ts";
 
 /** What of the host's rtnetlink attachments need. */
 export type AttachmentNetlink = Pick<
@@ -35,6 +37,8 @@ export interface Inside extends Disposable {
   /** Which one it is, whatever path leads to it; no other one has it until the next boot, where the kernel numbers them. */
   readonly identity: string;
   readonly netlink: InsideNetlink;
+  /** Settings of this namespace, below `net/`. */
+  readonly sysctl: HostSysctl;
   /** By what number the host is known there; undefined while nothing there has to do with it. */
   hostId(): Promise<number | undefined>;
 }
@@ -64,6 +68,11 @@ function openInside(path: string): Inside {
     fd: namespace.fd,
     identity: [namespace.identity, ...(cookie === undefined ? [] : [cookie])].join(":"),
     netlink,
+    // (What is below /proc/sys/net is the calling thread's.)
+    sysctl: {
+      read: (key) => namespace.enter(() => readSysctl(key)),
+      write: (key, value) => namespace.enter(() => writeSysctl(key, value)),
+    },
     async hostId() {
       const host = ownNetns();
       try {

@@ -7,6 +7,7 @@ import type { AttachmentKernel, Inside } from "./kernel.ts";
 import { observeMacvlan } from "./macvlan.ts";
 import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
 import { observeRates, planRates, wantedIfb } from "./rates.ts";
+import { applySettings, planSettings, type SettingStep } from "./settings.ts";
 import { type Step, takeSteps } from "./step.ts";
 
 /** Makes the inside of a container, and the rates of a pair that is there, what they should be. */
@@ -16,7 +17,10 @@ export async function setUpLinks(
   fragment: AttachmentFragment,
   pair: Pair,
 ): Promise<void> {
-  await takeSteps(await insideSteps(kernel, inside, fragment, pair), inside.netlink);
+  const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
+  // Before the link is up: from then on neighbours are listened to.
+  applySettings(settings, inside.sysctl);
+  await takeSteps(steps, inside.netlink);
   // A pair that was just made has no rate to be rid of.
   if (pair.isNew && fragment.bandwidth === undefined) return;
   const { netlink } = kernel;
@@ -45,12 +49,12 @@ export async function compareLinks(
   if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
   const rates = await observeRates(netlink, fragment, host);
   const ifb = wantedIfb(fragment);
-  const steps = [
-    ...(await insideSteps(kernel, inside, fragment, { host, guest, beside, isNew: false })),
-    ...planRates(fragment, host, rates),
-  ];
+  const pair = { host, guest, beside, isNew: false };
+  const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
   return [
-    ...steps.map(({ deviation }) => deviation),
+    ...[...settings, ...steps, ...planRates(fragment, host, rates)].map(
+      ({ deviation }) => deviation,
+    ),
     ...(ifb !== undefined && rates.ifb === undefined
       ? [{ subject: `link ${ifb}`, found: absent, wanted: "there" }]
       : []),
@@ -68,11 +72,14 @@ async function insideSteps(
   inside: Inside,
   fragment: AttachmentFragment,
   { guest, beside, isNew }: Pair,
-): Promise<Step[]> {
+): Promise<{ readonly settings: readonly SettingStep[]; readonly steps: readonly Step[] }> {
   const macvlan = await observeMacvlan(netlink, inside, fragment, beside);
   const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
   const observed = await observeInside(inside.netlink, guest, beside, isNew);
-  return [...macvlan.steps, ...planInside(wanted, observed)];
+  return {
+    settings: planSettings(fragment, inside.sysctl, observed.addresses, isNew),
+    steps: [...macvlan.steps, ...planInside(wanted, observed)],
+  };
 }
 
 /** A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use. */

@@ -1,6 +1,6 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import { mark } from "../desired.ts";
+import { isOurGroup, mark, portGroup } from "../desired.ts";
 import { parseOwner } from "../ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
 import { type LinksBeside, lookInside } from "./inside.ts";
@@ -23,10 +23,10 @@ export async function ensurePair(
   inside: Inside,
   fragment: AttachmentFragment,
 ): Promise<Pair> {
-  const { hostLink, guestLink, alias, mac, mtu } = fragment;
+  const { hostLink, guestLink, bridge, alias, mac, mtu } = fragment;
   const peer = { name: guestLink, mac, mtu, netnsFd: inside.fd };
   const make = (): Promise<Link> =>
-    netlink.addVeth({ name: hostLink, mtu, group: mark.linkGroup, alias, peer });
+    netlink.addVeth({ name: hostLink, mtu, group: portGroup(bridge), alias, peer });
   // As a rule neither name is there, and nothing is looked at before.
   let made = await unlessTaken(make);
   if (made === undefined) {
@@ -76,7 +76,7 @@ export async function findHostEnd(
 
 /** Ours, whole or as it was born. */
 export const isOurs = (link: Link, alias: string): boolean =>
-  link.alias === alias || (link.alias === undefined && link.group === mark.linkGroup);
+  link.alias === alias || (link.alias === undefined && isOurGroup(link.group));
 
 /** On its way out, whosesoever of ours it was. */
 export const isDoomed = (link: Link): boolean =>

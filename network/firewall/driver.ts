@@ -19,6 +19,15 @@ export interface FirewallDriver {
    * that has never published anything. Throws as `compareNetwork`.
    */
   comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]>;
+  /**
+   * Those of the pods whose rules are not as wanted, or cannot be: by one look at all rules, whose cost hardly grows with the pods.
+   */
+  deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]>;
+  /** The changes that give all of these pods their rules, in one commit a table. Throws as `comparePod`, for all of them. */
+  comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
   /** The changes that give an overlay its rules, and take away those of a former network, subnet or switch. Throws as `compareNetwork`. */
   compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]>;
   /** The changes that take away the doomed owners' rules, and with the last network what all of them share. */

@@ -4,9 +4,12 @@ import { IptablesDriver } from "../iptables/driver.ts";
 import type { Variant } from "../iptables/variant.ts";
 import type { HostKernel } from "../kernel.ts";
 import type { Memory } from "../memory.ts";
+import { table } from "../nftables/base.ts";
 import { NftablesDriver } from "../nftables/driver.ts";
-import { RuleTable } from "../nftables/rule-table.ts";
+import { guardTables } from "../nftables/guard-tables.ts";
+import { Ledger, RuleTable } from "../nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
+import { Guard, guarded } from "./guarded.ts";
 
 /** What the host's rules can be written with. */
 export type FirewallName = "iptables" | "nftables";
@@ -26,37 +29,49 @@ export interface Firewall {
   /** Whether the other driver's rules are in force, as far as is remembered. */
   readonly switching: () => boolean;
   readonly ruleTable: RuleTable;
+  readonly guardTables: readonly RuleTable[];
+  /** Why parts of the guard are not in force, a line each. */
+  readonly guardLacking: () => readonly string[];
 }
 
 /** Opens the configured driver, and what clears up behind the other one. Changes nothing by itself. */
 export function openFirewall(options: FirewallOptions): Firewall {
   const { kernel, memory, firewall, iptables, chain } = options;
-  const ruleTable = new RuleTable(kernel.nftables, memory);
+  const ledger = new Ledger(kernel.nftables);
+  const ruleTable = new RuleTable(ledger, memory);
   const nftables = (configured: boolean): FirewallDriver =>
     new NftablesDriver({ table: ruleTable, memory, configured });
   const off = iptables === "off";
+  const tables = guardTables.map((model) => new RuleTable(ledger, memory, model));
+  const guard = new Guard(tables, memory, off);
+  const guarding = { guardTables: tables, guardLacking: () => guard.lacking };
   if (firewall === "nftables" && !off) {
     return {
-      firewall: nftables(true),
+      firewall: guarded(nftables(true), guard),
       formerRules: (signal) => formerChains(options, signal),
       switching: () => madeChains(memory),
       ruleTable,
+      ...guarding,
     };
   }
   const former = nftables(false);
   return {
-    firewall: new IptablesDriver({
-      ...kernel,
-      configured: iptables,
-      chain,
-      memory,
-      lostMemory: !madeChains(memory),
-    }),
+    firewall: guarded(
+      new IptablesDriver({
+        ...kernel,
+        configured: iptables,
+        chain,
+        memory,
+        lostMemory: !madeChains(memory),
+      }),
+      guard,
+    ),
     // Switched off, podnet looks for nothing but what it remembers.
     formerRules: async (signal) =>
-      off && !memory.madeTable ? [] : former.compareRemoval(everybody, signal),
-    switching: () => !off && memory.madeTable,
+      off && !memory.madeTable(table) ? [] : former.compareRemoval(everybody, signal),
+    switching: () => !off && memory.madeTable(table),
     ruleTable,
+    ...guarding,
   };
 }
 

@@ -47,18 +47,24 @@ export function diffNetworkFirewall(
 }
 
 /**
- * The commits that let what a pod has published be reached, in one family. Pure. Throws as `diffNetworkFirewall`.
+ * The commits that let what pods have published be reached, in one family. Pure. Throws as `diffNetworkFirewall`.
  */
-export function diffPodFirewall(
-  desired: PluggedFragment,
+export function diffPodsFirewall(
+  desired: readonly PluggedFragment[],
   chain: string,
   observed: ObservedFirewall,
   context: FirewallContext,
 ): Commit[] {
-  const rules = publishedRules(desired, chain, observed.family);
-  const own = (owner: Owner): boolean => owner.kind === desired.kind && owner.key === desired.key;
+  const rules = desired.flatMap((pod) => publishedRules(pod, chain, observed.family));
+  const own = ownersOf(desired);
   if (rules.length === 0) return diffFirewallRemoval(chain, observed, context, own);
-  return diffOwner({ chain, rules, marks: [publishedMark(desired)], own }, observed, context);
+  return diffOwner({ chain, rules, marks: desired.map(publishedMark), own }, observed, context);
+}
+
+/** Whether an owner is one of these pods. */
+export function ownersOf(pods: readonly PluggedFragment[]): (owner: Owner) => boolean {
+  const known = new Set(pods.map(({ kind, key }) => `${kind} ${key}`));
+  return ({ kind, key }) => known.has(`${kind} ${key}`);
 }
 
 /** The commits that give an overlay its rules in one family. Pure. Throws as `diffNetworkFirewall`. */
@@ -124,7 +130,7 @@ export function diffFirewallRemoval(
   return variants.flatMap((variant) => takeAway(variant, chain, observed, context, doomed));
 }
 
-const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
+export const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
   chooseVariant({ ...observed, ...context, remembered: context.memory.variant() });
 
 /** The variant that would be written now, or that it cannot be told. Pure. */

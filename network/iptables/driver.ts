@@ -14,10 +14,12 @@ import {
   diffFirewallRemoval,
   diffNetworkFirewall,
   diffOverlayFirewall,
-  diffPodFirewall,
+  diffPodsFirewall,
   type FirewallContext,
+  ownersOf,
   variantInUse,
 } from "./diff-owners.ts";
+import { deviatingPods } from "./deviating.ts";
 import { firewallFingerprint, observeFirewall, type ObservedFirewall } from "./firewall.ts";
 import { networkRules, sharedRules } from "./network-rules.ts";
 import { overlayRules } from "./overlay-rules.ts";
@@ -62,15 +64,30 @@ export class IptablesDriver implements FirewallDriver {
   }
 
   async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
+    return this.comparePods([fragment], signal);
+  }
+
+  async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
     const { configured, chain } = this.#options;
-    if (configured === "off") {
-      const own = ({ kind, key }: Owner): boolean => kind === fragment.kind && key === fragment.key;
-      return this.compareRemoval(own, signal);
-    }
-    const has6 = fragment.published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
-    return this.#compare(configured, has6, signal, (observed, context) =>
-      diffPodFirewall(fragment, chain, observed, context),
+    if (configured === "off") return this.compareRemoval(ownersOf(fragments), signal);
+    return this.#compare(configured, fragments.some(has6), signal, (observed, context) =>
+      diffPodsFirewall(fragments, chain, observed, context),
     );
+  }
+
+  async deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]> {
+    const { configured, chain } = this.#options;
+    if (configured === "off" || fragments.length === 0) return [];
+    const seen = await Promise.all(this.#observe(configured, fragments.some(has6), signal));
+    const found = new Set(
+      seen.flatMap((observed) =>
+        deviatingPods(fragments, chain, observed, this.#context(configured, observed.family)),
+      ),
+    );
+    return fragments.filter((fragment) => found.has(fragment));
   }
 
   async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
@@ -151,12 +168,17 @@ export class IptablesDriver implements FirewallDriver {
     signal: AbortSignal,
     diff: (observed: ObservedFirewall, context: FirewallContext) => Change[],
   ): Promise<Change[]> {
-    const seen = this.#programs(wants6).map((programs) =>
-      observeFirewall(programs, signal, configured),
-    );
-    return (await Promise.all(seen)).flatMap((observed) =>
+    return (await Promise.all(this.#observe(configured, wants6, signal))).flatMap((observed) =>
       diff(observed, this.#context(configured, observed.family)),
     );
+  }
+
+  #observe(
+    configured: "auto" | Variant,
+    wants6: boolean,
+    signal: AbortSignal,
+  ): Promise<ObservedFirewall>[] {
+    return this.#programs(wants6).map((programs) => observeFirewall(programs, signal, configured));
   }
 
   /** Those of IPv6 only where there is something to be made, or something was made by what is remembered. */
@@ -169,6 +191,9 @@ export class IptablesDriver implements FirewallDriver {
     return { configured, memory: this.#options.memory.chains(family) };
   }
 }
+
+const has6 = ({ published }: PluggedFragment): boolean =>
+  published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
 
 const commandOf = (family: Family): string => (family === 4 ? "iptables" : "ip6tables");
 

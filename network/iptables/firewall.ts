@@ -71,6 +71,9 @@ export async function commitTable(
   }
 }
 
+/** All tables that the legacy variant may have. */
+const legacyTables = ["filter", "nat", "mangle", "raw", "security"] as const;
+
 async function saveLegacy(
   programs: IptablesPrograms,
   signal: AbortSignal,
@@ -81,19 +84,39 @@ async function saveLegacy(
     tables = programs.legacyTables();
   } catch (cause) {
     // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's (mode 0440).
-    if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable) {
-      throw new PodnetError(
-        "FIREWALL_FAILED",
-        `What rules ${variantName(programs.family, "legacy")} has cannot be seen`,
-        {
-          field: "iptables_variant",
-          hint: 'Set iptables_variant = "nft" if nobody uses iptables-legacy here, or run podnetd as root',
-          cause,
-        },
-      );
-    }
+    if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable)
+      return await saveEachLegacy(programs, signal);
   }
   return tables.trim() === "" ? "" : save(programs, "legacy", signal);
+}
+
+/**
+ * Which tables there are is for root to see, what is in each for whoever has CAP_NET_ADMIN and CAP_NET_RAW. The kernel makes
+ * an empty table of one that is asked for and was not there.
+ */
+async function saveEachLegacy(programs: IptablesPrograms, signal: AbortSignal): Promise<string> {
+  try {
+    const saved = legacyTables.map((table) =>
+      programs.save("legacy", signal, table).catch(noSuchTable),
+    );
+    return (await Promise.all(saved)).join("");
+  } catch (cause) {
+    if (isPodnetError(cause, "CANCELLED")) throw cause;
+    throw new PodnetError(
+      "FIREWALL_FAILED",
+      `What rules ${variantName(programs.family, "legacy")} has cannot be seen`,
+      {
+        field: "iptables_variant",
+        hint: 'Give podnetd CAP_NET_RAW beside CAP_NET_ADMIN; or set iptables_variant = "nft" if nothing uses iptables-legacy here',
+        cause,
+      },
+    );
+  }
+}
+
+function noSuchTable(thrown: unknown): string {
+  if (isPodnetError(thrown) && /does not exist/.test(String(thrown.details["stderr"]))) return "";
+  throw thrown;
 }
 
 async function save(
@@ -127,6 +150,10 @@ const lastLine = (text: string): string => text.split("\n").at(-1)?.slice(0, 200
 
 function hintFor(said: string, cause: PodnetError | undefined): string {
   if (cause?.details["errno"] === "ENOENT") return "Install iptables 1.8 or newer";
+  // It could not be started, and has said nothing.
+  if (cause?.details["errno"] !== undefined && cause.hint !== undefined) return cause.hint;
+  if (said.includes("lock file"))
+    return "Let podnetd's user write to the lock of iptables-legacy, as root before podnetd starts: daemon/share-xtables-lock podnet";
   if (said.includes("xtables lock"))
     return "Another program holds the lock of iptables; look for one that hangs";
   if (said.includes("Permission denied"))

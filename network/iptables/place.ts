@@ -157,6 +157,18 @@ function rankOf(ours: string, chain: string, args: readonly string[]): Rank | un
   return accepts && args.includes("-i") ? 2 : 1;
 }
 
+/** Whether each rule of podnet stands on the right side of all others of podnet, in every chain. */
+export function isOrdered({ rules }: SavedTable, ours: string): boolean {
+  const highest = new Map<string, Rank>();
+  return rules.every(({ chain, args }) => {
+    const rank = rankOf(ours, chain, args);
+    if (rank === undefined) return true;
+    const before = highest.get(chain) ?? 0;
+    highest.set(chain, rank);
+    return rank >= before;
+  });
+}
+
 const usesChain = (wanted: TableWanted): boolean =>
   wanted.rules.some((rule) => rule.chain === wanted.chain || targetOf(rule.args) === wanted.chain);
 

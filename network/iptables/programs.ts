@@ -7,8 +7,8 @@ import type { Variant } from "./variant.ts";
 /** The programs of iptables, or of ip6tables, by what they read and print. `save` and `restore` throw as `run` does. */
 export interface IptablesPrograms {
   readonly family: Family;
-  /** What `iptables-save` of this variant prints. */
-  save(variant: Variant, signal: AbortSignal): Promise<string>;
+  /** What `iptables-save` of this variant prints, of one table when it is named. */
+  save(variant: Variant, signal: AbortSignal, table?: string): Promise<string>;
   /** Gives `iptables-restore --noflush` its input: all of it is applied, or nothing. */
   restore(variant: Variant, input: string, signal: AbortSignal): Promise<void>;
   /** Names of the tables that the legacy variant has, a line each. Throws what `node:fs` throws. */
@@ -38,8 +38,10 @@ export function installedPrograms(family: Family): IptablesPrograms {
   return {
     family,
 
-    save: async (variant, signal) =>
-      (await run([`${variantName(family, variant)}-save`], { signal })).stdout,
+    save: async (variant, signal, table) => {
+      const which = table === undefined ? [] : ["-t", table];
+      return (await run([`${variantName(family, variant)}-save`, ...which], { signal })).stdout;
+    },
 
     restore: async (variant, input, signal) => {
       const program = `${variantName(family, variant)}-restore`;

@@ -4,8 +4,19 @@ import { mark } from "../desired.ts";
 import { multicast, passMark } from "../overlay/traffic.ts";
 import { kindOf, type SetName, setNames } from "./element.ts";
 
-/** Family and name of the one table that is ours. */
+/** Family and name of the table of NAT and of what is let in, when nftables writes it. */
 export const table = "inet podnet";
+
+/** One table of ours, all that is the same on every host. */
+export interface TableModel {
+  /** Family and name. */
+  readonly name: string;
+  /** In the order they are declared, and their elements are written. */
+  readonly sets: readonly SetName[];
+  readonly chains: Readonly<Record<string, Chain>>;
+  /** A host that lacks what it takes does without the table: what is missing then. */
+  readonly optional?: { readonly does: string };
+}
 
 export const chainNames = [
   "forward",
@@ -25,7 +36,7 @@ export interface Hook {
   readonly priority: number;
 }
 
-interface Chain {
+export interface Chain {
   readonly hook?: Hook;
   readonly rules: readonly string[];
 }
@@ -114,51 +125,66 @@ function overlayRules(family: Family): string[] {
   ];
 }
 
-export const hookOf = (chain: ChainName): Hook | undefined => chains[chain].hook;
+/** Of this table alone; the guard's are in guard-tables.ts. */
+export const mainTable: TableModel = { name: table, sets: setNames, chains };
+
+export const hookOf = (chain: string, { chains: all }: TableModel = mainTable): Hook | undefined =>
+  all[chain]?.hook;
 
 /** The start of every comment of the base, which makes the table ours. */
 export const tableMark = `${mark.alias}table:`;
 
+const versions = new WeakMap<TableModel, string>();
+
 // The rules of another version of podnet have other comments, and are replaced.
-const version = createHash("sha256")
-  .update(JSON.stringify([chains, setNames]))
-  .digest("hex")
-  .slice(0, 8);
+function versionOf(model: TableModel): string {
+  const known = versions.get(model);
+  if (known !== undefined) return known;
+  const text = JSON.stringify([model.chains, model.sets]);
+  const version = createHash("sha256").update(text).digest("hex").slice(0, 8);
+  versions.set(model, version);
+  return version;
+}
 
 /** The comments of a chain's rules, in order: by them rules are known without reading what libnftables makes of them. */
-export const ruleComments = (chain: ChainName): string[] =>
-  chains[chain].rules.map((_rule, i) => `${tableMark}${version}:${chain}:${i}`);
+export const ruleComments = (chain: string, model: TableModel = mainTable): string[] =>
+  (model.chains[chain]?.rules ?? []).map(
+    (_rule, i) => `${tableMark}${versionOf(model)}:${chain}:${i}`,
+  );
 
 /**
  * The commands that make table, sets, chains and rules, whatever of them is there already; elements stay. Pure.
  * A chain is emptied and filled in one transaction, so that no packet meets an empty one.
  */
-export function makeBase(): string[] {
+export function makeBase(model: TableModel = mainTable): string[] {
+  const { name, sets } = model;
+  const all = Object.entries(model.chains);
   return [
-    `add table ${table}`,
-    ...setNames.map(declareSet),
-    ...chainNames.map(declareChain),
-    ...chainNames.map((chain) => `flush chain ${table} ${chain}`),
-    ...chainNames.flatMap((chain) =>
-      chains[chain].rules.map(
-        (rule, i) => `add rule ${table} ${chain} ${rule} comment "${ruleComments(chain)[i] ?? ""}"`,
-      ),
-    ),
+    `add table ${name}`,
+    ...sets.map((set) => declareSet(name, set)),
+    ...all.map(([chain]) => declareChain(chain, model)),
+    ...all.map(([chain]) => `flush chain ${name} ${chain}`),
+    ...all.flatMap(([chain, { rules }]) => {
+      const comments = ruleComments(chain, model);
+      return rules.map(
+        (rule, i) => `add rule ${name} ${chain} ${rule} comment "${comments[i] ?? ""}"`,
+      );
+    }),
   ];
 }
 
-export const deleteBase: readonly string[] = [`delete table ${table}`];
+export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${name}`];
 
-function declareSet(set: SetName): string {
+function declareSet(name: string, set: SetName): string {
   const { type, value, interval } = kindOf(set);
   const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
   const flags = interval === true ? " flags interval;" : "";
-  return `add ${kind} ${table} ${set} { type ${type}${gives};${flags} comment "${tableMark}${set}"; }`;
+  return `add ${kind} ${name} ${set} { type ${type}${gives};${flags} comment "${tableMark}${set}"; }`;
 }
 
-function declareChain(chain: ChainName): string {
-  const hook = hookOf(chain);
-  if (hook === undefined) return `add chain ${table} ${chain}`;
+function declareChain(chain: string, model: TableModel): string {
+  const hook = hookOf(chain, model);
+  if (hook === undefined) return `add chain ${model.name} ${chain}`;
   const { type, priority } = hook;
-  return `add chain ${table} ${chain} { type ${type} hook ${hook.hook} priority ${priority}; policy accept; }`;
+  return `add chain ${model.name} ${chain} { type ${type} hook ${hook.hook} priority ${priority}; policy accept; }`;
 }

@@ -1,8 +1,8 @@
 import { PodnetError } from "../../core/errors.ts";
 import { parseOwner } from "../ownership.ts";
-import { chainNames, hookOf, ruleComments, table, tableMark } from "./base.ts";
+import { hookOf, mainTable, ruleComments, table, type TableModel, tableMark } from "./base.ts";
 import type { TableEdit } from "./edit.ts";
-import { type Element, elementId, kindOf, setNames } from "./element.ts";
+import { type Element, elementId, kindOf } from "./element.ts";
 import type { Listing } from "./listing.ts";
 
 /** A rule's text as libnftables lists it, by its comment: what it was when we had just made it. */
@@ -12,23 +12,27 @@ export type KnownRules = ReadonlyMap<string, string>;
  * What has to be done to table, sets, chains and rules. Rules are known by their comments, and by their text where that
  * is known. Elements of others in our sets and more sets and chains stay; rules of others in our chains do not. Pure.
  */
-export function diffBase(listing: Listing | undefined, known: KnownRules): TableEdit["base"] {
+export function diffBase(
+  listing: Listing | undefined,
+  known: KnownRules,
+  model: TableModel = mainTable,
+): TableEdit["base"] {
   if (listing === undefined) return "make";
   let base: TableEdit["base"] = "keep";
-  for (const name of setNames) {
+  for (const name of model.sets) {
     const found = listing.sets.get(name);
     const { type, value, interval = false } = kindOf(name);
     if (found === undefined) base = "make";
     else if (found.type !== type || found.value !== value || found.interval !== interval)
       return "remake";
   }
-  for (const name of chainNames) {
+  for (const name of Object.keys(model.chains)) {
     const found = listing.chains.get(name);
-    const hook = hookOf(name);
+    const hook = hookOf(name, model);
     const wanted = hook === undefined ? "" : `${hook.type} ${hook.hook} ${hook.priority} accept`;
     if (found === undefined) base = "make";
     else if (found.hook !== wanted) return "remake";
-    else if (!sameRules(found.rules, ruleComments(name), known)) base = "make";
+    else if (!sameRules(found.rules, ruleComments(name, model), known)) base = "make";
   }
   return base;
 }
@@ -109,7 +113,7 @@ function taken(element: Element, found: Element): PodnetError {
   );
 }
 
-export const tableConflict = (): PodnetError =>
+export const tableConflict = ({ name: table }: TableModel = mainTable): PodnetError =>
   new PodnetError("CHAIN_CONFLICT", `Table "${table}" exists and is not podnet's`, {
     field: "firewall",
     hint: `Rename that table; or, if nothing uses it any more, remove it: nft delete table ${table}`,

@@ -5,6 +5,7 @@ import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import { networkMark, type Owner, overlayMark, publishedMark } from "../ownership.ts";
+import { mainTable } from "./base.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
 import { type Element, named, networkElements, overlayElements, podElements } from "./element.ts";
@@ -15,6 +16,10 @@ export interface NftablesOptions {
   readonly memory: Memory;
   /** Whether it is the one configured; else it only takes away what it made when it was. */
   readonly configured: boolean;
+  /** What a network has in this table; what the main one has unless given. */
+  readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
+  /** The same of a pod or container. */
+  readonly ofPod?: (fragment: PluggedFragment) => Element[];
 }
 
 /** A table of our own, changed by libnftables in this process. */
@@ -32,14 +37,41 @@ export class NftablesDriver implements FirewallDriver {
       return this.compareRemoval(own, signal);
     }
     await this.#options.table.look(signal);
-    return this.#compare(networkMark(fragment.key), networkElements(fragment));
+    return this.#compare(networkMark(fragment.key), this.#ofNetwork(fragment));
   }
 
   async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
     const owner = publishedMark(fragment);
-    const wanted = podElements(fragment);
+    const wanted = this.#ofPod(fragment);
     await this.#options.table.lookAt(owner, wanted, signal);
     return this.#compare(owner, wanted);
+  }
+
+  async deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]> {
+    const { table } = this.#options;
+    await table.look(signal);
+    if (table.lacking !== undefined) return [];
+    if (table.base !== "keep") return fragments;
+    return fragments.filter((fragment) => {
+      try {
+        return this.#compare(publishedMark(fragment), this.#ofPod(fragment)).length > 0;
+      } catch {
+        return true;
+      }
+    });
+  }
+
+  async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
+    const { table } = this.#options;
+    await table.look(signal);
+    const owned = fragments.flatMap((fragment) => table.elements.of(publishedMark(fragment)));
+    return this.#compareElements(
+      owned,
+      fragments.flatMap((fragment) => this.#ofPod(fragment)),
+    );
   }
 
   async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
@@ -53,13 +85,13 @@ export class NftablesDriver implements FirewallDriver {
     const goes = table.elements.owners().filter(doomed);
     // A table that is nobody's goes as a whole.
     if (goes.length === table.elements.owners().length)
-      return changes({ base: "delete", remove: [], add: [] });
+      return this.#changes({ base: "delete", remove: [], add: [] });
     const remove: Element[] = [];
     for (const { mark } of goes) {
       await table.lookAt(mark, [], signal);
       remove.push(...table.elements.of(mark));
     }
-    return changes({ base: "keep", remove, add: [] });
+    return this.#changes({ base: "keep", remove, add: [] });
   }
 
   fingerprint(): Promise<string> {
@@ -80,12 +112,12 @@ export class NftablesDriver implements FirewallDriver {
 
   describe(fragment: Fragment): readonly string[] {
     const elements =
-      fragment.kind === "network" ? networkElements(fragment) : podElements(fragment);
+      fragment.kind === "network" ? this.#ofNetwork(fragment) : this.#ofPod(fragment);
     return elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`);
   }
 
   describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
-    const [had, has] = [podElements(before), podElements(after)];
+    const [had, has] = [this.#ofPod(before), this.#ofPod(after)];
     const without = (some: readonly Element[], others: readonly Element[]): Element[] => {
       const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));
       return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
@@ -95,17 +127,38 @@ export class NftablesDriver implements FirewallDriver {
   }
 
   #compare(owner: string, wanted: readonly Element[]): Change[] {
-    const { elements, base } = this.#options.table;
-    if (base === "foreign") throw tableConflict();
+    return this.#compareElements(this.#options.table.elements.of(owner), wanted);
+  }
+
+  #compareElements(owned: readonly Element[], wanted: readonly Element[]): Change[] {
+    const { elements, base, lacking, model } = this.#options.table;
+    if (lacking !== undefined) return [];
+    if (base === "foreign") throw tableConflict(model);
     // An empty table is made for nobody.
     if (base !== "keep" && wanted.length === 0) return [];
     const present = (id: string): Element | undefined => elements.get(id);
-    const edit = diffElements({ wanted, owned: elements.of(owner), present });
-    if (base !== "remake") return changes({ base, ...edit });
+    const edit = diffElements({ wanted, owned, present });
+    if (base !== "remake") return this.#changes({ base, ...edit });
     // What others have in the table goes with it, and comes back with the new one.
     const gone = new Set(edit.remove);
     const add = [...elements.all().filter((element) => !gone.has(element)), ...edit.add];
-    return changes({ base, remove: [], add });
+    return this.#changes({ base, remove: [], add });
+  }
+
+  #ofNetwork(fragment: NetworkFragment): Element[] {
+    const { ofNetwork = networkElements } = this.#options;
+    return ofNetwork(fragment);
+  }
+
+  #ofPod(fragment: PluggedFragment): Element[] {
+    const { ofPod = podElements } = this.#options;
+    return ofPod(fragment);
+  }
+
+  #changes(edit: TableEdit): Change[] {
+    const { model } = this.#options.table;
+    const named = model === mainTable ? edit : { ...edit, table: model.name };
+    return isEmpty(edit) ? [] : [{ kind: "nftables", ...named }];
   }
 
   /** Whether there is a table of ours. Who is not configured does not mind that nftables cannot be used here. */
@@ -114,13 +167,10 @@ export class NftablesDriver implements FirewallDriver {
     try {
       await table.lookOnce(signal);
     } catch (error) {
-      const minds = configured || memory.madeTable;
+      const minds = configured || memory.madeTable(table.model.name);
       if (minds || !isPodnetError(error, "FIREWALL_FAILED")) throw error;
       return false;
     }
     return table.exists && table.base !== "foreign";
   }
 }
-
-const changes = (edit: TableEdit): Change[] =>
-  isEmpty(edit) ? [] : [{ kind: "nftables", ...edit }];

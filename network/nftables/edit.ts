@@ -1,8 +1,11 @@
-import { deleteBase, makeBase, table } from "./base.ts";
-import { type Element, kindOf, type SetName, setNames } from "./element.ts";
+import { deleteBase, makeBase, type TableModel } from "./base.ts";
+import { type Element, kindOf, type SetName } from "./element.ts";
+import { modelOf } from "./guard-tables.ts";
 
-/** One transaction on our table. */
+/** One transaction on one of our tables. */
 export interface TableEdit {
+  /** Family and name; absent is the main one's. */
+  readonly table?: string;
   /**
    * What happens to table, sets, chains and rules: nothing; they are made where they are missing or are not as they
    * should be; the same with a new table, where a set or chain is in the way; all of it goes.
@@ -19,13 +22,14 @@ export const isEmpty = ({ base, remove, add }: TableEdit): boolean =>
 
 /** The transaction in nft's language, a command a line. Pure. */
 export function commands(edit: TableEdit): string[] {
-  if (edit.base === "delete") return [...deleteBase];
+  const model = modelOf(edit.table);
+  if (edit.base === "delete") return deleteBase(model);
   return [
-    ...(edit.base === "remake" ? deleteBase : []),
-    ...(edit.base === "keep" ? [] : makeBase()),
+    ...(edit.base === "remake" ? deleteBase(model) : []),
+    ...(edit.base === "keep" ? [] : makeBase(model)),
     // A new table is empty.
-    ...(edit.base === "remake" ? [] : bySet(edit.remove, "delete", ({ key }) => key)),
-    ...bySet(edit.add, "add", elementText),
+    ...(edit.base === "remake" ? [] : bySet(model, edit.remove, "delete", ({ key }) => key)),
+    ...bySet(model, edit.add, "add", elementText),
   ];
 }
 
@@ -40,6 +44,7 @@ export function elementText({ key, owner, value }: Element): string {
  * over. (In a set of intervals it refuses the first one too, whose lower end it has made itself.)
  */
 function bySet(
+  { name, sets }: TableModel,
   elements: readonly Element[],
   verb: "add" | "delete",
   text: (element: Element) => string,
@@ -50,10 +55,10 @@ function bySet(
     lists.set(element.set, list);
     list.push(text(element));
   }
-  return setNames.flatMap((set) => {
+  return sets.flatMap((set) => {
     const list = lists.get(set);
     if (list === undefined) return [];
     const word = verb === "add" && kindOf(set).value !== undefined ? "create" : verb;
-    return [`${word} element ${table} ${set} { ${list.join(", ")} }`];
+    return [`${word} element ${name} ${set} { ${list.join(", ")} }`];
   });
 }

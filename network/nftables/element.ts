@@ -1,5 +1,11 @@
-import { type Family, familyOf, type Ip, networkOf } from "../../core/address.ts";
-import type { NetworkFragment, PluggedFragment, PublishedDesired } from "../desired.ts";
+import { type Cidr, type Family, familyOf, type Ip, networkOf } from "../../core/address.ts";
+import {
+  hasFamily,
+  type NetworkFragment,
+  type PluggedFragment,
+  portGroup,
+  type PublishedDesired,
+} from "../desired.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import { outermost } from "../overlay/traffic.ts";
 import { networkMark, overlayMark, publishedMark } from "../ownership.ts";
@@ -64,9 +70,37 @@ export interface SetKind {
   readonly interval?: true;
 }
 
-export type SetName = keyof typeof sets;
-export const setNames = Object.keys(sets) as SetName[];
-export const kindOf = (set: SetName): SetKind => sets[set];
+/**
+ * The sets of the guard's tables, whose names are none of the above. A few elements a network: who a frame is from is
+ * told by the link group of the port that it came in by (`portGroup`). Of pods there are those alone that have addresses
+ * on their `lo`.
+ */
+export const bridgeGuardSets = {
+  /** Groups of networks that have rules: of their guests the sources are looked at. */
+  guarded: { type: "devgroup" },
+  /** Those of them that have no IPv6. */
+  without6: { type: "devgroup" },
+  /** What their guests may call themselves towards the host. */
+  sources4: { type: "devgroup . ipv4_addr", interval: true },
+  sources6: { type: "devgroup . ipv6_addr", interval: true },
+  /** Ports, and addresses beyond their network's that podnet gave the guest. By port: several guests may have one address. */
+  given4: { type: "ifname . ipv4_addr" },
+  given6: { type: "ifname . ipv6_addr" },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+export const hostGuardSets = {
+  /** Bridges of networks: what goes there stays on this host. */
+  within_host: { type: "ifname" },
+  /** Those from which the clouds' metadata are not reached. */
+  no_metadata: { type: "ifname" },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets };
+
+export type SetName = keyof typeof everySet;
+export const setNames = Object.keys(sets) as (keyof typeof sets)[];
+export const kindOf = (set: SetName): SetKind => everySet[set];
+export const isSetName = (name: string): name is SetName => Object.hasOwn(everySet, name);
 
 /** One element of a set or map, its words as nft writes them. */
 export interface Element {
@@ -79,6 +113,11 @@ export interface Element {
 
 /** Names an element whatever it says. */
 export const elementId = ({ set, key }: Pick<Element, "set" | "key">): string => `${set} ${key}`;
+
+/** Whose addresses its guests have. */
+const subnetsOf = ({ gateways, masquerade }: NetworkFragment): Cidr[] => [
+  ...new Set([...gateways.map(networkOf), ...masquerade]),
+];
 
 /** A network's elements. Pure. */
 export function networkElements(network: NetworkFragment): Element[] {
@@ -97,13 +136,50 @@ export function networkElements(network: NetworkFragment): Element[] {
         owner,
       }),
     ),
-    ...[...new Set([...network.gateways.map(networkOf), ...network.masquerade])].map(
+    ...subnetsOf(network).map(
       (subnet): Element => ({
         set: `own${familyOf(subnet)}`,
         key: `${subnet} . ${bridge}`,
         owner,
       }),
     ),
+  ];
+}
+
+/** A network's elements of the guard at its bridge's ports. Pure. */
+export function bridgeGuardElements(network: NetworkFragment): Element[] {
+  const owner = networkMark(network.key);
+  const group = `${portGroup(network.bridge)}`;
+  const source = (from: string): Element => {
+    const set = from.includes(":") ? "sources6" : "sources4";
+    return { set, key: `${group} . ${from}`, owner };
+  };
+  const has6 = hasFamily(network, 6);
+  return [
+    { set: "guarded", key: group, owner },
+    ...(has6 ? [] : [{ set: "without6", key: group, owner } as const]),
+    ...subnetsOf(network).map(source),
+    // Neighbours are asked for by link-local addresses, and by none while one's own are looked for.
+    ...(has6 ? ["fe80::/10", "::"].map(source) : []),
+  ];
+}
+
+/** A pod's elements of the guard at its bridges' ports: none but for addresses beyond its networks'. Pure. */
+export function givenElements(pod: PluggedFragment): Element[] {
+  const owner = publishedMark(pod);
+  return (pod.sources ?? []).map(({ tap, address }) => ({
+    set: `given${familyOf(address)}`,
+    key: `${quoted(tap)} . ${address}`,
+    owner,
+  }));
+}
+
+/** A network's elements of the guard between guests and the host's outside. Pure. */
+export function hostGuardElements({ key, bridge, cloudMetadata }: NetworkFragment): Element[] {
+  const element = { key: quoted(bridge), owner: networkMark(key) };
+  return [
+    { set: "within_host", ...element },
+    ...(cloudMetadata === true ? [] : [{ set: "no_metadata", ...element } as const]),
   ];
 }
 

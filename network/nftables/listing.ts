@@ -1,6 +1,6 @@
 import { isIp, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { type Element, type SetName, setNames } from "./element.ts";
+import { type Element, isSetName, type SetName } from "./element.ts";
 
 /** What `list table` shows of our table. */
 export interface Listing {
@@ -117,8 +117,6 @@ function listedSet(set: Json): ListedSet {
     elements,
   };
 }
-
-const isSetName = (name: string): name is SetName => (setNames as string[]).includes(name);
 
 /** A set's element, or a map's: a pair of element and value. Those with a comment or a timeout are wrapped. */
 function listedElement(set: SetName, listed: unknown): Element {

@@ -1,9 +1,11 @@
-import type { Family, Ip, Mac } from "../../core/address.ts";
+import type { Cidr, Family, Ip, Mac } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { throwFailures } from "../apply.ts";
 import type { Change } from "../change.ts";
+import { mark } from "../desired.ts";
+import { type Overlap, overlapsOf } from "../overlap.ts";
 import { overlayMark, parseOwner } from "../ownership.ts";
 import { SerialQueue } from "../queue.ts";
 import { applyOverlay } from "./apply.ts";
@@ -50,6 +52,8 @@ export class Overlays implements AsyncDisposable {
   /** Apart from the other changes of the host's network: four thousand peers hold up no pod. */
   readonly #queue = new SerialQueue();
   readonly #followed = new Map<string, Followed>();
+  /** What each overlay is to be, as was last said: routes in none of their networks are left over. */
+  readonly #known = new Map<string, OverlayDesired>();
 
   /** In the calling thread's network namespace, unless another kernel is given. Changes nothing by itself. */
   constructor(rules: OverlayRules, kernel: OverlayKernel = openOverlayKernel()) {
@@ -87,6 +91,22 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
+   * What of the host shares addresses with an overlay's networks: its own bridge and device, what flanneld left, and routes of ours
+   * aside. Throws `NETLINK_FAILED`.
+   */
+  overlaps(
+    name: string,
+    networks: readonly Cidr[],
+    bridge: IfName | undefined,
+  ): Promise<readonly Overlap[]> {
+    return overlapsOf(this.#kernel.netlink, networks, {
+      link: (link) =>
+        link.name === bridge || link.alias === overlayMark(name) || link.name.startsWith("flannel"),
+      route: ({ protocol }) => protocol === mark.routeProtocol,
+    });
+  }
+
+  /**
    * Looks at all that is the overlay's on this host and makes it what it should be. Doing it twice changes nothing the
    * second time. What fails of one family or one peer holds up no other.
    *
@@ -115,6 +135,7 @@ export class Overlays implements AsyncDisposable {
     return this.#queue.run(async () => {
       const parent = await observeParent(this.#kernel.netlink, desired.parent);
       const changes = await compareBasis(this.#kernel, desired);
+      changes.push(...(await this.#leftRoutes(desired)));
       for (const side of desired.sides)
         changes.push(...(await compareSide(this.#kernel, desired, side, parent)).changes);
       return { changes, rules: await this.#rules.diff(desired, signal) };
@@ -128,6 +149,8 @@ export class Overlays implements AsyncDisposable {
   sweep(known: readonly OverlayDesired[], signal: AbortSignal): Promise<readonly OverlayChange[]> {
     return this.#queue.run(async () => {
       const names = new Set(known.map(({ name }) => name));
+      this.#known.clear();
+      for (const desired of known) this.#known.set(desired.name, desired);
       for (const name of this.#followed.keys()) if (!names.has(name)) this.#followed.delete(name);
       const marks = new Set([...names].map(overlayMark));
       const { netlink, tunnels } = this.#kernel;
@@ -163,7 +186,9 @@ export class Overlays implements AsyncDisposable {
       changes.push(...applied.done);
       failures.push(...applied.failures);
     };
+    this.#known.set(desired.name, desired);
     await apply(await compareBasis(this.#kernel, desired));
+    await apply(await this.#leftRoutes(desired));
     // Before peers: what is forwarded to them is judged from the first packet on.
     let rules: readonly Change[] = [];
     try {
@@ -188,6 +213,12 @@ export class Overlays implements AsyncDisposable {
     const followed = { desired, sides };
     if (failures.length === 0) this.#followed.set(desired.name, followed);
     return { ...summary(followed), changes, rules, failures };
+  }
+
+  /** The changes that take away routes of former networks, this overlay's being as given. */
+  #leftRoutes(desired: OverlayDesired): Promise<readonly OverlayChange[]> {
+    const known = new Map(this.#known).set(desired.name, desired);
+    return orphanRoutes(this.#kernel.netlink, [...known.values()]);
   }
 
   async #follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {

@@ -1,25 +1,29 @@
-import { contains, ipOf } from "../../core/address.ts";
+import { contains, familyOf, ipOf } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { mark } from "../desired.ts";
 import type { OverlayChange } from "./change.ts";
-import type { OverlayDesired } from "./desired.ts";
+import { type OverlayDesired, sideFamily } from "./desired.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 
-/** The changes that take away routes that bear our number and are in no overlay's network, nor on its device. */
+/**
+ * The changes that take away routes that bear our number and are in no overlay's network: of a former network, say. Those on the
+ * device of an overlay that has their family are left to that overlay's own comparison.
+ */
 export async function orphanRoutes(
   netlink: OverlayNetlink,
   known: readonly OverlayDesired[],
 ): Promise<readonly OverlayChange[]> {
   const sides = known.flatMap((desired) => desired.sides);
-  const devices = new Set<number>();
-  for (const { vtep } of sides) {
+  const devices = new Set<string>();
+  for (const side of sides) {
+    const { vtep } = side;
     const link = vtep === undefined ? undefined : await netlink.link(vtep.device);
-    if (link !== undefined) devices.add(link.index);
+    if (link !== undefined) devices.add(`${sideFamily(side)} ${link.index}`);
   }
   const changes: OverlayChange[] = [];
   for (const route of await netlink.routes({ table: 254, protocol: mark.routeProtocol })) {
     const { destination, gateway, link = 0, onlink, protocol, metric } = route;
-    if (devices.has(link)) continue;
+    if (devices.has(`${familyOf(ipOf(destination))} ${link}`)) continue;
     if (sides.some(({ network }) => contains(network, ipOf(destination)))) continue;
     const name = (await netlink.link(link))?.name as IfName | undefined;
     if (name === undefined) continue;

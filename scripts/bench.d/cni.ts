@@ -13,6 +13,8 @@ import { type CniHost, openCniHost, type Round, type Series } from "./cni/host.t
 import { buildRunner, openRunner } from "./cni/runner.ts";
 import { podnetCni, podnetStack, referenceStack } from "./cni/stacks.ts";
 
+/** Options of scripts/setup: Debian's bridge, host-local and portmap. */
+export const setup = "--cni";
 export const description = "A container's ADD and DEL by plugins; Debian's bridge and portmap";
 
 const top = path.resolve(import.meta.dirname, "../..");

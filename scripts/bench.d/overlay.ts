@@ -17,6 +17,8 @@ import { run as runUdp } from "./overlay-udp.ts";
 import { RouteWatch } from "./overlay/routes.ts";
 import { openSite, roomyOverlay, type Site, strangerOf, strangerSubnet } from "./overlay/site.ts";
 
+/** Options of scripts/setup: Debian's etcd. */
+export const setup = "--etcd";
 export const description = "Joining an overlay, its peers, its etcd's return; TCP through it";
 
 const overlay = { overlay: "flannel" };

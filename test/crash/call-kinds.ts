@@ -50,7 +50,7 @@ export const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
 export function fileKind(call: string, args: string): Kind {
   const [, open, named] = /^(?:\d+<(.*?)>|(?:AT_FDCWD<.*?>, )?"([^"]*)")/.exec(args) ?? [];
   const file = open ?? named ?? "";
-  if (/\/state\/state\.db(?:-\w+)?$/.test(file)) return "database";
+  if (/\/state\/state\.db(?:-[-\w]+)?$/.test(file)) return "database";
   if (call === "fsync" && file.endsWith("/state")) return "directory";
   const answered = /(?:\/podnet|\/run\/cni)\.sock$/.test(file);
   return call === "unlink" && answered ? "listener" : "file";

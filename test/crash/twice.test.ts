@@ -15,6 +15,7 @@ import { undoSteps } from "../../daemon/pod/steps.ts";
 import { actUndo, undoPod } from "../../daemon/pod/undo.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
+import { plansDirectory } from "../../daemon/pod/kept-plans.ts";
 import { openQemuDriver } from "../../hypervisor/qemu/driver.ts";
 import { run } from "../../linux/command.ts";
 import { openLog } from "../../linux/log.ts";
@@ -38,7 +39,7 @@ test.before(async () => {
   const { kernel, initrd } = await writeTinyGuest(directory, "deaf");
   const config = configuration({ "image.kernel": kernel, "image.initrd": initrd });
   ({ runDir } = config);
-  mkdirSync(config.podsDir, { recursive: true });
+  for (const made of [config.podsDir, plansDirectory(config)]) mkdirSync(made, { recursive: true });
   db = opened.use(Database.openIn(config.stateDir));
   node = opened.use(
     await openNode({

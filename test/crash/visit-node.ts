@@ -155,7 +155,7 @@ async function usable(
 }
 
 /** What stays of a first use: the tables that iptables-nft makes for whoever asks it, and an empty directory. */
-const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/pods)$/;
+const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/(?:pods|plans))$/;
 
 /** What has come to the host and gone from it since there was no podnetd. */
 export const leftOnHost = async (lane: Lane, bare: string): Promise<string[]> =>

@@ -16,6 +16,7 @@ const top = path.resolve(import.meta.dirname, "../..");
 const ranElsewhere: ReadonlyMap<string, string> = new Map([
   ["./scripts/quickstart", "test/docs/quickstart.test.ts"],
   ["./scripts/quickstart --keep", "test/docs/quickstart.test.ts"],
+  ["./scripts/quickstart --enter host", "test/docs/quickstart.test.ts"],
   ["./scripts/quickstart --down", "test/docs/quickstart.test.ts"],
   ["./scripts/test", "this run itself"],
   ...["crash", "fuzz", "sim", "soak"].map(

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
@@ -14,6 +14,21 @@ const quickstart = (...args: string[]): Promise<{ stdout: string; stderr: string
     maxBuffer: 1 << 24,
   });
 };
+
+/**
+ * Types the session that the README shows on the host of the kept lab, and compares the addresses in its output. Returns the
+ * name of the pod that the session deletes.
+ */
+async function readmeSession(): Promise<string | undefined> {
+  const readme = readFileSync(path.join(top, "README.md"), "utf8");
+  const session = /^```\n(\$ podnet create[^`]*)```$/m.exec(readme)?.[1] ?? "";
+  const commands = session.split("\n").flatMap((line) => /^\$ (.*)$/.exec(line)?.[1] ?? []);
+  const { stdout } = await quickstart("--enter", "host", "sh", "-ec", commands.join("\n"));
+  const addresses = (text: string): string[] => [...new Set(text.match(/192\.168\.123\.\d+/g))];
+  if (addresses(stdout).toSorted().join() !== addresses(session).toSorted().join())
+    throw new Error(`The README shows\n${session}\nand the lab answers\n${stdout}`);
+  return /^Deleted (\S+)$/m.exec(stdout)?.[1];
+}
 
 test.serial("quickstart shows ping both ways, refuses bad input and cleans up", async (t) => {
   const { stdout } = await quickstart();
@@ -36,9 +51,12 @@ test.serial(
     t.regex(list.stdout, /"web"/);
     const exec = await runPodnet(socket, ["exec", "web", "--", "hostname"]);
     t.is(exec.stdout.trim(), "web", exec.stderr);
+    t.is(await readmeSession(), "shop");
+    await t.throwsAsync(quickstart("--enter", "elsewhere"), { message: /host, lan or internet/ });
     // A second one would fight over the place: it says so and does nothing.
     await t.throwsAsync(quickstart("--keep"), { message: /running already/ });
     t.regex((await quickstart("--down")).stdout, /The lab is gone/);
+    await t.throwsAsync(quickstart("--enter", "host"), { message: /No lab is running/ });
     t.false(existsSync(path.join(top, "build/lab")));
     t.regex((await quickstart("--down")).stdout, /No lab was running/);
   },

@@ -24,6 +24,12 @@ test("stopping the service leaves pods running", (t) => {
   t.is(settings.get("RuntimeDirectoryPreserve"), "yes");
 });
 
+test("podnetd is started again however often it fails, with a pause", (t) => {
+  t.is(settings.get("Restart"), "on-failure");
+  t.is(settings.get("StartLimitIntervalSec"), "0");
+  t.is(settings.get("RestartSec"), "2");
+});
+
 test("the service starts a program of this checkout, with flags it knows", async (t) => {
   const [program = "", ...flags] = settings.get("ExecStart")?.split(" ") ?? [];
   t.true(program.startsWith(`${installed}/`), program);

@@ -13,6 +13,7 @@ fuzz("text", async () => {
     { overlay },
     { podRecords },
     { cniRuntime },
+    { tar },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -25,6 +26,7 @@ fuzz("text", async () => {
     import("./targets/overlay.ts"),
     import("./targets/pod-records.ts"),
     import("./targets/cni-runtime.ts"),
+    import("./targets/tar.ts"),
   ]);
   return [
     ...addressTexts,
@@ -38,5 +40,6 @@ fuzz("text", async () => {
     overlay,
     podRecords,
     ...cniRuntime,
+    tar,
   ];
 });

@@ -31,9 +31,23 @@ const look = (inside: boolean, heal = (): boolean => true) =>
   );
 const qdisc = (text: string) => run(["tc", "qdisc", ...(text.split(" ") as [string])]);
 
+const set = (n: number, setting: string, value: string): Promise<number> =>
+  site.does(n, ["sysctl", "-qw", `net.ipv6.conf.eth0.${setting}=${value}`]);
+const settings = async (n: number): Promise<string[]> => {
+  const keys = ["accept_ra", "autoconf", "disable_ipv6"].map((key) => `net.ipv6.conf.eth0.${key}`);
+  return (await run(["ip", "netns", "exec", site.name(n), "sysctl", "-n", ...keys])).stdout.split(
+    "\n",
+  );
+};
+
 const harms: Readonly<Record<string, readonly [harm: () => Promise<unknown>, subject: string]>> = {
   "its address": [() => site.inside(2, "address flush dev eth0"), "address of eth0"],
   "its route": [() => site.inside(2, "route del default"), "route of eth0 to 0.0.0.0/0"],
+  "that it hears no routers": [
+    () => set(2, "accept_ra", "1"),
+    "sysctl net/ipv6/conf/eth0/accept_ra inside",
+  ],
+  "its IPv6": [() => set(2, "disable_ipv6", "1"), "sysctl net/ipv6/conf/eth0/disable_ipv6 inside"],
   "its link down": [() => site.inside(2, "link set eth0 down"), "link eth0 state"],
   "its MTU": [() => site.inside(2, "link set eth0 mtu 1280"), "link eth0 mtu"],
   "the rate in": [() => qdisc("del dev pc2 root"), "rate of pc2"],
@@ -140,3 +154,73 @@ for (const [what, ask] of [
     await site.attachments.release([fragment]);
     fragment = mine;
   });
+
+/** One router advertisement, of a default route alone, to all that are on the bridge, as a neighbour would send it. */
+const advertise = (): Promise<unknown> =>
+  run([
+    "python3",
+    `${import.meta.dirname}/../lab/frames.py`,
+    "send",
+    "hyper0",
+    JSON.stringify({
+      dst: "33:33:00:00:00:01",
+      src: "02:00:00:00:00:66",
+      saddr: "fe80::66",
+      daddr: "ff02::1",
+      icmp: [134, 0],
+      // Hop limit, flags, lifetime of the router, reachable time, retransmission time.
+      text: `\u0040\0\u0007\u0008${"\0".repeat(8)}`,
+    }),
+  ]);
+
+test.serial(
+  "a container hears no router, and speaks no IPv6 where it was given none; another one beside it does",
+  async (t) => {
+    const four = (n: number): AttachmentFragment => {
+      const whole = site.fragment(n);
+      const { addresses, routes } = whole;
+      return { ...whole, addresses: addresses.slice(0, 1), routes: routes.slice(0, 1) };
+    };
+    for (const n of [3, 4]) {
+      const path = await site.container(n);
+      t.true(path.length > 0);
+    }
+    await site.attachments.ensure(four(3), signal);
+    t.deepEqual((await settings(3)).slice(0, 3), ["0", "0", "1"], "IPv4 alone");
+    t.deepEqual((await settings(2)).slice(0, 3), ["0", "0", "0"], "both families");
+    t.is(await site.inside(3, "-6 address show dev eth0"), "");
+    // As any other container is, by a plugin that does not know of it.
+    await site.attachments.ensure(site.fragment(4), signal);
+    await set(4, "accept_ra", "1");
+    const routers = (n: number): Promise<string> =>
+      site.inside(n, "-6 route show default proto ra");
+    await until("the other one's router", async () => {
+      await advertise();
+      return (await routers(4)).includes("fe80::66");
+    });
+    for (const n of [2, 3]) t.is(await routers(n), "", `${n}`);
+    for (const n of [3, 4]) await site.attachments.release([site.fragment(n)]);
+    await site.attachments.sweep();
+  },
+);
+
+test.serial("what a later plugin makes of a container's IPv6 is left to it", async (t) => {
+  await site.container(5);
+  const whole = site.fragment(5);
+  const four = {
+    ...whole,
+    addresses: whole.addresses.slice(0, 1),
+    routes: whole.routes.slice(0, 1),
+  };
+  await site.attachments.ensure(four, signal);
+  await set(5, "accept_ra", "2");
+  t.deepEqual(await site.attachments.check(four, signal), [], "it is to hear routers");
+  await set(5, "disable_ipv6", "0");
+  t.is((await site.attachments.check(four, signal)).length, 1, "not theirs without an address");
+  await site.inside(5, "address add fd00:9::5/64 dev eth0 nodad");
+  t.deepEqual(await site.attachments.check(four, signal), []);
+  await site.attachments.ensure(four, signal);
+  t.regex(await site.inside(5, "-6 address show dev eth0"), /fd00:9::5/);
+  await site.attachments.release([four]);
+  await site.attachments.sweep();
+});

@@ -59,7 +59,7 @@ test.serial("a container is attached whole, and speaks with host and others at o
   t.notRegex(six, /tentative|dadfailed/);
   t.regex(await site.inside(2, "route show default"), /via 192\.168\.123\.1 dev eth0/);
   const port = await ip("-d -o link show pc2");
-  t.regex(port, /master hyper0 .*group 73 .*alias podnet:attachment:c2/s);
+  t.regex(port, /master hyper0 .*group 2036822107 .*alias podnet:attachment:c2/s);
   for (const to of ["192.168.123.1", "192.168.123.3", "fd00:123::1", "fd00:123::3"])
     t.true(await site.reaches(2, to), to);
   t.false(await site.reaches(2, "192.168.123.77"));

@@ -21,7 +21,13 @@ test.before(ownNetns);
 
 interface Watched extends AsyncDisposable {
   readonly watch: DriftWatch;
-  readonly seen: { looks: number; linkLooks: number; wholeLooks: number; told: string[] };
+  readonly seen: {
+    looks: number;
+    linkLooks: number;
+    wholeLooks: number;
+    ruleLooks: number;
+    told: string[];
+  };
   /** What the next looks find. */
   finds: Inspection;
   rules: string;
@@ -30,7 +36,7 @@ interface Watched extends AsyncDisposable {
 
 /** A watch over a host that is played; the kernel's events are real. */
 function watched(everyMs = oftenMs): Watched {
-  const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, told: [] as string[] };
+  const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, ruleLooks: 0, told: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
     attachments: { ready: noContainers },
@@ -50,6 +56,11 @@ function watched(everyMs = oftenMs): Watched {
       async fingerprint() {
         seen.looks++;
         return played.rules;
+      },
+      async inspectRules(now) {
+        now();
+        seen.ruleLooks++;
+        return new Map();
       },
       async inspect(_now, { linksOnly }) {
         if (linksOnly) seen.linkLooks++;
@@ -111,11 +122,11 @@ test.serial("rules are looked at with a bridge that somebody took, not a look la
   t.like(host.seen, { linkLooks: 2, wholeLooks: 0 }, "network and port, which are as planned");
   host.finds = { found: [mtu], healed: true, error: undefined };
   await ip("link del hyper0");
-  await until(() => host.seen.wholeLooks >= 2);
+  await until(() => host.seen.ruleLooks >= 1);
   t.like(
     host.seen,
-    { linkLooks: 3, wholeLooks: 2 },
-    "the network as ever, then both with their rules",
+    { linkLooks: 4, wholeLooks: 1, ruleLooks: 1 },
+    "the network and its port as ever, and both with their rules",
   );
   host.finds = well;
 });

@@ -66,7 +66,11 @@ async function whereRulesAre(): Promise<string[]> {
   const found: string[] = [];
   for (const name of saves)
     if (/podnet:|HYPER/.test((await run([`${name}-save`])).stdout)) found.push(name);
-  if ((await run(["nft", "list", "tables"])).stdout.includes("podnet")) found.push("nftables");
+  const tables = (await run(["nft", "list", "tables"])).stdout;
+  if (/^table inet podnet$/m.test(tables)) found.push("nftables");
+  // The guard is there with either driver, and goes with the last network.
+  const guards = tables.match(/^table (?:bridge podnet|inet podnet_guard)$/gm) ?? [];
+  if (guards.length !== (found.length > 0 ? 2 : 0)) found.push(...guards);
   return found;
 }
 

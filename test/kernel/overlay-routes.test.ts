@@ -62,7 +62,7 @@ test.serial(
     );
     t.true(await host.reaches(podAddress(2)));
     t.true(await host.reaches(podAddress6(2)));
-    // The network has another range: what is of the former one goes with a sweep.
+    // The network has another range, and one family less: what is of the former one goes.
     const side = desired.sides[0] as OverlaySide;
     const renumbered: OverlayDesired = {
       ...desired,
@@ -70,12 +70,18 @@ test.serial(
         { ...side, network: "10.78.0.0/16" as never, subnet: "10.78.1.0/24" as never, peers: [] },
       ],
     };
-    await host.overlays.ensure(renumbered, signal);
-    const swept = await host.overlays.sweep([renumbered], signal);
-    t.deepEqual(swept.map(overlayChangeText).toSorted(), [
+    const former = [
       "route - 10.77.2.0/24 via 192.0.2.2 dev eth0",
       "route - fd00:77:0:2::/64 via 2001:db8:2::2 dev eth0",
-    ]);
+    ];
+    const planned = await host.overlays.diff(renumbered, signal);
+    t.deepEqual(planned.changes.map(overlayChangeText).toSorted(), former);
+    t.deepEqual([...(await changesOf(host, renumbered))].toSorted(), former);
+    t.deepEqual((await host.overlays.diff(renumbered, signal)).changes, []);
+    await host.run("ip route add 10.79.2.0/24 via 192.0.2.2 proto 73");
+    await host.run("ip route add 10.80.2.0/24 via 192.0.2.2 proto 74");
+    const swept = await host.overlays.sweep([renumbered], signal);
+    t.deepEqual(swept.map(overlayChangeText), ["route - 10.79.2.0/24 via 192.0.2.2 dev eth0"]);
     await host.run("ip addr add 192.0.2.77/24 dev lo");
     const foreign = { ...desired, sides: [{ ...side, publicIp: "192.0.2.77" as never }] };
     await t.throwsAsync(host.overlays.ensure(foreign, signal), {
@@ -117,5 +123,23 @@ test.serial(
     await host.overlays.ensure(overlayOf(1, { backend: { kind: "none" } }), signal);
     t.is(await routes(), "");
     t.false(await host.reaches(podAddress(2)));
+  },
+);
+
+test.serial(
+  "what the host has of an overlay's addresses is told; what is the overlay's own is not",
+  async (t) => {
+    await using lab = await openOverlayHosts(2);
+    const [host] = lab.hosts as [OverlayHost];
+    await host.overlays.ensure(overlayOf(1, { peers: [2] }), signal);
+    await host.run("ip route add 10.66.0.0/16 via 192.0.2.2");
+    const told = async (network: string): Promise<string[]> => {
+      const found = await host.overlays.overlaps("one", [network as never], "pod0" as never);
+      return found.map((each) => each.with);
+    };
+    t.deepEqual(await told("10.77.0.0/16"), []);
+    t.deepEqual(await told("192.0.0.0/16"), ['address 192.0.2.1/24 of "eth0"']);
+    t.deepEqual(await told("10.66.7.0/24"), ['route 10.66.0.0/16 by "eth0"']);
+    t.deepEqual(await told("10.0.0.0/8"), ['route 10.66.0.0/16 by "eth0"']);
   },
 );

@@ -267,12 +267,9 @@ test.serial(
         await host.run("ip -o -d link show"),
       ].join("\n");
     const before = await look();
-    t.deepEqual(await changesOf(host, desired), []);
-    await host.overlays
-      .sweep([desired], signal)
-      .then((swept) =>
-        t.deepEqual(swept.map(overlayChangeText), ["route - 10.99.0.0/16 via 192.0.2.2 dev eth0"]),
-      );
+    // A route with our number that is in no overlay's network is of a former one.
+    t.deepEqual(await changesOf(host, desired), ["route - 10.99.0.0/16 via 192.0.2.2 dev eth0"]);
+    t.deepEqual(await host.overlays.sweep([desired], signal), []);
     t.is(await look(), before.replace(/^10\.99\.0\.0\/16 .*\n/m, ""));
     // And with it goes all that is ours, and nothing else.
     await host.overlays.sweep([], signal);

@@ -352,3 +352,18 @@ test.serial(
     for (const each of [server, stranger, client]) each.close();
   },
 );
+
+test.serial(
+  "a connection to a link-local address of the host is refused, and the port goes on",
+  async (t) => {
+    await run(["ip", "link", "add", "near0", "type", "bridge"]);
+    t.teardown(() => run(["ip", "link", "delete", "near0"]));
+    await run(["ip", "link", "set", "near0", "up"]);
+    await run(["ip", "address", "add", "fe80::55/64", "dev", "near0", "nodad"]);
+    using held = await hold(published(8080, 80, { at: [{ hostIp: parseIp("::"), podIp }] }));
+    await using _pod = await listen(80, (socket) => socket.end("in"));
+    t.is(await refusal(dial(8080, "fe80::55%near0")), "ECONNRESET");
+    t.is(held.counts().refused, 1);
+    t.is(await allOf(dial(8080, "::1").end()), "in");
+  },
+);

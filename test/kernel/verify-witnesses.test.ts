@@ -14,11 +14,12 @@ import { hearHostWitness } from "../../daemon/verify/hear-host.ts";
 import { hearVmWitness, verifyPod } from "../../daemon/verify/verify-pod.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
 import { run } from "../../linux/command.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import { type NetworkFragment, portGroup } from "../../network/desired.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const podId = parsePodId("abcdefghijkl");
 const bridge = parseIfName("hyper0");
+const group = portGroup(bridge);
 const tap = parseIfName(`pn${podId}0`);
 const mac = parseMac("52:54:00:12:34:56");
 const alias = `podnet:pod:${podId}:0`;
@@ -113,7 +114,7 @@ test.serial.before(async () => {
   await ip("address", "add", "192.168.123.1/24", "dev", bridge);
   await ip("address", "add", "fd00:7::1/64", "dev", bridge, "nodad");
   await ip("link", "set", "dev", bridge, "up");
-  await ip("link", "set", "dev", tap, "master", bridge, "mtu", "1400", "group", "73");
+  await ip("link", "set", "dev", tap, "master", bridge, "mtu", "1400", "group", `${group}`);
   await ip("link", "set", "dev", tap, "alias", alias);
   await ip("link", "set", "dev", tap, "type", "bridge_slave", "isolated", "on");
   await ip("link", "set", "dev", tap, "up");
@@ -176,10 +177,10 @@ test.serial("whatever is changed behind podnet's back is seen and named", async 
   ]);
   await ip("link", "set", "dev", tap, "alias", alias, "group", "0");
   t.deepEqual(await seen(...link, tap, "type", "bridge_slave", "isolated", "off"), [
-    `link ${tap} group: 0 instead of 73`,
+    `link ${tap} group: 0 instead of ${group}`,
     `link ${tap} isolated: no instead of yes`,
   ]);
-  await ip("link", "set", "dev", tap, "group", "73");
+  await ip("link", "set", "dev", tap, "group", `${group}`);
   await ip("address", "add", "192.168.123.2/32", "dev", "lo");
   await ip("address", "del", "fd00:7::1/64", "dev", bridge);
   t.deepEqual(await seen(...link, tap, "nomaster"), [

@@ -273,8 +273,13 @@ export class FirewallSite implements AsyncDisposable {
 
   /** Runs a command in a machine's namespace. */
   async inside(machine: string, ...argv: readonly string[]): Promise<string> {
+    return (await run(this.command(machine, ...argv))).stdout;
+  }
+
+  /** The words that run a command in a machine's namespace. */
+  command(machine: string, ...argv: readonly string[]): [string, ...string[]] {
     const enter = machine === "host" ? [] : ["ip", "netns", "exec", this.#namespace(machine)];
-    return (await run([...enter, ...argv] as unknown as [string, ...string[]])).stdout;
+    return [...enter, ...argv] as unknown as [string, ...string[]];
   }
 
   #namespace(machine: string): string {

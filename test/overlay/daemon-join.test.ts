@@ -180,8 +180,24 @@ test.serial(
     await refused(first, /has no subnet yet.*OVERLAY_NOT_READY/s);
     t.is(await status(first, "readyz"), "503");
     t.is(await status(first, "healthz"), "200");
+    // A network that covers the uplink is none of those a host takes, before it has another and after.
+    const covering = { Network: "198.51.0.0/16", Backend: { Type: "vxlan", VNI: 7 } };
+    const overlap = (): Promise<unknown> =>
+      until("word of the overlap", async () =>
+        /198\.51\.0\.0\/16 overlaps with address 198\.51\.100\.2\S* of "\S+"/.test(
+          await first.podnet("overlay", "list"),
+        ),
+      );
+    await site.configure(covering);
+    await overlap();
+    t.deepEqual(await site.keys(), []);
     await site.configure(vxlan);
     const base = await joined(site, first);
+    await site.configure(covering);
+    await overlap();
+    t.is((await site.keys()).length, 1);
+    t.regex(await site.ip("addr show hyper0"), /10\.77\./);
+    await site.configure(vxlan);
     t.true((await first.podnet("create", "--name", "web", "--plan")).includes(`${base}.`));
     t.is(await status(first, "readyz"), "200");
 

@@ -5,10 +5,13 @@ import { attachmentFaults } from "./faults/attachments.ts";
 import { callersFaults } from "./faults/callers.ts";
 import { channelFaults } from "./faults/channel.ts";
 import { containerFaults } from "./faults/containers.ts";
+import { copyFaults } from "./faults/copy.ts";
 import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
+import { guardFaults } from "./faults/guard.ts";
 import { guestsFaults } from "./faults/guests.ts";
+import { imagesFaults } from "./faults/images.ts";
 import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
@@ -20,11 +23,13 @@ import { nftablesFaults } from "./faults/nftables.ts";
 import { overlayFaults } from "./faults/overlay.ts";
 import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
 import { peersFaults } from "./faults/peers.ts";
+import { policyFaults } from "./faults/policy.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
+import { roomFaults } from "./faults/room.ts";
 import { stateFaults } from "./faults/state.ts";
 import { templatesFaults } from "./faults/templates.ts";
 import { tunnelFaults } from "./faults/tunnels.ts";
@@ -36,8 +41,10 @@ import { tunnelFaults } from "./faults/tunnels.ts";
 export const faults: readonly Fault[] = [
   ...podsFaults,
   ...podsOnCniFaults,
+  ...policyFaults,
   ...portsFaults,
   ...recoveryFaults,
+  ...roomFaults,
   ...stateFaults,
   ...memoryFaults,
   ...networkFaults,
@@ -49,15 +56,18 @@ export const faults: readonly Fault[] = [
   ...nftablesFaults,
   ...driftFaults,
   ...qemuFaults,
+  ...imagesFaults,
   ...jailFaults,
   ...templatesFaults,
   ...channelFaults,
   ...agentsFaults,
   ...attachedFaults,
   ...guestsFaults,
+  ...guardFaults,
   ...limitsFaults,
   ...lifecycleFaults,
   ...callersFaults,
+  ...copyFaults,
   ...crashFaults,
   ...overlayFaults,
   ...overlayHostsFaults,

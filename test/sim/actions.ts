@@ -205,6 +205,10 @@ export class Actions {
     if (deed === "flush") kernel.iptables[variant].flush();
     if (deed === "flush" && kernel.nftables.exists)
       kernel.nftables.commit("delete table inet podnet");
+    if (deed === "flush" && kernel.nftables.names.includes("bridge podnet"))
+      kernel.nftables.commit("delete table bridge podnet");
+    if (deed === "rule" && kernel.nftables.names.includes("inet podnet_guard"))
+      kernel.nftables.commit("flush chain inet podnet_guard outside");
     if (deed === "rule" && kernel.nftables.exists)
       kernel.nftables.commit("add rule inet podnet forward accept");
     if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");

@@ -5,7 +5,7 @@ import { portsOf } from "../../daemon/ports/wanted-port.ts";
 import type { AttachmentRow } from "../../daemon/store/attachments.ts";
 import { bucketOf } from "../../network/attachment/bandwidth.ts";
 import type { RateLimit } from "../../network/attachment/desired.ts";
-import { mark } from "../../network/desired.ts";
+import { mark, portGroup } from "../../network/desired.ts";
 import { attachmentMark } from "../../network/ownership.ts";
 import type { ContainerBook } from "./container-book.ts";
 import { askCni } from "./container-call.ts";
@@ -72,7 +72,7 @@ function wholeViolations(
   compare(
     hostLink,
     [host.alias, host.group, host.mtu, host.up, host.isolated, host.master],
-    [alias, mark.linkGroup, mtu, true, isolated, master],
+    [alias, portGroup(bridge), mtu, true, isolated, master],
   );
   compare(guestLink, [guest.mac, guest.mtu, guest.up], [mac, mtu, true]);
   compare(

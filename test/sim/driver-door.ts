@@ -42,6 +42,9 @@ export function driverDoor(machines: Machines, process: Process): Driver {
       );
       return machine === undefined ? undefined : vmDoor(machine, machines, process);
     },
+    running: () =>
+      new Map([...machines.all].map(({ plan, record }) => [plan.podId, record.pid] as const)),
+    recordOf: (plan) => machines.of(plan.runDir)?.record,
     reap: (_record, plan) => process.later("qmp reap", () => machines.reap(plan.runDir)),
   };
 }

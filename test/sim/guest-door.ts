@@ -85,6 +85,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
       readyListeners.add(listener);
       return () => readyListeners.delete(listener);
     },
+    onSlowed: () => () => {},
     onClose: (listener) => {
       closeListeners.add(listener);
       return () => closeListeners.delete(listener);

@@ -6,14 +6,27 @@ import { listLeases } from "../../daemon/store/leases.ts";
 import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
 import { hostPart } from "../../network/attachment/host-part.ts";
-import { mark, type NetworkFragment, type PluggedFragment } from "../../network/desired.ts";
+import {
+  isOurGroup,
+  mark,
+  type NetworkFragment,
+  type PluggedFragment,
+  portGroup,
+} from "../../network/desired.ts";
 import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
 import { publishedRules } from "../../network/iptables/published-rules.ts";
 import { commentOf, type Rule, ruleKey } from "../../network/iptables/rule.ts";
 import { parseSave } from "../../network/iptables/save-format.ts";
 import { variants } from "../../network/iptables/variant.ts";
-import { chainNames, ruleComments } from "../../network/nftables/base.ts";
-import { networkElements, podElements } from "../../network/nftables/element.ts";
+import { mainTable, ruleComments, type TableModel } from "../../network/nftables/base.ts";
+import {
+  bridgeGuardElements,
+  type Element,
+  hostGuardElements,
+  networkElements,
+  podElements,
+} from "../../network/nftables/element.ts";
+import { guardTables } from "../../network/nftables/guard-tables.ts";
 import { attachmentMark, networkMark, parseOwner, publishedMark } from "../../network/ownership.ts";
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
@@ -84,7 +97,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
     const unmarked = /^pn([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
     else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
-    else if (owner === undefined && ourGroups.includes(link.group))
+    else if (owner === undefined && isOursOrDoomed(link.group))
       found.push({
         pod: undefined,
         link: link.name,
@@ -99,7 +112,8 @@ export function leftovers(world: World, node: Node): Leftover[] {
   return found;
 }
 
-const ourGroups: readonly number[] = [mark.linkGroup, mark.graveyardGroup];
+const isOursOrDoomed = (group: number): boolean =>
+  isOurGroup(group) || group === mark.graveyardGroup;
 
 /** What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole. */
 export function podViolations(world: World, node: Node): string[] {
@@ -132,7 +146,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
       link && [link.alias, link.group, link.mtu, link.up, link.isolated, link.master].join();
     const wanted = [
       port.alias,
-      mark.linkGroup,
+      portGroup(port.bridge),
       port.mtu,
       true,
       port.isolated,
@@ -237,20 +251,30 @@ function tableViolations(
   },
   wanted: boolean,
 ): string[] {
-  if (!wanted) return nftables.exists ? ["there is a table of nftables"] : [];
-  const rules = chainNames.flatMap((chain) =>
-    ruleComments(chain).map((comment) => `${chain} ${comment}`),
-  );
   const { fragments, published, isPassed } = due;
-  const elements = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)].map(
-    ({ set, key, owner, value }) =>
+  const held = (model: TableModel, planned: readonly Element[]): string[] => {
+    const rules = Object.keys(model.chains).flatMap((chain) =>
+      ruleComments(chain, model).map((comment) => `${chain} ${comment}`),
+    );
+    const elements = planned.map(({ set, key, owner, value }) =>
       [set, key, owner, ...(value === undefined ? [] : [value])].join(" | "),
-  );
-  const [seen, planned] = [
-    [...nftables.ruleComments(), ...nftables.elements().filter((line) => !isPassed(line))],
-    [...rules, ...elements],
-  ].map((lines) => lines.toSorted().join("\n  "));
-  return seen === planned ? [] : [`nftables holds\n  ${seen}\ninstead of\n  ${planned}`];
+    );
+    const { name } = model;
+    const ours = nftables.elements(name).filter((line) => !isPassed(line));
+    const [seen, should] = [
+      [...nftables.ruleComments(name), ...ours],
+      [...rules, ...elements],
+    ].map((lines) => lines.toSorted().join("\n  "));
+    return seen === should ? [] : [`${name} holds\n  ${seen}\ninstead of\n  ${should}`];
+  };
+  const [bridgeGuard, hostGuard] = guardTables;
+  const guards = [
+    ...held(bridgeGuard, fragments.flatMap(bridgeGuardElements)),
+    ...held(hostGuard, fragments.flatMap(hostGuardElements)),
+  ];
+  if (!wanted) return [...guards, ...(nftables.exists ? ["there is a table of nftables"] : [])];
+  const main = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)];
+  return [...guards, ...held(mainTable, main)];
 }
 
 /** Pods and containers whose published ports are on the host. */
@@ -291,7 +315,7 @@ export function remains(world: World, forgetful: boolean): string[] {
         : [];
       return [...rulesOfOurs(saved).map((rule) => `rule ${rule} is left`), ...chain];
     }),
-    ...(kernel.nftables.exists ? ["a table of nftables is left"] : []),
+    ...kernel.nftables.names.map((name) => `table ${name} is left`),
     ...(forgetful || kernel.readSysctl("net.ipv4.ip_forward") === "0"
       ? []
       : ["forwarding is left on"]),

@@ -186,12 +186,16 @@ export class Simulation {
     this.life?.process.kill();
   }
 
-  /** SIGKILL, and the state directory is empty afterwards: all that bears our mark is nobody's and goes. */
+  /**
+   * SIGKILL, and the state directory is empty afterwards. An administrator ends the machines, as podnetd would refuse to start
+   * beside them; all else that bears our mark is nobody's and goes.
+   */
   loseState(): void {
     // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says so and ends.
     if (this.#changes > 0) return;
     this.note("the state is lost");
     this.kill();
+    for (const { plan } of this.world.machines.all) this.world.machines.reap(plan.runDir);
     rmSync(this.world.config.stateDir, { recursive: true });
     mkdirSync(this.world.config.stateDir);
     for (const known of [

@@ -1,5 +1,7 @@
-import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
-import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame, encodeNext } from "../../guest-init/protocol/ctl-frame.ts";
+import { agentContainer, command } from "../../guest-init/protocol/codes.ts";
+import { encodeProcessEvent } from "../../guest-init/protocol/process-messages.ts";
+import { encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
 import { Agent, illSpoken } from "./agent.ts";
 import type { Behaviour } from "./behaviour.ts";
 import { HyperstartInside } from "./hyperstart-inside.ts";
@@ -19,6 +21,20 @@ export interface GuestOptions {
   readonly powerOff: () => void;
   readonly reset: () => void;
 }
+
+/** Small frames that a guest may send, without end: on the control channel or on that of streams. */
+const floods: Readonly<Record<string, { readonly wire: 0 | 1; readonly frame: Uint8Array }>> = {
+  "flood-next": { wire: 0, frame: encodeNext(0) },
+  "flood-events": {
+    wire: 0,
+    frame: encodeCtlFrame(
+      command.processAsyncEvent,
+      encodeProcessEvent({ container: agentContainer, process: "x", event: "finished", status: 0 }),
+    ),
+  },
+  "flood-ends": { wire: 1, frame: encodeTtyFrame(7n) },
+  "flood-ready": { wire: 0, frame: encodeCtlFrame(command.ready) },
+};
 
 const portIds = ["channel0", "channel1"] as const;
 
@@ -106,6 +122,10 @@ export class Guest {
     this.#later("poweroff-after", () => this.#powerOff());
     this.#later("reset-after", () => this.#options.reset());
     this.#later("flood", () => this.#forEver(() => encodeCtlFrame(command.cmdFinished)));
+    for (const [word, { wire, frame }] of Object.entries(floods)) {
+      const many = Buffer.concat(Array.from({ length: 4096 }, () => frame));
+      this.#later(word, () => this.#forEver(() => many, wire, true));
+    }
     this.#later("restart", () => {
       this.#ports(false);
       this.#ports(true);
@@ -149,11 +169,14 @@ export class Guest {
     this.#forEver(() => new Uint8Array(65_536));
   }
 
-  /** As fast as the host reads. */
-  #forEver(make: () => Uint8Array): void {
-    const [{ chardev }] = this.wires;
+  /** As fast as the host reads; with `again` also when it has hung up and come back. */
+  #forEver(make: () => Uint8Array, wire: 0 | 1 = 0, again = false): void {
+    const { chardev } = this.wires[wire];
     const more = (): void => {
-      if (!chardev.connected) return;
+      if (!chardev.connected) {
+        if (again) setTimeout(more, 20).unref();
+        return;
+      }
       chardev.send(make());
       void chardev.flush().then(() => setImmediate(more));
     };

@@ -14,6 +14,8 @@ const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "daemon/cni/read-body.ts: readBody": "reads a request's body whole; looks at none of it",
+  "daemon/store/commit-mark.ts: readMark":
+    "a line of podnetd's own with its checksum, of a directory that is podnetd's alone",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",
   "guest-init/agent/files.ts: readText": "reads a file whole; looks at none of it",
   "guest-init/agent/guest-files.ts: readGuestFile": "`parseReadFile` reads the request",
@@ -21,6 +23,7 @@ const elsewhere: Readonly<Record<string, string>> = {
   "hypervisor/jail/report.ts: readReport": "`parseReport` reads what it collects",
   "ipallocator/space.ts: parseIpv4":
     "test/unit/ipallocator-parts.test.ts compares it with `parseIp`",
+  "linux/regular-file.ts: readRegular": "reads a file whole; looks at none of it",
   "linux/sysctl.ts: readSysctl": "a line of the kernel's without its end",
   "network/observe.ts: readOptional": "`readSysctl`, if there is such a setting",
 };

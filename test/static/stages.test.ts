@@ -11,7 +11,7 @@ const unpacked = "test/lab/container-host.ts";
 
 const read = (file: string): string => readFileSync(path.join(top, file), "utf8");
 
-/** Whether a file imports another one of these tests, by whichever way. */
+/** Whether a file imports another one of the tests or scripts, directly or through others. */
 function leadsTo(file: string, wanted: string, seen = new Set<string>()): boolean {
   if (file === wanted) return true;
   if (seen.has(file)) return false;
@@ -20,7 +20,7 @@ function leadsTo(file: string, wanted: string, seen = new Set<string>()): boolea
     [...read(file).matchAll(/^(?:import|export) [^;]*?"(\.[^"]+\.ts)";$/gms)]
       .map(([, name = ""]) => path.join(path.dirname(file), name))
       // (Texts of tests have such lines, too.)
-      .filter((each) => each.startsWith("test/") && existsSync(path.join(top, each)))
+      .filter((each) => /^(?:test|scripts)\//.test(each) && existsSync(path.join(top, each)))
       .some((each) => leadsTo(each, wanted, seen))
   );
 }
@@ -34,4 +34,17 @@ test("a stage that runs alone has what its tests run", (t) => {
     return [...globSync(files, { cwd: top }), ...noticing].some((file) => leadsTo(file, unpacked));
   });
   t.deepEqual(words?.[1]?.split(" | ").toSorted(), needing.map(({ name }) => name).toSorted());
+});
+
+test("a benchmark names the set-up of what it runs", (t) => {
+  const needs = { "--cni": unpacked, "--etcd": "test/lab/etcd-member.ts" };
+  for (const file of globSync("scripts/bench.d/*.ts", { cwd: top })) {
+    const [, named = ""] = /^export const setup = "(.*)";$/m.exec(read(file)) ?? [];
+    const needed = Object.entries(needs).filter(([, lab]) => leadsTo(file, lab));
+    t.deepEqual(
+      named.split(" ").filter((word) => word !== ""),
+      needed.map(([option]) => option),
+      file,
+    );
+  }
 });

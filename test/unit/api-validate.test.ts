@@ -1,9 +1,18 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  create,
+  fromBinary,
+  type JsonValue,
+  type MessageInitShape,
+  toBinary,
+} from "@bufbuild/protobuf";
 import test from "ava";
+import { NetworkSpecSchema } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { PodSpecSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PodSpec } from "../../api/pod-spec.ts";
+import { readJson } from "../../api/json.ts";
 import { validateCreate } from "../../api/validate.ts";
+import { validateNetwork } from "../../api/validate-network.ts";
 import { type ErrorCode, PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 
@@ -162,6 +171,8 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
   [one({ guestName: "x".repeat(16) }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
   [one({ guestName: "lo" }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
   [one({ guestName: "all" }), "INVALID_ARGUMENT", "interfaces[0].guest_name"],
+  [one({ bridge: "all", address: "none" }), "INVALID_ARGUMENT", "interfaces[0].bridge"],
+  [one({ tap: "default" }), "INVALID_ARGUMENT", "interfaces[0].tap"],
   [
     { interfaces: [{ gateway: "10.0.0.1" }, { network: "b", gateway: "10.1.0.1" }] },
     "GATEWAY_CONFLICT",
@@ -366,6 +377,33 @@ test("every bad spec is refused with its code and the field at fault", (t) => {
     t.truthy(error?.hint, `${shown} has no hint`);
     t.notRegex(error?.message ?? "", /\.$/, "messages have no full stop");
   }
+});
+
+test("a zero that is written is refused where it is no amount, as JSON or by wire; left out it is the default", (t) => {
+  const zeros: readonly [JsonValue, ErrorCode, string][] = [
+    [{ resources: { vcpu: 0 } }, "INVALID_ARGUMENT", "resources.vcpu"],
+    [{ resources: { memory_mib: 0 } }, "MEMORY_TOO_SMALL", "resources.memory_mib"],
+    [{ interfaces: [{ mtu: 0 }] }, "MTU_OUT_OF_RANGE", "interfaces[0].mtu"],
+    [{ interfaces: [{ port: { vlan: 0 } }] }, "INVALID_ARGUMENT", "interfaces[0].port.vlan"],
+    [{ ports: [{ pod_port: 80, count: 0 }] }, "INVALID_ARGUMENT", "ports[0].count"],
+  ];
+  for (const [spec, code, field] of zeros) {
+    const request = readJson(CreatePodRequestSchema, { spec });
+    const bytes = toBinary(CreatePodRequestSchema, request);
+    for (const each of [request, fromBinary(CreatePodRequestSchema, bytes)]) {
+      const error = t.throws(() => validateCreate(each, defaults), { instanceOf: PodnetError });
+      t.deepEqual([error.code, error.field], [code, field]);
+    }
+  }
+  const spec = { resources: {}, interfaces: [{ port: {} }], ports: [{ pod_port: 80 }] };
+  const { resources } = validateCreate(readJson(CreatePodRequestSchema, { spec }), defaults).spec;
+  t.deepEqual(resources, { vcpu: 1, memoryMib: 128 });
+  const network = { name: "blue", subnets: [{ cidr: "10.20.0.0/24" }] };
+  t.is(validateNetwork(readJson(NetworkSpecSchema, network)).mtu, 1500);
+  t.throws(() => validateNetwork(readJson(NetworkSpecSchema, { ...network, mtu: 0 })), {
+    instanceOf: PodnetError,
+    message: /MTU 0 is not between/,
+  });
 });
 
 test("every bad request around the spec is refused", (t) => {

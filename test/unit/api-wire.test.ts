@@ -41,7 +41,7 @@ test("an error is a status and a typed detail", async (t) => {
 test("JSON that does not fit is refused with its field", async (t) => {
   await using server = await serve(routes());
   for (const [text, code, field, hint] of [
-    ['{"spec":{"nmae":"x"}}', "UNKNOWN_FIELD", "spec.nmae", /name/],
+    ['{"spec":{"nmae":"x"}}', "UNKNOWN_FIELD", "spec.nmae", /^Write name$/],
     [
       '{"spec":{"interfaces":[{},{"MAC":"x"}]}}',
       "UNKNOWN_FIELD",

@@ -1,4 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { joinBytes } from "../../guest-init/protocol/bytes.ts";
+import { encodeTtyFrame } from "../../guest-init/protocol/tty-frame.ts";
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import {
@@ -299,11 +301,23 @@ test("a reader that keeps others waiting loses its session, they go on", async (
   t.like(kill, { process: slow.sent.process.id, signal: 9 });
 });
 
-test("tiny frames count for what they cost", async (t) => {
+test("tiny frames of one stream become one event; of two in turns, they count for what they cost", async (t) => {
   await using both = await met("ours", { execQueue: 64 * 1024, execStallMs: 30 });
   const slow = await started(both);
+  const { session, sent } = await started(both);
+  const tiny = encodeTtyFrame(3n, bytes("x"));
+  await both.peer.rawTty(joinBytes(Array.from({ length: 3000 }, () => tiny)));
+  await both.peer.output(3n);
+  await finish(both.peer, sent);
+  const events = await all(session);
+  const sizes = events.map((event) => (event.kind === "exit" ? 0 : event.data.length));
+  t.is(
+    sizes.reduce((sum, size) => sum + size),
+    3000,
+  );
+  t.true(events.length < 300, `${events.length} events`);
   await started(both);
-  for (let i = 0; i < 2000; i++) await both.peer.output(1n, new Uint8Array(1));
+  for (let i = 0; i < 2000; i++) await both.peer.output(i % 2 === 0 ? 1n : 2n, new Uint8Array(1));
   const kill = parseSignalProcess((await both.peer.command(command.signalProcess)).payload);
   t.is(kill.process, slow.sent.process.id);
 });

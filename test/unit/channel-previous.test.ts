@@ -101,11 +101,13 @@ async function outcomeOf(session: ExecSession): Promise<readonly Outcome[]> {
 }
 
 /** All of each stream, and the exit: how output was cut into pieces is nobody's business. */
-const joined = (events: readonly Outcome[]): object =>
-  Object.groupBy(
-    events.map((each) => (each.kind === "exit" ? `exit ${each.code}` : each)),
-    (each) => (typeof each === "string" ? "exit" : each.kind),
-  );
+function joined(events: readonly Outcome[]): object {
+  const found: Record<string, string> = {};
+  for (const each of events)
+    found[each.kind] =
+      (found[each.kind] ?? "") + (each.kind === "exit" ? String(each.code) : each.data);
+  return found;
+}
 
 test("today's podnetd runs processes in an agent of before: input, a signal, a terminal; and powers it off", async (t) => {
   await using peer = await ScriptedGuest.start();

@@ -273,14 +273,14 @@ test("an answer to nothing costs the guest its channel", async (t) => {
 });
 
 test("unknown frames are counted, and too many cut off", async (t) => {
-  await using both = await met("ours", { unknownFrames: 2 });
+  await using both = await met("ours", { senselessFrames: 2 });
   const { peer, guest } = both;
   await peer.say(99);
   await peer.say(command.startPod);
   const pinged = guest.ping(never);
   await peer.say(command.ack);
   await pinged;
-  t.is(guest.counters().unknownFrames, 2);
+  t.is(guest.counters().senselessFrames, 2);
   await peer.say(99);
   await closes(t, both, "AGENT_PROTOCOL");
 });

@@ -30,7 +30,7 @@ test("create says where the pod is, and keeps progress for terminals", async (t)
 
 test("create turns its flags into a spec", async (t) => {
   const args = `create --name all -l a=b --label c=d=e --vcpu 2 --memory 1G --kernel /k --initrd /i
-    --disk /d.qcow2,format=qcow2,readonly --disk /e,ro --disk /f,write-through --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400
+    --disk /d.qcow2,format=qcow2,readonly --disk /e,ro --disk /g,max=2G --disk /f,write-through --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400
     --gateway 10.0.0.1 --guest-name up --interface other,address=10.1.0.2/24,name=down --hostname h --dns 192.0.2.1
     --dns 192.0.2.2 --dns-search example.org --dns-option ndots:2 --route 10.2.0.0/16,via=10.1.0.1
     --factory cold --agent none --request-id r1 --timeout 90s -q`;
@@ -68,8 +68,9 @@ test("create turns its flags into a spec", async (t) => {
       disks: {
         0: { path: "/d.qcow2", format: "qcow2", readOnly: true, writeThrough: false },
         1: { path: "/e", readOnly: true },
-        2: { path: "/f", readOnly: false, writeThrough: true },
-        length: 3,
+        2: { path: "/g", maxMib: 2048 },
+        3: { path: "/f", readOnly: false, writeThrough: true },
+        length: 4,
       },
     },
     interfaces: {

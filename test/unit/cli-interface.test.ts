@@ -1,4 +1,5 @@
 import test from "ava";
+import { PodnetError } from "../../core/errors.ts";
 import { interfaceFrom, routeFrom } from "../../cli/interface-flags.ts";
 
 test("an interface is one word of the command line, whatever it leads to", (t) => {
@@ -45,8 +46,23 @@ test("what is not understood of an interface is said", (t) => {
     ["vlan=many", /whole number/],
     ["metric=99999999999", /too large/],
     ["isolated=perhaps", /neither on nor off/],
+    // A key that does not exist is no network's name, wherever it stands.
+    ["adress=10.0.0.2", /"adress=10\.0\.0\.2" that means nothing/],
+    ["blue,adress=10.0.0.2", /"adress=10\.0\.0\.2" that means nothing/],
+    ["=", /"=" that means nothing/],
   ] as const)
     t.throws(() => interfaceFrom("--interface", text), { message });
+  for (const [text, hint] of [
+    ["adress=10.0.0.2", /^Did you mean address\? Parts are network=/],
+    ["blue,gatway=10.0.0.1", /^Did you mean gateway\?/],
+    ["colour=blue", /^Parts are network=/],
+  ] as const)
+    t.regex(
+      t.throws(() => interfaceFrom("--interface", text), { instanceOf: PodnetError }).hint ?? "",
+      hint,
+    );
+  t.throws(() => routeFrom("--route", "va=10.0.0.1"), { message: /"va=10\.0\.0\.1" that means/ });
+  t.is(interfaceFrom("--interface", "mtu=0").mtu, 0, "a zero reaches podnetd, which refuses it");
 });
 
 test("a route has a metric where one is written", (t) => {

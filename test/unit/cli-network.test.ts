@@ -18,7 +18,12 @@ const blue = create(NetworkSchema, {
   mtu: 1400,
   subnets: [
     { cidr: "10.20.0.0/24", gateway: "10.20.0.254", ranges: ["10.20.0.5-10.20.0.9"] },
-    { cidr: "fd00:20::/64", gateway: "fd00:20::1", reservations: ["fd00:20::7"] },
+    {
+      cidr: "fd00:20::/64",
+      gateway: "fd00:20::1",
+      reservations: ["fd00:20::7"],
+      free: "18446744073709551614",
+    },
   ],
   dns: ["192.0.2.53"],
   masquerade: true,
@@ -64,7 +69,7 @@ test.serial("create: what flags say, each range with the subnet of its family", 
   const line =
     "network create blue --bridge br9 --cidr 10.20.0.0/24 --cidr fd00:20::/64 --range 10.20.0.5-10.20.0.9 " +
     "--range fd00:20::/120 --reserve fd00:20::7 --mtu 1400 --dns 192.0.2.53 --dns-search example.org --no-nat " +
-    "--isolated --vlan-filtering --force";
+    "--isolated --vlan-filtering --cloud-metadata --force";
   const { out, code } = await podnet(line.split(" "), here);
   t.is(code, 0);
   t.is(out, "Created network blue: 10.20.0.0/24 and fd00:20::/64 on pn-blue\n");
@@ -83,6 +88,7 @@ test.serial("create: what flags say, each range with the subnet of its family", 
     masquerade: false,
     isolated: true,
     vlanFiltering: true,
+    cloudMetadata: true,
   });
 });
 
@@ -92,7 +98,7 @@ test.serial(
     await podnet(["network", "create", "blue", "--cidr", "10.20.0.0/24"], here);
     const request = creates.at(-1);
     t.false(request?.force);
-    t.like(plain(request?.spec), { bridge: "", mtu: 0, masquerade: true, isolated: false });
+    t.like(plain(request?.spec), { bridge: "", mtu: undefined, masquerade: true, isolated: false });
     t.is((await podnet(["network", "create", "blue"], here)).code, 2);
   },
 );
@@ -165,6 +171,12 @@ test.serial("list and get show what a network is, by the old name too", async (t
   t.regex(out, /^blue +pn-blue +10\.20\.0\.0\/24 +10\.20\.0\.254 +1400 +yes +yes/m);
   for (const line of [["networks"], ["networks", "blue"], ["network", "list"]])
     t.is((await podnet(line, here)).out, out);
+  // Readable on a terminal, whatever the size of a pool.
+  t.true(
+    out.split("\n").every((line) => line.length <= 100),
+    out,
+  );
+  t.regex(out, /fd00:20::\/64 .* 1\.8e\+19$/m);
   t.is(JSON.parse((await podnet(["networks", "-o", "json"], here)).out).kind, "NetworkList");
   const one = await podnet(["network", "get", "blue"], here);
   t.regex(one.out, /^Isolated +yes$/m);

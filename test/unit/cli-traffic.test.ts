@@ -133,6 +133,20 @@ test("a file of before is kept when there is no such pod", async (t) => {
   t.is(statSync(file).size, captured, "control: it is written over");
 });
 
+test("a zero where nothing is meant by it is refused", async (t) => {
+  for (const line of [
+    "capture web -w /dev/null --count 0",
+    "capture web -w /dev/null --snaplen 0",
+    "console web --tail 0",
+    "create --timeout 0",
+    "stats web --watch --every 0s",
+  ]) {
+    const { code, err } = await podnet(line.split(" "), here);
+    t.is(code, 2, line);
+    t.regex(err, /"0s?" is (?:too small|no time)/, line);
+  }
+});
+
 test("a set of nothing is refused", async (t) => {
   const { code, err } = await podnet(["interface", "set", "web", "eth0", "--plan"], here);
   t.is(code, 2);

@@ -137,6 +137,8 @@ test("what cannot be served is refused with CNI's number and the variable or key
     [{ CNI_IFNAME: ".." }, config, 4, "CNI_IFNAME"],
     [{ CNI_IFNAME: "sixteen-letters-" }, config, 4, "CNI_IFNAME"],
     [{ CNI_IFNAME: "a:b" }, config, 4, "CNI_IFNAME"],
+    [{ CNI_IFNAME: "all" }, config, 4, "CNI_IFNAME"],
+    [{ CNI_IFNAME: "default" }, config, 4, "CNI_IFNAME"],
     [{ CNI_ARGS: "FOO=bar" }, config, 4, "CNI_ARGS"],
     [{ CNI_ARGS: "IgnoreUnknown=1;novalue" }, config, 4, "CNI_ARGS"],
     [{}, "text", 6, "stdin"],

@@ -1,9 +1,12 @@
+import { execFileSync } from "node:child_process";
 import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
   renameSync,
   rmSync,
+  symlinkSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -163,4 +166,19 @@ test("what a plugin that was killed left of a record goes, and one that is being
   for (const name of [old, ".keep"]) at.age(name);
   await at.settle();
   t.deepEqual(at.files(), [fresh, ".keep"].toSorted());
+});
+
+test("a pipe, a link and a record without end among those written down hold up no other", async (t) => {
+  using it = site({ good: 1 });
+  const at = (name: string): string => path.join(it.directory, name);
+  const [pipe, link, endless] = ["pipe", "link", "endless"].map((id) => pendingName(id, "eth0"));
+  execFileSync("mkfifo", [at(pipe as string)]);
+  symlinkSync("/dev/zero", at(link as string));
+  it.write(endless as string, "");
+  truncateSync(at(endless as string), 64 * 2 ** 20);
+  it.write(pendingName("good", "eth0"), record("good", 2));
+  await it.settle();
+  t.deepEqual(it.deleted, ["good"]);
+  t.is(it.said.length, 3, it.said.join());
+  t.deepEqual(it.files().toSorted(), [pipe, link, endless].map(String).toSorted());
 });

@@ -46,6 +46,8 @@ test("interface names the kernel or a rule file would stumble over are refused",
     "a\nb",
     "$(id)",
     "ä",
+    "all",
+    "default",
   ]) {
     t.is(
       t.throws(() => parseIfName(name, "guest_name"), { instanceOf: PodnetError })?.field,

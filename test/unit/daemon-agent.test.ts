@@ -10,6 +10,7 @@ import { nextPause } from "../../daemon/pod/follow-agent.ts";
 import type { Host } from "../../daemon/pod/host.ts";
 import { livePod, unsubscribe } from "../../daemon/pod/live-pod.ts";
 import { type PodPlan, planVersion } from "../../daemon/pod/pod-plan.ts";
+import { KeptPlans } from "../../daemon/pod/kept-plans.ts";
 import { PodRecords } from "../../daemon/pod/records.ts";
 import { supervise } from "../../daemon/pod/supervise.ts";
 import { Database } from "../../daemon/store/database.ts";
@@ -30,7 +31,8 @@ const never = new AbortController().signal;
 function scene({ readyMs = 5000 } = {}) {
   const opened = new AsyncDisposableStack();
   const meet = async (): Promise<ScriptedGuest> => opened.use(await ScriptedGuest.start());
-  const db = Database.openIn(mkdtempSync(join(tmpdir(), "podnet-agent-")));
+  const directory = mkdtempSync(join(tmpdir(), "podnet-agent-"));
+  const db = Database.openIn(directory);
   const journal = new Journal(db, systemClock);
   const records = new PodRecords({
     db,
@@ -38,6 +40,7 @@ function scene({ readyMs = 5000 } = {}) {
     addresses: undefined as never,
     clock: systemClock,
     published: { release: () => {} },
+    kept: new KeptPlans({ runDir: directory, stateDir: directory }),
   });
   const host = {
     clock: systemClock,
@@ -68,11 +71,22 @@ function scene({ readyMs = 5000 } = {}) {
         version: planVersion,
         podId,
         name: podId,
-        vm: {},
+        vm: {
+          podId,
+          vcpu: 1,
+          memoryMib: 64,
+          cmdline: "",
+          disks: [],
+          runDir: `/nowhere/${podId}`,
+        },
+        argv: [],
         interfaces: [],
+        ports: { kind: "pod", key: podId, ports: [] },
         guest: { requestId: podId, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
       } as unknown as PodPlan;
-      insertPod(db, plan, { labels: {}, interfaces: [] } as never, 0);
+      const spec = { labels: {}, interfaces: [], routes: [] };
+      const machine = { resources: { vcpu: 1, memoryMib: 64 }, boot: { cmdline: "", disks: [] } };
+      insertPod(db, plan, { ...spec, ...machine }, 0);
       const live = livePod(plan);
       let peer = await meet();
       opened.defer(async () => {

@@ -1,3 +1,4 @@
+import { execFile } from "node:child_process";
 import { once } from "node:events";
 import {
   connect as connectHttp2,
@@ -6,11 +7,15 @@ import {
   type ClientHttp2Stream,
 } from "node:http2";
 import { connect, type Socket } from "node:net";
+import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
+import { connectPodnet } from "../../api/client.ts";
+import { endHeaders, endStream, fields, frame, preface, type } from "./api-fixtures/frames.ts";
 import { openServing, type Serving, type ServingOptions } from "./api-fixtures/serving.ts";
 
+const run = promisify(execFile);
 const list = "/podnet.v1.PodService/List";
 const json = { "content-type": "application/json" } as const;
 
@@ -158,6 +163,12 @@ test("headers too large or too many are refused", async (t) => {
   plain.write(`POST ${list} HTTP/1.1\r\nhost: x\r\nx-large: ${"y".repeat(20_000)}\r\n\r\n`);
   t.regex(await hear(plain), /^HTTP\/1\.1 431/);
   t.is(serving.refused.get("headers"), 1);
+  // Node's client keeps to the limit by itself; curl does not.
+  const curl = "-s --http2-prior-knowledge --max-time 20 -w %{http_code} -d {}".split(" ");
+  const head = ["-H", `x-large: ${"y".repeat(20_000)}`, "-H", "content-type: application/json"];
+  const to = ["--unix-socket", serving.socket, `http://podnet${list}`];
+  t.regex((await run("curl", [...curl, ...head, ...to])).stdout, /more than 16384 bytes\n431$/);
+  t.is(serving.refused.get("headers"), 2);
   via.destroy();
   other.destroy();
   await serves(t, serving);
@@ -251,7 +262,7 @@ test("requests under way: so many of one caller over all of its connections", as
 });
 
 test("slow requests: silence, dripped headers and a body that does not come are cut", async (t) => {
-  await using serving = await withLimits({ requestMs: 500 });
+  await using serving = await withLimits({ requestMs: 1500 });
   const silent = dial(serving);
   const dripping = dial(serving);
   const dripped = hear(dripping);
@@ -260,7 +271,7 @@ test("slow requests: silence, dripped headers and a body that does not come are 
   const preface = dial(serving);
   preface.on("error", () => {});
   const bytes = "PRI * HTTP/2.0".split("");
-  const dripPreface = setInterval(() => preface.write(bytes.shift() ?? ""), 100).unref();
+  const dripPreface = setInterval(() => preface.write(bytes.shift() ?? ""), 300).unref();
   const bodiless = dial(serving);
   bodiless.write(
     `POST ${list} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{`,
@@ -288,16 +299,16 @@ test("slow requests: silence, dripped headers and a body that does not come are 
     /^$|408|DEADLINE_EXCEEDED/,
   );
   t.true((serving.refused.get("silent") ?? 0) >= 2);
-  t.true((serving.refused.get("slow_request") ?? 0) >= 3);
+  t.true((serving.refused.get("slow_request") ?? 0) >= 3, JSON.stringify([...serving.refused]));
   await serves(t, serving);
 });
 
 test("a request refused before its body was read is no slow one", async (t) => {
-  await using serving = await withLimits({ requestMs: 300 });
+  await using serving = await withLimits({ requestMs: 1000 });
   const via = session(serving);
   for (let i = 0; i < 3; i++)
     t.is((await ask(via, "{}", { ...json, "connect-timeout-ms": "x" })).status, 400);
-  await delay(900);
+  await delay(1300);
   t.is(serving.refused.get("slow_request"), undefined);
   via.close();
 });
@@ -377,6 +388,46 @@ for (const protocol of ["HTTP/1.1", "HTTP/2"] as const) {
   });
 }
 
+test("an ordinary call counts nothing, however its connection ends; a breach of the protocol counts", async (t) => {
+  let listed = 0;
+  await using serving = await withLimits({}, { pods: { list: () => (listed++, {}) } });
+  // A connection that breaks with the answer unread but for a byte.
+  const onread = { buffer: Buffer.alloc(1), callback: () => false };
+  const broken = connect({ path: serving.socket, onread });
+  const asked = [
+    frame(type.headers, endHeaders, 1, fields),
+    frame(type.data, endStream, 1, Buffer.from("{}")),
+  ];
+  broken.write(Buffer.concat([preface, ...asked]));
+  await until(() => listed > 0);
+  broken.destroy();
+  await until(() => serving.server.connections === 0);
+  const ends: readonly ((via: ClientHttp2Session) => void)[] = [
+    (via) => via.close(),
+    (via) => via.destroy(),
+    // As Connect's client ends its connection.
+    (via) => via.destroy(undefined, constants.NGHTTP2_CANCEL),
+    (via) => via.socket.destroy(),
+  ];
+  for (const end of ends) {
+    const via = session(serving);
+    t.is((await ask(via)).status, 200);
+    end(via);
+    await until(() => serving.server.connections === 0);
+  }
+  {
+    using podnet = connectPodnet({ socket: serving.socket });
+    await podnet.pods.list({});
+  }
+  await until(() => serving.server.connections === 0);
+  t.deepEqual([...serving.refused], []);
+  const breach = dial(serving);
+  // Settings belong to no stream (RFC 9113 6.5).
+  breach.write(Buffer.concat([preface, frame(type.settings, 0, 1)]));
+  await hear(breach);
+  t.deepEqual([...serving.refused], [["http2", 1]]);
+});
+
 test("a session that asks for nothing is closed; one with a stream open is not", async (t) => {
   await using serving = await withLimits({ idleMs: 300 });
   const idle = session(serving);
@@ -394,4 +445,23 @@ test("a session that asks for nothing is closed; one with a stream open is not",
   await delay(600);
   t.false(stream.closed);
   watching.destroy();
+});
+
+test("a session is closed for asking nothing after what it asked has ended, too", async (t) => {
+  await using serving = await withLimits({ idleMs: 300 });
+  const via = session(serving);
+  const stream = via.request({
+    ":method": "POST",
+    ":path": "/grpc.health.v1.Health/Watch",
+    "content-type": "application/connect+json",
+  });
+  stream.on("error", () => {});
+  stream.end(Buffer.from("\0\0\0\0\x02{}", "latin1"));
+  stream.resume();
+  await once(stream, "response");
+  await delay(400);
+  stream.close(constants.NGHTTP2_CANCEL);
+  t.false(via.closed);
+  await soon("the end of the session", once(via, "close"));
+  t.is(serving.refused.get("idle"), 1);
 });

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { mkdtempSync, readFileSync } from "node:fs";
-import { connect as connectTcp, createServer } from "node:net";
+import { connect as connectTcp } from "node:net";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -8,6 +8,7 @@ import { type ConnectionOptions, connect } from "node:tls";
 import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
 import { makeCertificates } from "./api-fixtures/certificates.ts";
+import { freePort } from "./api-fixtures/free-port.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 const run = promisify(execFile);
@@ -36,14 +37,6 @@ test.before(async () => {
   await makeClient("stranger", "/CN=stranger");
   await makeClient("nameless", "/");
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
 
 interface ServingTls extends AsyncDisposable {
   readonly port: number;

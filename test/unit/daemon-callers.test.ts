@@ -41,9 +41,12 @@ test("what one caller uses up is not taken from another", (t) => {
     refusal(() => callers.caller(user(1)).request()),
     "limits.requests_per_s",
   );
-  t.truthy(hostile.connection());
-  t.is(hostile.connection(), undefined);
-  t.truthy(other.connection());
+  hostile.connection();
+  t.is(
+    refusal(() => hostile.connection()),
+    "limits.connections_per_caller",
+  );
+  other.connection();
   for (let i = 0; i < 4; i++) other.request()[Symbol.dispose]();
 });
 
@@ -58,6 +61,25 @@ test("tokens come back with time, and no more of them than fit", (t) => {
   t.is(burst(), 5);
   time.ms += 3_600_000;
   t.is(burst(), 20);
+});
+
+test("new connections: a burst of twice the rate, then so many a second, and another has its own", (t) => {
+  const { callers, time } = callersAt({ connectionsPerS: 10 });
+  const caller = callers.caller(user(1));
+  const burst = (): number => {
+    for (let i = 0; i < 100; i++) {
+      if (refusal(() => caller.connection()[Symbol.dispose]()) !== "none") return i;
+    }
+    return Infinity;
+  };
+  t.is(burst(), 20);
+  t.is(
+    refusal(() => caller.connection()),
+    "limits.connections_per_s",
+  );
+  callers.caller(user(2)).connection();
+  time.ms += 500;
+  t.is(burst(), 5);
 });
 
 test("a caller cannot be forgotten into fresh tokens by others who call", (t) => {

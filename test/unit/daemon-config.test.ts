@@ -88,6 +88,8 @@ test("systemd's directories are honoured, and every path follows them", (t) => {
   t.is(config.stateDir, "/var/lib/a");
   t.is(config.socket, "/run/a/podnet.sock");
   t.is(config.podsDir, "/run/a/pods");
+  t.is(config.disksDir, "/var/lib/a/disks");
+  t.is(resolve('disks_dir = "/srv/disks"').config.disksDir, "/srv/disks");
 });
 
 const bad: readonly (readonly [string, string, RegExp, string])[] = [
@@ -268,3 +270,8 @@ for (const [what, toml, field] of [
     const error = refusal(t, () => resolve(`${toml}\n`));
     t.true(error.message.includes(`"${field}"`), error.message);
   });
+
+test("the socket that the command podnet is told of is not podnetd's own", (t) => {
+  t.is(resolve("", { PODNET_SOCKET: "/tmp/client.sock" }).config.socket, "/run/podnet/podnet.sock");
+  t.is(resolve("", { PODNETD_SOCKET: "/tmp/own.sock" }).config.socket, "/tmp/own.sock");
+});

@@ -1,4 +1,6 @@
+import { createHash } from "node:crypto";
 import {
+  copyFileSync,
   existsSync,
   mkdtempSync,
   openSync,
@@ -117,7 +119,9 @@ test("of a log that was cut whole transactions are lost, never half of one", (t)
     const log = `${file(directory)}-wal`;
     truncateSync(log, Math.floor(readFileSync(log).length * share));
     using db = Database.openIn(directory);
-    const keys = db.all("SELECT key FROM meta").map(({ key }) => Number(String(key).slice(3)));
+    const keys = db
+      .all("SELECT key FROM meta WHERE key LIKE 'key%'")
+      .map(({ key }) => Number(String(key).slice(3)));
     t.deepEqual(
       keys.toSorted((a, b) => a - b),
       [...keys.keys()],
@@ -126,6 +130,102 @@ test("of a log that was cut whole transactions are lost, never half of one", (t)
     setMeta(db, "boot_id", "two");
     t.is(getMeta(db, "boot_id"), "two");
   }
+});
+
+/** The files of a state whose podnetd was killed, with the mark that counts commits. */
+function killed(): string {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-damage-"));
+  using db = Database.openIn(directory);
+  for (let i = 0; i < 40; i++) setMeta(db, `overlay ${i}`, "x".repeat(500));
+  const copy = mkdtempSync(join(tmpdir(), "podnet-damage-"));
+  for (const name of ["state.db", "state.db-wal", "state.db-mark"])
+    copyFileSync(join(directory, name), join(copy, name));
+  return copy;
+}
+
+/** Losses that SQLite takes for the end of a log, or for a state as good as any. */
+const losses: readonly (readonly [string, (directory: string) => void])[] = [
+  [
+    "one bit of its log is another",
+    (dir) => {
+      const log = readFileSync(`${file(dir)}-wal`);
+      log[Math.floor(log.length / 2)]! ^= 1;
+      writeFileSync(`${file(dir)}-wal`, log);
+    },
+  ],
+  [
+    "one bit of its log's last commit is another",
+    (dir) => {
+      const log = readFileSync(`${file(dir)}-wal`);
+      log[log.length - 100]! ^= 1;
+      writeFileSync(`${file(dir)}-wal`, log);
+    },
+  ],
+  [
+    "its log is cut",
+    (dir) => truncateSync(`${file(dir)}-wal`, readFileSync(`${file(dir)}-wal`).length - 1),
+  ],
+  ["its log is empty", (dir) => truncateSync(`${file(dir)}-wal`, 0)],
+  ["its log is deleted", (dir) => rmSync(`${file(dir)}-wal`)],
+  [
+    "an older copy is in its place",
+    (dir) => {
+      const older = mkdtempSync(join(tmpdir(), "podnet-damage-"));
+      Database.openIn(older).close();
+      rmSync(`${file(dir)}-wal`);
+      copyFileSync(file(older), file(dir));
+    },
+  ],
+];
+
+for (const [what, damage] of losses)
+  test(`${what}: commits are missing, so it is refused, and not a byte of it is changed`, (t) => {
+    const directory = killed();
+    damage(directory);
+    // (A log that is missing is made, empty: that says as little.)
+    const files = (): readonly string[] =>
+      ["state.db", "state.db-wal", "state.db-mark"].map((name) => {
+        const path = join(directory, name);
+        const bytes = existsSync(path) ? readFileSync(path) : Buffer.alloc(0);
+        return createHash("sha256").update(bytes).digest("hex");
+      });
+    const before = files();
+    const error = t.throws(() => Database.openIn(directory), { code: "STATE_CORRUPT" });
+    t.true(isPodnetError(error) && /podnetd state adopt/.test(error.hint ?? ""));
+    t.regex(error?.message ?? "", /has \d+ commits, and had 40/);
+    t.deepEqual(files(), before);
+    Database.openIn(directory, undefined, { evenOlder: true }).close();
+    t.notThrows(() => Database.openIn(directory).close(), "an administrator went on with it");
+  });
+
+test("a podnetd that is killed at any moment of a commit is not taken for a loss", (t) => {
+  const directory = killed();
+  const mark = `${file(directory)}-mark`;
+  const whole = readFileSync(mark, "latin1");
+  const opens = (what: string): void => {
+    t.notThrows(() => Database.openIn(directory).close(), what);
+  };
+  opens("after it");
+  rmSync(mark);
+  opens("before the first mark is made");
+  t.is(readFileSync(mark, "latin1"), whole);
+  writeFileSync(mark, "");
+  opens("before it is written");
+  const other = whole.replace(/ [\da-f-]{36} /, " 00000000-0000-0000-0000-000000000000 ");
+  for (const text of [whole.replace(/00040 /, "90040 "), other, "noise"]) {
+    writeFileSync(mark, text);
+    opens("a mark that is damaged itself, or another boot's, accuses nobody");
+  }
+});
+
+test("what is written is in the database itself soon, not in its log alone", (t) => {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-damage-"));
+  using db = Database.openIn(directory);
+  const inDatabase = (): boolean => readFileSync(file(directory)).includes("kept apart");
+  setMeta(db, "overlay x", "kept apart");
+  t.false(inDatabase());
+  db.checkpoint();
+  t.true(inDatabase());
 });
 
 test("a daemon killed while it makes its state leaves nothing that is taken for one", (t) => {

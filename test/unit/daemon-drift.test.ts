@@ -75,6 +75,7 @@ test("what a look that breaks off has not come to is looked at next time", async
         if (broken) throw new PodnetError("DEADLINE_EXCEEDED", "The host is too slow");
         return "as it was";
       },
+      inspectRules: async () => new Map(),
       inspect: async (now) => {
         seen.push(String(now()?.key));
         return { found: [], healed: true, error: undefined };

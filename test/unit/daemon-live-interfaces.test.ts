@@ -293,13 +293,24 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
     id,
     add({ interface: { loopback: true, addresses: ["10.9.0.1/32"] } }),
   );
-  t.deepEqual(node.calls, ["configure"]);
+  // The host lets them pass before the guest has them.
+  t.deepEqual(node.calls, ["ensure", "configure"]);
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.1/32"] as never);
+  const sources = (): unknown[] | undefined =>
+    node.pods.find(id).plan.ports.sources?.map(({ tap, address }) => `${tap} ${address}`);
+  const tap = node.pods.find(id).plan.interfaces[0]?.nic?.tap;
+  t.deepEqual(sources(), [`${tap} 10.9.0.1`]);
   await node.pods.changes.changeInterface(
     id,
     set("lo", { addresses: { addresses: ["10.9.0.2/32"] } }),
   );
   t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.2/32"] as never);
+  t.deepEqual(sources(), [`${tap} 10.9.0.2`]);
+  // By another NIC of the pod they pass as well.
+  await node.pods.changes.changeInterface(id, add());
+  t.is(sources()?.length, 2);
+  await node.pods.changes.changeInterface(id, remove("eth2"));
+  t.deepEqual(sources(), [`${tap} 10.9.0.2`]);
   // The guest would answer for it on its other links, where it is another pod's or may become so.
   for (const address of ["10.0.0.5/32", "10.0.0.1/32"])
     await t.throwsAsync(
@@ -309,10 +320,32 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
   await t.throwsAsync(node.pods.changes.changeInterface(id, set("lo", { mtu: 1400 })), {
     code: "INVALID_ARGUMENT",
   });
+  node.calls.length = 0;
   await node.pods.changes.changeInterface(id, remove("lo"));
+  t.deepEqual(node.calls, ["ensure", "configure"]);
+  t.deepEqual(sources(), []);
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.deepEqual(held(node), ["10.0.0.2"]);
   await node.pods.close(0);
+});
+
+test("a pod with lo that an earlier podnetd stored is read with what it may send from", async (t) => {
+  const config = configuration({});
+  const loopback = { loopback: true, addresses: ["10.9.0.1/32"] };
+  let id: string;
+  {
+    using node = openNode(config);
+    ({ id } = await node.create());
+    await node.pods.changes.changeInterface(id, add({ interface: loopback }));
+    const older = "json_remove(plan, '$.ports.sources', '$.ports.published')";
+    node.db.run(`UPDATE pods SET plan = ${older}`);
+    await node.pods.close(0);
+  }
+  using node = openNode(config);
+  const [row] = node.stored("SELECT plan ->> '$.ports.sources' AS sources FROM pods");
+  t.is(row?.["sources"], null);
+  const { sources, published } = node.pods.find(id).plan.ports;
+  t.deepEqual([sources?.map(({ address }) => address as string), published], [["10.9.0.1"], []]);
 });
 
 test("what was cut short is undone or completed by the next start", async (t) => {

@@ -5,8 +5,10 @@ import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCreate } from "../../api/validate.ts";
 import { systemClock } from "../../core/clock.ts";
-import { isPodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { parsePodId, type PodId } from "../../core/names.ts";
 import type { Config } from "../../daemon/config/config.ts";
+import { refuseOrphans } from "../../daemon/pod/orphans.ts";
 import { PodRecords } from "../../daemon/pod/records.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
@@ -278,7 +280,8 @@ for (const [was, end] of [
     const config = configuration({});
     await leftRunning(config);
     using node = openNode(config);
-    const failure = was === "failed" ? { code: "QEMU_EXITED", message: "it ended" } : undefined;
+    const failure =
+      was === "failed" ? { code: "QEMU_EXITED", message: "it ended", details: {} } : undefined;
     const stored = failure === undefined ? null : JSON.stringify(failure);
     node.db.run("UPDATE pods SET state = ?, failure = ?", was, stored);
     node.failing.add("reap");
@@ -325,21 +328,68 @@ test("a create that was cut short is undone at the next start", async (t) => {
   await node.pods.close(0);
 });
 
-test("a machine without a row is ended at the next start", async (t) => {
+test("a machine that runs without a row is evidence of a lost one: it refuses the start, and nothing ends it", async (t) => {
   const config = configuration({});
-  for (const name of ["aaaaaaaaaaaa", "no machine's name"])
-    mkdirSync(join(config.podsDir, name), { recursive: true });
+  const [lost, ended, left, template] = ["a", "b", "c", "d"].map((each) =>
+    parsePodId(each.repeat(12)),
+  ) as [PodId, PodId, PodId, PodId];
   using node = openNode(config);
-  const { id } = await node.create();
-  mkdirSync(join(config.podsDir, id));
-  node.calls.length = 0;
+  const { id, plan, spec } = await node.create();
+  const of = (podId: PodId) => ({
+    plan: {
+      ...plan,
+      podId,
+      vm: { ...plan.vm, podId, runDir: join(config.podsDir, podId) },
+      ports: { ...plan.ports, key: podId },
+    },
+    spec,
+    networks: [],
+  });
+  for (const name of [lost, ended, left, `template-${template}`, id, "no machine's name"])
+    mkdirSync(join(config.podsDir, name), { recursive: true });
+  node.kept.put(of(lost));
+  node.kept.put(of(left), true);
+  for (const [i, each] of [lost, left, template, id].entries()) node.running.set(each, 100 + i);
+  const { kept, host } = node;
+  const look = (): void =>
+    refuseOrphans(node.db, { podsDir: config.podsDir, driver: host.driver, kept });
+  const error = t.throws(look, { code: "STATE_CORRUPT", instanceOf: PodnetError });
+  t.is(
+    error?.message,
+    `The state knows nothing of machines that run: "${plan.name}" (${lost}) of the state in "${config.stateDir}", pid 100, ${config.podsDir}/${lost}`,
+  );
+  t.regex(error?.hint ?? "", /podnetd state adopt.*podnetd state remove/);
+  t.like(error?.details, { pods: lost, pids: "100" });
+  const reaped: string[] = [];
+  host.driver.reap = (_record, vm) => Promise.resolve(void reaped.push(vm.podId));
   await node.pods.recover("b");
   t.deepEqual(
-    node.calls.filter((call) => call === "reap"),
-    ["reap", "reap"],
-    "its own, which has ended, and the one without a row",
+    reaped.toSorted(),
+    [ended, id, left, template].map(String).toSorted(),
+    "what ended, a delete by force's, a template's, and its own, which has another boot",
   );
+  t.truthy(kept.get(lost), "what brings it back stays with it");
+  node.running.delete(lost);
+  t.notThrows(look);
   await node.pods.close(0);
+});
+
+test("a pod that runs is kept beside its row as it is now, until it is gone", async (t) => {
+  const config = configuration({});
+  using node = openNode(config);
+  const { id, name } = await node.create({ spec: { labels: { a: "b" } } });
+  t.like(node.kept.get(id), {
+    stateDir: config.stateDir,
+    left: false,
+    spec: { labels: { a: "b" } },
+  });
+  t.deepEqual(node.kept.get(id)?.plan, node.pods.find(name).plan);
+  await node.pods.delete(name, { force: false });
+  t.is(node.kept.get(id), undefined);
+  const { id: second } = await node.create();
+  node.failing.add("reap");
+  await node.pods.delete(second, { force: true });
+  t.true(node.kept.get(second)?.left, "a machine that may run on is one that nobody wants");
 });
 
 test("pods are taken over sixteen at a time at most", async (t) => {

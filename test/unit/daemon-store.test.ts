@@ -1,12 +1,21 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
-import { lockNetns, lockState } from "../../daemon/lock.ts";
+import type { Config } from "../../daemon/config/config.ts";
+import { lockCgroups, lockNetns, lockPlaces, lockState } from "../../daemon/lock.ts";
 import { Database } from "../../daemon/store/database.ts";
 import {
   eventBounds,
@@ -18,7 +27,8 @@ import {
 import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
 import { putNetwork } from "../../daemon/store/networks.ts";
-import { insertPod, type PodState, setPodState, uidsOfPods } from "../../daemon/store/pods.ts";
+import { insertPod, type PodState, setPodState } from "../../daemon/store/pods.ts";
+import { uidsOfPods } from "../../daemon/store/stored-plans.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import {
   finishRequestsOf,
@@ -242,4 +252,46 @@ test("a lock is given back when released", async (t) => {
   const held = await lockNetns("hyper0");
   await t.throwsAsync(lockNetns("hyper0"), { code: "ALREADY_RUNNING" });
   held.release();
+});
+
+/** A directory that is there, with the settings of a podnetd that uses it. */
+function places(of: string, sockets = of) {
+  for (const name of ["run", "disks"]) mkdirSync(join(of, name), { recursive: true });
+  return {
+    runDir: join(of, "run"),
+    disksDir: join(of, "disks"),
+    socket: join(sockets, "api.sock"),
+    cni: { enabled: true, socket: join(of, "run", "cni.sock"), pendingDir: join(of, "none") },
+  } as Config;
+}
+
+test("a run directory, disks and sockets are one podnetd's, by whatever path another one names them", (t) => {
+  const [one, other] = [directory(), directory()];
+  const mine = places(one);
+  const held = lockPlaces(mine);
+  const others = places(other);
+  const linked = join(other, "linked");
+  symlinkSync(mine.runDir, linked);
+  const refused: readonly (readonly [Partial<Config>, RegExp])[] = [
+    [{ runDir: mine.runDir }, /run directory/],
+    [{ runDir: linked }, /run directory/],
+    [{ disksDir: mine.disksDir }, /directory of disks/],
+    [{ socket: mine.socket }, /socket ".*api.sock"/],
+  ];
+  for (const [same, what] of refused) {
+    const error = t.throws(() => lockPlaces({ ...others, ...same }), { code: "ALREADY_RUNNING" });
+    t.regex(error?.message ?? "", what);
+    t.true(isPodnetError(error) && /choose another --/.test(error.hint ?? ""));
+  }
+  lockPlaces(others).release();
+  held.release();
+  lockPlaces({ ...others, runDir: mine.runDir }).release();
+});
+
+test("control groups are made by one podnetd below a directory", (t) => {
+  const cgroup = { version: 2, directory: directory() } as const;
+  const held = lockCgroups(cgroup);
+  t.throws(() => lockCgroups(cgroup), { code: "ALREADY_RUNNING", message: /control group/ });
+  held.release();
+  lockCgroups(cgroup).release();
 });

@@ -38,9 +38,10 @@ function resolver(
   networks: readonly string[] = ["blue"],
   others?: OtherHosts,
 ) {
-  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0, stale: 0 };
   const played = { now: 0, forwarded: [] as string[] };
   const one = new Resolver({
+    network: "blue" as NetworkName,
     zoneOf: (asker) => ({
       domain: "podnet",
       networks: () => (asker === web ? (networks as readonly NetworkName[]) : []),
@@ -112,6 +113,11 @@ test("what is asked of pods is answered as it is, or is not", async (t) => {
     ["Web.", "AAAA", 'NOERROR "fd00:30::2"'],
     ["nobody", "A", "NXDOMAIN SOA"],
     ["localdomain", "AAAA", "NXDOMAIN SOA"],
+    ...["TXT", "MX", "SRV", "ANY", "HTTPS"].map(
+      (type) => ["nobody", type, "NXDOMAIN SOA"] as const,
+    ),
+    ["web", "TXT", "NOERROR SOA"],
+    ["com", "NS", "SERVFAIL NOT AUTHORITATIVE"],
     ["web.green.podnet", "A", "NXDOMAIN SOA"],
     ["a.web.blue.podnet", "A", "NXDOMAIN SOA"],
     ["2.0.30.10.in-addr.arpa", "PTR", 'NOERROR "web.podnet"'],
@@ -206,11 +212,15 @@ test("who holds no address of the network is not answered, by datagram or by con
   const { one, counts } = resolver();
   for (const from of ["10.30.0.3", "192.0.2.20", "fe80::1%hyper0", "nonsense", undefined]) {
     t.is(await one.answer(question("web.podnet"), from, "udp"), undefined, from);
-    t.is(one.connection(from), undefined, from);
+    t.is(
+      one.connection(from, () => {}),
+      undefined,
+      from,
+    );
   }
   t.is(counts.refused, 10);
   t.truthy(await one.answer(question("web.podnet"), "10.30.0.2", "udp"));
-  t.truthy(one.connection("10.30.0.2"));
+  t.truthy(one.connection("10.30.0.2", () => {}));
 });
 
 test("an answer that is longer than was asked for says so, and comes whole by TCP", async (t) => {
@@ -300,14 +310,23 @@ test("what is no query is not answered, and what makes no sense is told so", asy
   t.is(await reply(question("web.podnet")), 0);
 });
 
+/** Nothing but that the question is to be asked by TCP. */
+function comesByTcp(answer: Uint8Array | undefined): boolean {
+  const { flag_tc, rcode, questions, answers }: DecodedPacket & { rcode?: string } = decode(
+    Buffer.from(answer ?? []),
+  );
+  return flag_tc && rcode === "NOERROR" && questions?.length === 1 && answers?.length === 0;
+}
+
 test("one pod asks only so much: in a second, at once, and by connections", async (t) => {
   let answer = (): void => {};
   const waiting = new Promise<void>((resolve) => {
     answer = resolve;
   });
-  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0 };
+  const counts: ResolverCounts = { queries: 0, forwarded: 0, refused: 0, timeouts: 0, stale: 0 };
   const clock = { ms: 0 };
   const one = new Resolver({
+    network: "blue" as NetworkName,
     zoneOf: () => ({
       domain: "podnet",
       networks: () => [],
@@ -322,31 +341,40 @@ test("one pod asks only so much: in a second, at once, and by connections", asyn
     upstreams: () => [],
   });
   const send = (from: string) => one.answer(question("a.example"), from, "udp");
+  const local = (from: string) => one.answer(question("nobody.podnet"), from, "udp");
   const first = Array.from({ length: 64 }, () => send("10.0.0.2"));
   const beyond = await send("10.0.0.2");
-  t.is((beyond?.[3] ?? 0) & 0xf, 2, "one more than 64 is told to try again");
-  t.is(counts.refused, 1);
+  t.true(comesByTcp(beyond), "one more than 64 is told at once to ask by TCP");
+  const byTcp = Array.from({ length: 32 }, () =>
+    one.answer(question("a.example"), "10.0.0.2", "tcp"),
+  );
+  const refused = await one.answer(question("a.example"), "10.0.0.2", "tcp");
+  t.is((refused?.[3] ?? 0) & 0xf, 2, "by TCP it has 32 of its own, and is told to try again");
+  t.is(counts.refused, 2);
   const others = Array.from({ length: 64 }, () => send("10.0.0.3"));
-  t.is(counts.refused, 1, "another pod has its own");
+  t.is(counts.refused, 2, "another pod has its own");
   answer();
-  await Promise.all([...first, ...others]);
-  t.is(counts.forwarded, 128);
+  await Promise.all([...first, ...byTcp, ...others]);
+  t.is(counts.forwarded, 160);
 
-  const places = Array.from({ length: 9 }, () => one.connection("10.0.0.2"));
+  const places = Array.from({ length: 9 }, () => one.connection("10.0.0.2", () => {}));
   t.deepEqual(
     places.map((place) => place !== undefined),
     [...Array.from({ length: 8 }, () => true), false],
   );
   places[0]?.[Symbol.dispose]();
   places[0]?.[Symbol.dispose]();
-  t.truthy(one.connection("10.0.0.2"));
-  t.is(one.connection("10.0.0.2"), undefined);
+  t.truthy(one.connection("10.0.0.2", () => {}));
+  t.is(
+    one.connection("10.0.0.2", () => {}),
+    undefined,
+  );
 
-  const answered = await Promise.all(Array.from({ length: 1100 }, () => send("10.0.0.4")));
-  t.is(answered.filter((each) => each !== undefined).length, 1000);
+  const answered = await Promise.all(Array.from({ length: 1100 }, () => local("10.0.0.4")));
+  t.is(answered.filter((each) => !comesByTcp(each)).length, 1000);
   clock.ms = 1000;
-  const later = await Promise.all(Array.from({ length: 1100 }, () => send("10.0.0.4")));
-  t.is(later.filter((each) => each !== undefined).length, 500);
+  const later = await Promise.all(Array.from({ length: 1100 }, () => local("10.0.0.4")));
+  t.is(later.filter((each) => !comesByTcp(each)).length, 500);
 });
 
 test("a pod of another host is answered for where none of this host's has the name, on their overlay alone", async (t) => {

@@ -38,7 +38,11 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
     journal: {} as never,
     records: {} as never,
     watch: () => ({ [Symbol.dispose]: () => {} }) as never,
-    network: { fingerprint: async () => "as it was", inspect: async () => nothingFound },
+    network: {
+      fingerprint: async () => "as it was",
+      inspect: async () => nothingFound,
+      inspectRules: async () => new Map(),
+    },
   });
   for (let i = 0; i < 1000 && looks.length < 5; i++) await delay(5);
   const [one = [], two = [], three = [], four = []] = looks;

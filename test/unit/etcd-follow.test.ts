@@ -7,9 +7,14 @@ import { type Followable, type Followed, follow } from "../../etcd/follow.ts";
 class Scripted implements Followable {
   readonly asked: string[] = [];
   readonly #ranges: (RangeAnswer | PodnetError)[];
-  readonly #watches: (Watched | PodnetError)[][];
+  readonly #watches: (Watched | PodnetError | number)[][];
+  /** Called with each number of a watch: so many milliseconds pass. */
+  pass: (ms: number) => void = () => {};
 
-  constructor(ranges: (RangeAnswer | PodnetError)[], watches: (Watched | PodnetError)[][]) {
+  constructor(
+    ranges: (RangeAnswer | PodnetError)[],
+    watches: (Watched | PodnetError | number)[][],
+  ) {
     this.#ranges = ranges;
     this.#watches = watches;
   }
@@ -25,7 +30,8 @@ class Scripted implements Followable {
     this.asked.push(`watch ${from}`);
     for (const one of this.#watches.shift() ?? [error("CANCELLED")]) {
       if (one instanceof PodnetError) throw one;
-      yield one;
+      if (typeof one === "number") this.pass(one);
+      else yield one;
     }
   }
 }
@@ -63,6 +69,9 @@ async function run(etcd: Scripted, { clock = 0, random = 1 } = {}): Promise<Run>
   const told: string[] = [];
   const pauses: number[] = [];
   let now = clock;
+  etcd.pass = (ms) => {
+    now += ms;
+  };
   const followed = follow(etcd, "/p/", {
     signal: new AbortController().signal,
     clock: { now: () => now, monotonic: () => now },
@@ -152,7 +161,7 @@ test("another etcd, and one that has gone back, are listed; a member that is beh
   }
 });
 
-test("while it fails it is told why once, since when, and tried again after longer pauses of a second at most", async (t) => {
+test("while it fails it is told why once, since when, and tried again after longer pauses", async (t) => {
   const away = error("ETCD_UNREACHABLE");
   const etcd = new Scripted(
     [away, away, away, away, away, error("ETCD_DENIED"), away, at(5n), away],
@@ -164,11 +173,39 @@ test("while it fails it is told why once, since when, and tried again after long
     "stale since 1000: ETCD_DENIED",
     "stale since 1000: ETCD_UNREACHABLE",
     "snapshot 5",
-    "stale since 5500: ETCD_UNREACHABLE",
+    "stale since 7700: ETCD_UNREACHABLE",
   ]);
-  t.deepEqual(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 100, 200]);
+  t.deepEqual(pauses, [100, 200, 400, 800, 1000, 3200, 1000, 10_000, 1000]);
   const drawn = new Scripted([away, away], []);
-  t.deepEqual((await run(drawn, { random: 0.5 })).pauses, [50, 100]);
+  t.deepEqual((await run(drawn, { random: 0.5 })).pauses, [75, 150]);
+});
+
+test("attempts that end soon are failures, whatever they heard; one that lasted is none", async (t) => {
+  const failing = error("ETCD_FAILED");
+  const quick = new Scripted(
+    [at(5n), at(5n), at(5n), at(5n), at(5n)],
+    [
+      [alive(5n), failing],
+      [alive(5n), failing],
+      [alive(5n), failing],
+    ],
+  );
+  t.deepEqual((await run(quick)).pauses.slice(0, 3), [100, 200, 400]);
+  // Another cluster each time: no error, and no end of it.
+  const other = new Scripted(
+    [at(5n, 1n), at(5n, 2n), at(5n, 3n), at(5n, 4n)],
+    [[alive(5n, 9n)], [alive(5n, 9n)], [alive(5n, 9n)]],
+  );
+  t.deepEqual((await run(other)).pauses.slice(0, 3), [100, 200, 400]);
+  const steady = new Scripted(
+    [at(5n), at(5n), at(5n), at(5n), at(5n)],
+    [
+      [alive(5n), failing],
+      [alive(5n), 6000, failing],
+      [alive(5n), failing],
+    ],
+  );
+  t.deepEqual((await run(steady)).pauses.slice(0, 3), [100, 100, 200]);
 });
 
 test("what is none of etcd's errors ends it", async (t) => {

@@ -4,7 +4,7 @@ import type { Cidr, Ip } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { PodFragment, PublishedDesired } from "../../network/desired.ts";
-import { diffPodFirewall } from "../../network/iptables/diff-owners.ts";
+import { diffPodsFirewall } from "../../network/iptables/diff-owners.ts";
 import { restoreText } from "../../network/iptables/diff.ts";
 import type { ObservedFirewall } from "../../network/iptables/firewall.ts";
 import { publishedRules } from "../../network/iptables/published-rules.ts";
@@ -70,8 +70,8 @@ const observed = (text: string): ObservedFirewall => ({
   incompatible: [],
 });
 const context = { configured: "nft", memory: new Memory("here").chains(4) } as const;
-const look = (text: string, fragment: PodFragment): ReturnType<typeof diffPodFirewall> =>
-  diffPodFirewall(fragment, "HYPER", observed(text), context);
+const look = (text: string, fragment: PodFragment): ReturnType<typeof diffPodsFirewall> =>
+  diffPodsFirewall([fragment], "HYPER", observed(text), context);
 const apply = (text: string, fragment: PodFragment): string =>
   look(text, fragment).reduce((host, edit) => commitToText(host, edit), text);
 

@@ -157,6 +157,7 @@ test("the launcher's words", (t) => {
 --uid 2000000000
 --run /run/podnet/pods/abcdefghijkl
 --report 3
+--oom-score 500
 --cgroup /sys/fs/cgroup/podnet/abcdefghijkl
 --read /image/vmlinux
 --read /image/initramfs.gz

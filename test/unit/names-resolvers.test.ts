@@ -36,7 +36,7 @@ function resolvers() {
     hasClients: () => known.clients,
   };
   const all = new Resolvers({
-    config: { resolver: true, domain: "podnet", upstreams: [] },
+    config: { resolver: true, domain: "podnet", upstreams: [], staleMs: 0 },
     names,
     clock: { now: () => 0, monotonic: () => clock.ms },
     journal: { emit: () => {} },

@@ -4,6 +4,7 @@ import type { IpPrefix, Mac } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { changesText } from "../../network/change.ts";
+import { portGroup } from "../../network/desired.ts";
 import { describeFragment } from "../../network/describe.ts";
 import { bridgeMac, diffNetwork } from "../../network/diff-network.ts";
 import { diffPod } from "../../network/diff-pod.ts";
@@ -62,7 +63,7 @@ test("From states of the host to changes, golden", (t) => {
   const mac = bridgeMac("seed", "hyper0" as IfName);
   const held = [at("192.168.123.1/24")];
   t.deepEqual(text(observed({ ipForward: "0" })), [
-    `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default`,
+    `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092`,
     "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
     "sysctl + net/ipv6/conf/hyper0/disable_ipv6 1",
     "address + 192.168.123.1/24 on hyper0",
@@ -130,14 +131,14 @@ test("A port is marked, cleared of its address's past and comes up last; when it
   const pod = podFragment(2, { isolated: true, mtu: 1400 });
   const bridge = ["hyper0" as IfName, ours] as const;
   t.deepEqual(changesText(diffPod(pod, new Map([bridge, ["tap2" as IfName, tap]]))), [
-    "link ~ tap2 mtu 1400 group 73 alias podnet:pod:podaaaaaaaa2:0",
+    "link ~ tap2 mtu 1400 group 2036822107 alias podnet:pod:podaaaaaaaa2:0",
     "neighbour - 192.168.123.2 on hyper0",
     "port + tap2 on hyper0 isolated, then up",
   ]);
   const attached = {
     ...tap,
     alias: pod.ports[0]?.alias,
-    group: 73,
+    group: portGroup("hyper0" as IfName),
     mtu: 1400,
     master: 7,
     up: true,
@@ -149,7 +150,7 @@ test("A port is marked, cleared of its address's past and comes up last; when it
 
 test("The text of a pod's part, golden", (t) => {
   t.deepEqual(describeFragment(podFragment(2, { isolated: true }), "seed"), [
-    "port tap2 on hyper0 isolated mtu 1500 group 73 alias podnet:pod:podaaaaaaaa2:0 up",
+    "port tap2 on hyper0 isolated mtu 1500 group 2036822107 alias podnet:pod:podaaaaaaaa2:0 up",
   ]);
   t.is(describeFragment(networkFragment({ firewall: false, forward: false }), "seed").length, 2);
 });
@@ -262,6 +263,16 @@ test("a gateway of before leaves a bridge of ours before its successor comes; ot
   t.deepEqual(text(state), ["address + 192.168.123.1/24 on hyper0"]);
 });
 
+test("a bridge learns so many addresses at most, where the kernel knows a bound", (t) => {
+  const learns = (most: number | undefined): string[] =>
+    text(
+      observed({ bridge: { ...ours, fdbMaxLearned: most }, addresses: [at("192.168.123.1/24")] }),
+    );
+  t.deepEqual(learns(0), ["link ~ hyper0 fdb_max_learned 4092"]);
+  t.deepEqual(learns(4092), []);
+  t.deepEqual(learns(undefined), []);
+});
+
 test("overlaps are refused unless they were allowed", (t) => {
   const state = observed({
     addresses: [at("192.168.0.1/16", 3)],
@@ -278,7 +289,7 @@ test("a port that is in other VLANs, or learns when it is not to, is put right; 
     index: 9,
     kind: "tun",
     alias: ports[0]?.alias,
-    group: 73,
+    group: portGroup("hyper0" as IfName),
     master: 7,
     isolated: false,
   });

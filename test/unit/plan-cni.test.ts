@@ -205,7 +205,11 @@ test("what is begun, answered and taken back stands in the plan, and is shown be
   const result = {
     cniVersion: "1.0.0",
     ips: [],
-    dns: { nameservers: ["192.0.2.53", "ns.example"], domain: "a.example", search: ["a.example"] },
+    dns: {
+      nameservers: ["192.0.2.53", "ns.example", "fe80::53%eth0"],
+      domain: "a.example",
+      search: ["a.example"],
+    },
   };
   const plan = withSandbox(begun, 0, { ...sandbox, result });
   t.deepEqual(plan.interfaces[0]?.cni?.sandbox?.result, result);

@@ -16,13 +16,18 @@ const found = {
   holders: [],
 } as const;
 
-function plan(disks: readonly object[], there: readonly DiskSnapshot[]) {
+function plan(
+  disks: readonly object[],
+  there: readonly DiskSnapshot[],
+  files: Snapshot["files"] = {},
+) {
   const wire = create(PodSpecSchema, { boot: { disks: [...disks] } });
   const spec = validateSpec(wire, { network: "default" as never });
   const snapshot = {
     podId: "abcdefghijkl",
     disksDir: "/state/disks",
     defaultImage: {},
+    files,
     disks: there,
   };
   return planDisks(spec, snapshot as unknown as Snapshot);
@@ -80,6 +85,15 @@ test("an image that is written to is one pod's alone", (t) => {
   t.like(refused([{ path }, { path: "/images/link", writeThrough: true }], [found, found]), {
     code: "INVALID_ARGUMENT",
     field: "boot.disks[1].path",
+  });
+});
+
+test("a pod does not write to what it boots from itself", (t) => {
+  const path = "/images/initramfs";
+  const files = { [path]: { kind: "file", bytes: 1024, image: found.image } } as const;
+  t.notThrows(() => plan([{ path }], [found], files));
+  t.throws(() => plan([{ path, writeThrough: true }], [found], files), {
+    code: "INVALID_ARGUMENT",
   });
 });
 

@@ -224,6 +224,11 @@ test("what is written to a disk goes over its image, which is opened to be read"
     },
   });
   t.like(plain, { "node-name": "disk1", file: { filename: "/dev/fdset/2" } });
+  const bounded = { ...disks[0], overlay: { ...overlay, maxBytes: 4096 } };
+  const [small] = after(qemuArgv({ ...plan, disks: [bounded] }, host), "-blockdev");
+  t.like(JSON.parse(small ?? ""), {
+    file: { driver: "raw", size: 4096, file: { driver: "file", filename: "/dev/fdset/1" } },
+  });
 });
 
 test("what a machine boots", (t) => {

@@ -1,3 +1,8 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import type { ErrorCode } from "../../core/errors.ts";
 import type { QmpEvent } from "../../hypervisor/qmp/commands.ts";
@@ -253,4 +258,36 @@ test("a descriptor for a QEMU that is gone: the session is lost, though the sock
   await t.throwsAsync(client.passFd("fd-a", 0), { code: "QEMU_EXITED" });
   t.like(client.closed, { code: "QEMU_EXITED" });
   await gone;
+});
+
+const answering = `
+  const greeting = { QMP: { version: { qemu: { major: 7, minor: 2, micro: 0 }, package: "" }, capabilities: [] } };
+  require("node:net").createServer((socket) => {
+    socket.on("error", () => {});
+    socket.write(JSON.stringify(greeting) + "\\n");
+    // Commands may come several at once.
+    const answer = (line) => socket.write(JSON.stringify({ return: {}, id: JSON.parse(line).id }) + "\\n");
+    socket.on("data", (lines) => String(lines).trim().split("\\n").forEach(answer));
+  }).listen(process.argv[1], () => console.log("listens"));`;
+
+test("a QEMU whose process is stopped: the hint names it and what lets it go on, whoever's limit passes", async (t) => {
+  const path = join(mkdtempSync(join(tmpdir(), "podnet-stopped-")), "qmp.sock");
+  const child = spawn(process.execPath, ["-e", answering, path], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  await once(child.stdout, "data");
+  using client = await QmpClient.open(path);
+  child.kill("SIGSTOP");
+  const signal = AbortSignal.timeout(50);
+  for (const options of [{ deadlineMs: 50 }, { signal }, { signal }]) {
+    const error = await t.throwsAsync(client.execute("stop", {}, options), { code: "QMP_TIMEOUT" });
+    t.regex((error as { hint?: string }).hint ?? "", new RegExp(`kill -CONT ${child.pid}$`));
+  }
+  const greeting = await t.throwsAsync(QmpClient.open(path, { greetingMs: 50 }), {
+    code: "QMP_TIMEOUT",
+  });
+  t.regex((greeting as { hint?: string }).hint ?? "", /kill -CONT/);
+  child.kill("SIGCONT");
+  await t.notThrowsAsync(client.execute("stop", {}));
 });

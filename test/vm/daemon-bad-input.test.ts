@@ -197,7 +197,7 @@ test.serial("refused before anything happens: an unknown field of JSON", async (
   t.like(answer.body.details?.[0]?.debug, {
     code: "UNKNOWN_FIELD",
     field: "spec.nmae",
-    hint: "Fields here are name, labels, resources, boot, interfaces, hostname, dns, routes, ports",
+    hint: "Write name",
   });
   t.deepEqual(await rig.changes(before), []);
 });

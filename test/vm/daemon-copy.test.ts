@@ -62,8 +62,8 @@ async function thereAndBack(t: ExecutionContext, name: "busybox" | "gnu"): Promi
   t.is(await guest(`stat -c %Y /tmp/${name}/d`), "1000000000");
   // A new name, and again into what is there by then.
   const back = path.join(here, `${name}-back`);
-  await cp(`web:/tmp/${name}`, back);
-  await cp(`web:/tmp/${name}/`, back);
+  await cp("--outside-links", `web:/tmp/${name}`, back);
+  await cp("--outside-links", `web:/tmp/${name}/`, back);
   t.deepEqual(readdirSync(back).sort(), ["-dash ü", "absolute", "d", name, "to-run"].sort());
   for (const copy of [back, path.join(back, name)]) {
     t.is(statSync(path.join(copy, "d/run")).mode & 0o7777, 0o751);
@@ -94,7 +94,11 @@ test.serial("single files, contents, links followed; what goes nowhere is refuse
   t.is(readFileSync(path.join(here, "renamed-here")).length, 4);
   t.regex(readFileSync(path.join(here, "to-run"), "utf8"), /echo ran/);
   await cp("web:/tmp/contents/.", path.join(here, "renamed-contents"));
-  t.is(readdirSync(path.join(here, "renamed-contents")).length, 4);
+  t.is(
+    readdirSync(path.join(here, "renamed-contents")).length,
+    3,
+    "its link to /nowhere is left out",
+  );
   const refused = async (
     wanted: RegExp,
     code: number,
@@ -175,6 +179,36 @@ out.close()`,
   t.deepEqual(readdirSync(trap), []);
   for (const name of readdirSync(into)) t.is(name, "data");
 });
+
+test.serial(
+  "a guest's link in the place of a file, and a tar without end, leave nothing",
+  async (t) => {
+    const mine = path.join(here, "mine");
+    writeFileSync(mine, "mine");
+    const into = path.join(here, "second");
+    mkdirSync(into);
+    await guest("echo theirs > /tmp/plain");
+    const asTar = (script: string): Promise<string> =>
+      guest(
+        `mkdir -p /usr/local/bin; printf '#!/bin/sh\n%s\n' ${JSON.stringify(script)} > /usr/local/bin/tar; chmod +x /usr/local/bin/tar`,
+      );
+    // The attack in two copies: first a link under the name asked for, then what would go through it.
+    await asTar(
+      `mkdir -p /tmp/l; ln -sf ${mine} /tmp/l/plain; exec busybox tar -cf - -C /tmp/l plain`,
+    );
+    const first = await tryCp("web:/tmp/plain", into);
+    t.is(first.code, 1);
+    t.regex(first.err, /AGENT_PROTOCOL/);
+    await asTar("while cat /bin/busybox; do :; done");
+    const endless = await tryCp("web:/tmp/plain", into);
+    t.regex(endless.err, /AGENT_PROTOCOL/);
+    await guest("rm /usr/local/bin/tar");
+    await cp("web:/tmp/plain", into);
+    t.deepEqual(readdirSync(into), ["plain"]);
+    t.is(readFileSync(path.join(into, "plain"), "utf8"), "theirs\n");
+    t.is(readFileSync(mine, "utf8"), "mine");
+  },
+);
 
 test.serial("a tree there and back keeps modes, times and links: GNU tar", async (t) => {
   // Debian's own, with what it is linked to, brought in by the very command.

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { readdirSync, readlinkSync } from "node:fs";
+import { mkdtempSync, readdirSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
@@ -126,12 +126,18 @@ test.serial(
     await rig.daemon.stop();
     const program = join(import.meta.dirname, "../../bin/podnetd");
     const { configFile } = rig.daemon;
-    const started = rig.lab.host.spawn(
-      [program, "--config", configFile, "--socket", "/nowhere/podnet.sock"],
-      { stdio: "ignore" },
-    );
-    const [code] = (await once(started, "exit")) as [number];
-    t.is(code, 6);
+    const startAt = async (socket: string): Promise<number> => {
+      const words = [program, "--config", configFile, "--socket", socket] as const;
+      const started = rig.lab.host.spawn(words, { stdio: "ignore" });
+      const [code] = (await once(started, "exit")) as [number];
+      return code;
+    };
+    t.is(await startAt("/nowhere/podnet.sock"), 6);
+    // The API is the last to be opened: a file in the socket's place is found when the pods have been taken over.
+    const directory = mkdtempSync("/tmp/podnet-occupied-");
+    t.teardown(() => rmSync(directory, { recursive: true }));
+    writeFileSync(join(directory, "podnet.sock"), "");
+    t.is(await startAt(join(directory, "podnet.sock")), 6);
     await rig.restart("stop");
     await rig.lab.host.ping("192.168.123.2", 1);
   },

@@ -4,7 +4,7 @@ import path from "node:path";
 import test from "ava";
 import { openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
-import { unprivileged, user } from "../lab/unprivileged.ts";
+import { unprivileged, unprivilegedWith, user } from "../lab/unprivileged.ts";
 
 const firewalls = {
   "CAP_NET_ADMIN alone, with iptables-nft and no confinement, brings up a pod and takes all down again":
@@ -53,3 +53,38 @@ for (const [title, firewall] of Object.entries(firewalls))
     t.is((await lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward")).trim(), "0");
     rmSync(directory, { recursive: true, force: true });
   });
+
+test.serial(
+  "CAP_NET_ADMIN and CAP_NET_RAW see what iptables-legacy holds: it is written where it is in use, once its lock is shared",
+  async (t) => {
+    await using lab = await openLab(`leg${process.pid}-`);
+    const directory = mkdtempSync(path.join(tmpdir(), "podnet-cap-"));
+    chownSync(directory, user, user);
+    const start = () =>
+      startPodnetd({
+        machine: lab.host,
+        directory,
+        config: '[qemu]\nconfine = "off"\n',
+        through: unprivilegedWith("net_admin", "net_raw"),
+      });
+    const firewall = (daemon: { podnet(...args: readonly string[]): Promise<string> }) =>
+      daemon
+        .podnet("info", "-o", "json")
+        .then((text) => (JSON.parse(text) as { firewall: string }).firewall);
+    // Looked at once, its tables are there, and empty.
+    await lab.host.run("iptables-legacy", "-L", "-n");
+    await lab.host.run("chmod", "600", "/run/xtables.lock");
+    const first = await start();
+    t.is(await firewall(first), "iptables-nft");
+    await first.podnet("down", "--yes");
+    await lab.host.run("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP");
+    const refused = await t.throwsAsync(start());
+    t.regex(refused.message, /FIREWALL_FAILED[^\n]*"hint":"[^"]*share-xtables-lock podnet"/);
+    const share = path.resolve(import.meta.dirname, "../../daemon/share-xtables-lock");
+    await lab.host.run(share, `${user}`);
+    await using second = await start();
+    t.is(await firewall(second), "iptables-legacy");
+    await second.podnet("down", "--yes");
+    rmSync(directory, { recursive: true, force: true });
+  },
+);

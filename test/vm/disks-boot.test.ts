@@ -122,7 +122,7 @@ test.serial("no room for a pod's own file is told as such", async (t) => {
     const plan = { disks: [over(it, path, "raw")] };
     const error = await t.throwsAsync(makeOverlays(plan));
     t.like(error, { code: "SYSCALL_FAILED", details: { errno: "ENOSPC" } });
-    t.regex((error as { hint?: string } | undefined)?.hint ?? "", /state_dir is full/);
+    t.regex((error as { hint?: string } | undefined)?.hint ?? "", /disks_dir is full/);
     await removeOverlays(plan);
   } finally {
     execFileSync("umount", [full]);

@@ -64,6 +64,8 @@ test.serial(
   async (t) => {
     for (const name of ["one", "two"]) await rig.client.pods.create({ spec: { name } });
     const [one, two] = [runOf("one"), runOf("two")];
+    // Without memory on the host they are ended before podnetd.
+    t.is(readFileSync(`/proc/${one.pid}/oom_score_adj`, "latin1").trim(), "500");
     t.is(new Set([one.uid, two.uid, 0]).size, 3);
     for (const { pid, uid } of [one, two]) {
       // The recorded pid is QEMU's, not the launcher's.

@@ -40,7 +40,9 @@ test("podnetd changes from iptables to nftables and back: connections flow on, n
     const chains = await host.run("sh", "-c", "iptables-save; ip6tables-save");
     return [
       ...(/podnet:|HYPER/.test(chains) ? ["iptables"] : []),
-      ...((await host.run("nft", "list", "tables", "inet")).includes("podnet") ? ["nftables"] : []),
+      ...(/^table inet podnet$/m.test(await host.run("nft", "list", "tables", "inet"))
+        ? ["nftables"]
+        : []),
     ];
   };
   t.deepEqual(await rulesAre(), ["iptables"]);

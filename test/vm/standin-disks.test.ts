@@ -1,16 +1,19 @@
 import {
   existsSync,
+  linkSync,
   mkdirSync,
   readFileSync,
   readdirSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { qcow2Of } from "../fixtures/disk-image.ts";
+import { writeTinyGuest } from "../peers/tiny-guest.ts";
 import { type Rig, reached } from "./daemon-rig.ts";
 import { openStandInRig } from "./standin-rig.ts";
 
@@ -83,6 +86,51 @@ test.serial("an image that is written through is one pod's alone", async (t) => 
   await remove("writer");
   await create("next", [{ path: qcow2, format: "qcow2" }]);
   await remove("next");
+});
+
+test.serial("a pod does not write to what another pod or the node boots from", async (t) => {
+  const image = (name: string): string => join(rig.directory, name);
+  const { kernel, initrd } = await writeTinyGuest(rig.directory, "deaf");
+  writeFileSync(initrd, Buffer.alloc(1024, "initramfs"));
+  linkSync(initrd, image("linked"));
+  symlinkSync(kernel, image("symlinked"));
+  await rig.client.pods.create({ spec: { name: "booted", boot: { kernel, initrd } } });
+  const refused = { code: "IMAGE_IN_USE", field: "boot.disks[0].path" };
+  const writing = (path: string) => create("writer", [{ path, writeThrough: true }]);
+  for (const name of ["linked", "symlinked"])
+    t.like(await t.throwsAsync(writing(image(name))), {
+      ...refused,
+      details: { holder: "booted" },
+    });
+  await remove("booted");
+  // Nor the other way round: an initramfs that a pod writes to boots no other pod.
+  await create("writer", [{ path: image("linked"), writeThrough: true }]);
+  t.like(
+    await t.throwsAsync(
+      rig.client.pods.create({ spec: { name: "booted", boot: { kernel, initrd } } }),
+    ),
+    { code: "IMAGE_IN_USE", field: "boot.initrd", details: { holder: "writer" } },
+  );
+  await remove("writer");
+  const { plan } = await rig.client.pods.create({ spec: {}, planOnly: true });
+  const steps = plan?.sections.flatMap(({ lines }) => lines).join("\n") ?? "";
+  const [, nodeKernel = ""] = /-kernel (\S+)/.exec(steps) ?? [];
+  const error = await t.throwsAsync(writing(nodeKernel));
+  t.like(error, { ...refused, details: { path: nodeKernel } });
+  t.regex(error?.message ?? "", /the node, as its default image/);
+  // What another pod wrote is that pod's, though it does not run.
+  await create("writer", [{ path: raw }]);
+  await rig.client.pods.stop({ idOrName: "writer" });
+  const [own = ""] = overlays();
+  const overlay = join(rig.daemon.stateDir, "disks", own, "0.qcow2");
+  t.like(
+    await t.throwsAsync(create("next", [{ path: overlay, format: "qcow2", readOnly: true }])),
+    {
+      ...refused,
+      details: { holder: "writer" },
+    },
+  );
+  await remove("writer");
 });
 
 test.serial(

@@ -22,12 +22,15 @@ const secret = "/etc/shadow";
 
 let rig: Rig;
 let images: string;
+let writable: string;
 
 test.serial.before(async () => {
   images = join("/tmp", `podnet-allowed-${process.pid}`);
+  writable = `${images}-writable`;
   mkdirSync(images, { mode: 0o755 });
+  mkdirSync(writable, { mode: 0o755 });
   rig = await openStandInRig(
-    `quarantine_s = 0\n[access]\noperator = ["uid:4001"]\nimage_paths = ["${images}"]\n`,
+    `quarantine_s = 0\n[access]\noperator = ["uid:4001"]\nimage_paths = ["${images}"]\nwrite_through_paths = ["${writable}"]\n`,
   );
   chmodSync(rig.directory, 0o755);
   openToAll();
@@ -140,6 +143,26 @@ test.serial(
       t.is(pod?.state, "POD_STATE_RUNNING", message);
       await ask("Delete", { idOrName: "asked" });
     }
+  },
+);
+
+test.serial(
+  "an operator's pod writes through to a disk of access.write_through_paths alone",
+  async (t) => {
+    const through = { writeThrough: true };
+    const { info } = await ask("Create", withDisk(at("own.img"), through));
+    t.is(info.code, "PERMISSION_DENIED");
+    t.regex(info.hint ?? "", /access\.write_through_paths/);
+    const path = join(writable, "data.img");
+    writeFileSync(path, Buffer.alloc(1 << 20));
+    const { pod, message } = await ask("Create", withDisk(path, through));
+    t.is(pod?.state, "POD_STATE_RUNNING", message);
+    await ask("Stop", { idOrName: "asked" });
+    // What may be written to is looked at again when it is opened.
+    renameSync(path, `${path}.old`);
+    symlinkSync(at("own.img"), path);
+    t.is((await ask("Start", { idOrName: "asked" })).info.code, "PERMISSION_DENIED");
+    await ask("Delete", { idOrName: "asked" });
   },
 );
 

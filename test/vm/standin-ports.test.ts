@@ -80,6 +80,29 @@ async function dial(port: number, host = "127.0.0.1"): Promise<string> {
 }
 
 test.serial(
+  "an error that a connection's handler does not expect drops that connection alone",
+  async (t) => {
+    await create("web", "8080:80");
+    const env = { PODNET_FAILPOINTS: "socket:connect to a pod:before#1=error" };
+    await rig.restart("stop", env);
+    const { socket, process: podnetd } = rig.daemon;
+    const defects = async (): Promise<readonly string[]> => {
+      const url = "http://podnet/metrics";
+      const shown = await rig.lab.host.run("curl", "-s", "--unix-socket", socket, url);
+      return shown.split("\n").filter((line) => line.startsWith("podnet_defects_total{"));
+    };
+    t.deepEqual(await defects(), []);
+    t.is(await dial(8080), "ECONNRESET");
+    t.is(podnetd.exitCode, null);
+    t.deepEqual(await defects(), ['podnet_defects_total{place="ports"} 1']);
+    t.regex(rig.daemon.log(), /"place":"ports",.*"msg":"A defect of podnet, please report it/);
+    // The next is handled as any, and the pod's machine takes none.
+    t.is(await dial(8080), "ECONNRESET");
+    t.is((await defects()).join(), 'podnet_defects_total{place="ports"} 1');
+  },
+);
+
+test.serial(
   "a port that another pod has is refused with its name, and nothing of the pod is left",
   async (t) => {
     await create("one", "8080:80");

@@ -1,9 +1,12 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { isPodnetError } from "../../core/errors.ts";
 import type { Rig } from "./daemon-rig.ts";
+import { startOthersMachine } from "../crash/others-machine.ts";
 import { portsOf } from "./ports-rig.ts";
 import { openStandInRig } from "./standin-rig.ts";
 
@@ -40,6 +43,53 @@ async function commandsOfStart(how: "stop" | "kill"): Promise<string[]> {
     .filter((line) => line.startsWith("command:") && line.includes(":before#"))
     .map((line) => line.replace(/#\d+$/, ""));
 }
+
+test.serial(
+  "on a host without memory a machine is ended before podnetd; a machine of somebody else is as it was",
+  async (t) => {
+    const scoreOf = (pid: number | undefined): number =>
+      Number(readFileSync(`/proc/${pid}/oom_score_adj`, "latin1"));
+    const { pod } = await rig.client.pods.create({ spec: { name: "web1" } });
+    t.is(scoreOf(pod?.vm?.pid), 500);
+    t.true(scoreOf(rig.daemon.process.pid) < 500);
+    await using machine = await startOthersMachine();
+    const { qmp: qmpSocket, channel: channelSocket, tty: ttySocket } = machine;
+    const attached = await rig.client.pods.attach({
+      spec: { name: "theirs" },
+      qmpSocket,
+      channelSocket,
+      ttySocket,
+    });
+    t.is(scoreOf(attached.pod?.vm?.pid), scoreOf(process.pid));
+    await rig.client.pods.detach({ idOrName: "theirs" });
+  },
+);
+
+test.serial(
+  "without descriptors a create says which limit to raise, whatever it meets",
+  async (t) => {
+    const pid = rig.daemon.process.pid as number;
+    const limit = (soft: number): void => {
+      execFileSync("prlimit", ["--pid", `${pid}`, `--nofile=${soft}:`]);
+    };
+    const used = readdirSync(`/proc/${pid}/fd`).length;
+    const codes = new Set<string>();
+    for (let more = 0; more < 5; more++) {
+      limit(used + more);
+      const error = await rig.client.pods.create({ spec: { name: "web1" } }).then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      );
+      limit(4096);
+      await rig.client.pods.delete({ idOrName: "web1", force: true });
+      if (!isPodnetError(error)) continue;
+      codes.add(error.code);
+      t.regex(error.hint ?? "", /Raise the limit of open files/, error.message);
+    }
+    t.true(codes.has("SYSCALL_FAILED"), [...codes].join(" "));
+    t.false(codes.has("QEMU_MISSING"));
+  },
+);
 
 test.serial(
   "a start runs as many firewall commands with five stopped pods as with one",

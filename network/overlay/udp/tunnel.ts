@@ -1,6 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { type Cidr, type Ip, ipOf, ipToBytes, lengthOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
+import { guarded } from "../../../core/guard.ts";
 import { type DatagramSocket, openDatagramSocket } from "../../../linux/datagram-socket.ts";
 import { openWakeUp, type WakeUp } from "../../../linux/descriptor.ts";
 import { openTun, type Tap } from "../../../linux/tun.ts";
@@ -69,14 +70,15 @@ export class UdpTunnel implements AsyncDisposable {
     this.#worker.on("error", (error) => {
       this.#reason = error instanceof Error ? error.message : "its thread failed";
     });
-    this.#worker.once("exit", () => {
+    const exited = (): void => {
       open.delete(this);
       this.#exited.resolve();
       this.#ready.resolve();
       if (this.#closing !== undefined) return;
       this.#reason ??= "its thread has ended";
       onEnd(this.#reason);
-    });
+    };
+    this.#worker.once("exit", guarded("overlay", exited));
     open.add(this);
     watchExit();
   }

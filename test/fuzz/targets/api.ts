@@ -322,7 +322,7 @@ const creates: Target = {
       fromBinary(service.CreatePodRequestSchema, toBinary(service.CreatePodRequestSchema, request)),
     );
     for (const one of request.spec?.interfaces ?? [])
-      valueOf(refusals, () => checkMtu(one.mtu, 4, "mtu"));
+      valueOf(refusals, () => checkMtu(one.mtu ?? 0, 4, "mtu"));
     valueOf(refusals, () => validateLabels(request.spec?.labels ?? {}));
   },
 };

@@ -1,7 +1,14 @@
 import { deepStrictEqual, ok } from "node:assert";
 import { decode, encode } from "dns-packet";
 import { contains, familyOf, lengthOf } from "../../../core/address.ts";
-import { isAnswer, isTruncated, readQuery, truncated } from "../../../daemon/dns/query.ts";
+import {
+  isAnswer,
+  isTruncated,
+  readQuery,
+  tcpInstead,
+  truncated,
+} from "../../../daemon/dns/query.ts";
+import { timesIn } from "../../../daemon/dns/record-times.ts";
 import { replyOf, servFail, wrongQuery } from "../../../daemon/dns/reply.ts";
 import { parseReverseName } from "../../../daemon/dns/reverse-name.ts";
 import { lookUp, type Zone } from "../../../daemon/dns/zone.ts";
@@ -88,12 +95,18 @@ const known = (() => {
 })();
 
 const replies: readonly Uint8Array[] = ["a.example", "A.eXample", "b.example"].map((name) =>
-  encode({ type: "response", id: 0x1234, questions: [{ name, type: "A" }] }),
+  encode({
+    type: "response",
+    id: 0x1234,
+    questions: [{ name, type: "A" }],
+    answers: [{ type: "CNAME", name, ttl: 60, data: "b.example" }],
+    additionals: [{ ...edns, options: [] }],
+  }),
 );
 
 const queries: Target = {
   name: "dns-query",
-  files: ["daemon/dns/query.ts", "daemon/dns/zone.ts"],
+  files: ["daemon/dns/query.ts", "daemon/dns/record-times.ts", "daemon/dns/zone.ts"],
   except: ["withId", "rcodeOf", "isTruncated", "truncated"],
   seeds: [
     ...names.flatMap((name) => types.map((type, i) => query(name, type, i % 2 === 0))),
@@ -104,6 +117,12 @@ const queries: Target = {
   run: (bytes) => {
     // What a server says, too, comes from elsewhere.
     if (isAnswer(bytes, known, 0x1234)) ok(bytes.length >= known.questionEnd);
+    for (const at of timesIn(bytes, known.questionEnd) ?? []) ok(at + 6 <= bytes.length);
+    const instead = tcpInstead(bytes);
+    if (instead !== undefined) {
+      ok(isTruncated(instead) && instead.length <= bytes.length);
+      deepStrictEqual([...instead.subarray(0, 2)], [...bytes.subarray(0, 2)]);
+    }
     const read = readQuery(bytes);
     if (read.kind === "nothing") return;
     if (read.kind === "wrong") {

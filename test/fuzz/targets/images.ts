@@ -1,7 +1,7 @@
 import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
 import { architectures } from "../../../hypervisor/architecture.ts";
 import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
-import { qcow2End, readQcow2 } from "../../../hypervisor/qemu/qcow2-file.ts";
+import { qcow2End, qcow2Extensions, readQcow2 } from "../../../hypervisor/qemu/qcow2-file.ts";
 import { emptyQcow2 } from "../../../hypervisor/qemu/qcow2-overlay.ts";
 import { type Target, valueOf } from "../engine/target.ts";
 
@@ -35,9 +35,10 @@ const qcow2 = new Uint8Array(emptyQcow2(1 << 20).pieces[0]?.data ?? []);
 function readWhole(image: Buffer, size: number): void {
   const header = readQcow2(image, size);
   if (typeof header === "string") return;
-  qcow2End(header, size, (at, length) =>
-    image.subarray(Math.min(at % 4096, image.length)).subarray(0, Math.min(length, 4096)),
-  );
+  const read = (at: number, length: number): Buffer =>
+    image.subarray(Math.min(at % 4096, image.length)).subarray(0, Math.min(length, 4096));
+  qcow2Extensions(header, read);
+  qcow2End(header, size, read);
 }
 
 /** Kernels and disks people name, and kernels of a distribution's package. */

@@ -60,6 +60,8 @@ const good = {
   masquerade: false,
   isolated: true,
   vlan_filtering: true,
+  resolver: false,
+  cloud_metadata: true,
 };
 
 const wrong: readonly object[] = [

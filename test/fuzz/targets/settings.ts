@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import {
   parseCount,
   parseDuration,
@@ -23,6 +24,14 @@ import { Memory } from "../../../network/memory.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["CONFIG_INVALID"] as const;
+
+/** Plans as podnetds have stored them, the first with one gateway an interface. */
+const storedPlans = ["state-1", "state-5"].flatMap((fixture) => {
+  const file = new URL(`../../fixtures/${fixture}.sql`, import.meta.url);
+  const [, text = ""] = /'({"version":1,"podId"[^']*})'/.exec(readFileSync(file, "utf8")) ?? [];
+  return text === "" ? [] : [text];
+});
+
 const toml = `state_dir = "/var/lib/podnet"
 quarantine_s = 60
 firewall = "nftables"
@@ -234,8 +243,20 @@ const stored: Target = {
     "daemon/store/network-memory.ts",
     "daemon/cni/attachment-plan.ts",
   ],
-  except: ["recordError", "errorFromRecord", "withNic", "staying", "containerText", "portsToHold"],
+  // What is done with records that have been read.
+  except: [
+    "recordError",
+    "errorFromRecord",
+    "withNic",
+    "withCni",
+    "hasAgent",
+    "staying",
+    "containerText",
+    "portsToHold",
+    "inNamespace",
+  ],
   seeds: [
+    ...storedPlans.map((text) => chosen(0, utf8(text))),
     ...[
       plan([{ gateways: [{ gateway: "10.0.0.1" }] }, { gateway: "10.0.0.1" }, {}]),
       plan([]),

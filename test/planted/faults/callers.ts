@@ -27,6 +27,110 @@ export const callersFaults: readonly Fault[] = [
     slow: true,
   },
   {
+    kind: "release",
+    name: "a refused stream ends before its request, which curl misses",
+    file: "daemon/server/request-rest.ts",
+    find: "await rest.ended();",
+    put: "void rest;",
+    noticedBy: {
+      file: "test/unit/daemon-api-early.test.ts",
+      title: "an answer does not end before its request: refused for a header of a stream",
+    },
+  },
+  {
+    kind: "release",
+    name: "what is left of a refused request of HTTP/1.1 is read by nobody",
+    file: "daemon/server/request-handler.ts",
+    find: "request.iterator({ destroyOnReturn: false })",
+    put: "request.iterator()",
+    noticedBy: {
+      file: "test/unit/daemon-api-early.test.ts",
+      title:
+        "a request of HTTP/1.1 that is refused is read to its end, and the next one is answered",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a body that says it is too large is refused without a code of ours",
+    file: "daemon/server/request-headers.ts",
+    find: "throw tooLarge(method);",
+    put: "void tooLarge;",
+    noticedBy: {
+      file: "test/unit/daemon-api-server.test.ts",
+      title: "unknown fields and bodies too large are refused with a typed error",
+    },
+  },
+  {
+    kind: "bound",
+    name: "headers of HTTP/2 may be four times as large as podnetd says",
+    file: "daemon/server/request-headers.ts",
+    find: "text.length, 0) > headerBytes;",
+    put: "text.length, 0) > 4 * headerBytes;",
+    noticedBy: {
+      file: "test/unit/daemon-api-limits.test.ts",
+      title: "headers too large or too many are refused",
+    },
+  },
+  {
+    kind: "bound",
+    name: "no processor at all is the default",
+    file: "api/validate.ts",
+    find: "if (vcpu < 1 || vcpu > limits.vcpu) {",
+    put: "if (vcpu > limits.vcpu) {",
+    noticedBy: {
+      file: "test/unit/api-validate.test.ts",
+      title:
+        "a zero that is written is refused where it is no amount, as JSON or by wire; left out it is the default",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a part of an interface that is written wrongly is a network's name",
+    file: "cli/parse.ts",
+    find: "throw unknown(first);",
+    put: "void 0;",
+    noticedBy: {
+      file: "test/unit/cli-interface.test.ts",
+      title: "what is not understood of an interface is said",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a caller's farewell counts as a breach of the protocol",
+    file: "daemon/server/api-server.ts",
+    find: 'if (!isFarewell(error)) refused("http2");',
+    put: 'refused("http2");',
+    noticedBy: {
+      file: "test/unit/daemon-api-limits.test.ts",
+      title:
+        "an ordinary call counts nothing, however its connection ends; a breach of the protocol counts",
+    },
+  },
+  {
+    kind: "release",
+    name: "an answer's end waits a second for a request that has ended",
+    file: "daemon/server/request-rest.ts",
+    find: "if (source.readableEnded || source.destroyed) return true;",
+    put: "if (source.destroyed || Date.now() > 0) return source.destroyed;",
+    noticedBy: {
+      file: "test/unit/daemon-api-early.test.ts",
+      title: "an answer does not end before its request: refused by a limit",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a request that goes on after its answer keeps its stream",
+    file: "daemon/server/request-rest.ts",
+    find: "  stream.close(constants.NGHTTP2_NO_ERROR);\n  stream.destroy();",
+    put: "  void constants;",
+    noticedBy: {
+      file: "test/unit/daemon-api-early.test.ts",
+      title: "a request that goes on is read on for a while, and then reset without an error",
+    },
+    slow: true,
+  },
+  {
     kind: "access",
     name: "the metrics are for everybody",
     file: "daemon/server/request-handler.ts",

@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const session = "test/unit/channel-session.test.ts";
 const exec = "test/unit/channel-exec.test.ts";
+const floods = "test/unit/channel-floods.test.ts";
 const frames = "test/unit/protocol-frames.test.ts";
 
 /** What a guest sends: how much, how slowly, in what order. */
@@ -46,8 +47,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "a tty frame that is too long is passed over",
     file: "guest-init/channel/tty.ts",
-    find: 'if (item.kind === "refused") {',
-    put: 'if (item.kind === "refused") return;\n    if (item.stream < 0n) {',
+    find: "return cutOff(malformed(`The guest announced a tty frame of ${item.length} bytes`));",
+    put: "return;",
     noticedBy: { file: session, title: "a tty frame longer than the limit costs the channel" },
     slow: true,
   },
@@ -55,8 +56,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "a frame may take for ever to arrive",
     file: "guest-init/channel/link.ts",
-    find: "if (decoder.pending) this.#startFrameTimer();\n    for",
-    put: "for",
+    find: "if (decoder.pending) this.#startFrameTimer();\n    let tokens",
+    put: "let tokens",
     noticedBy: {
       file: session,
       title: "a frame begun and not finished costs the channel (raw)",
@@ -76,8 +77,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "a guest may send unknown frames without end",
     file: "guest-init/channel/control.ts",
-    find: "if (this.counters.unknownFrames > this.#limits.unknownFrames)",
-    put: "if (this.counters.unknownFrames < 0)",
+    find: "if (++this.counters.senselessFrames > this.#limits.senselessFrames)",
+    put: "if (++this.counters.senselessFrames < 0)",
     noticedBy: { file: session, title: "unknown frames are counted, and too many cut off" },
     slow: true,
   },
@@ -162,6 +163,77 @@ export const channelFaults: readonly Fault[] = [
     noticedBy: {
       file: exec,
       title: "sessions end when the agent starts anew, and when the guest is lost",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a guest's frames take as much of a turn of the event loop as they like",
+    file: "linux/paced-socket.ts",
+    find: "return Math.ceil(this.#left);",
+    put: "return Infinity;",
+    noticedBy: {
+      file: "test/unit/paced-socket.test.ts",
+      title: "the work of one turn of the event loop is bounded, for one sender and for all",
+    },
+  },
+  {
+    kind: "bound",
+    name: "all guests together take as much of a turn as each may",
+    file: "linux/reading-turns.ts",
+    find: "Math.min(mostOfOne, Math.max(leastOfOne, share))",
+    put: "Math.max(mostOfOne, 0 * share * leastOfOne)",
+    noticedBy: {
+      file: "test/unit/paced-socket.test.ts",
+      title: "the work of one turn of the event loop is bounded, for one sender and for all",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a guest is read however fast it sends",
+    file: "linux/paced-socket.ts",
+    find: "this.#bucket?.charge(worked.tokens);",
+    put: "this.#bucket?.charge(0 * worked.tokens);",
+    noticedBy: {
+      file: "test/unit/paced-socket.test.ts",
+      title: "a sender above its rate is not read meanwhile, and nothing of it is lost",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "NEXT of nothing may come without end",
+    file: "guest-init/channel/control.ts",
+    find: 'if (count === 0) return this.#senseless("a NEXT of 0 bytes");',
+    put: "if (count === 0) return;",
+    noticedBy: {
+      file: floods,
+      title: "NEXT of 0 bytes means nothing: some are counted, more cost the channel",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "ends of unknown processes may come without end",
+    file: "guest-init/channel/control.ts",
+    find: "if (!this.#strays.take())",
+    put: "if (this.#strays.tokens < -1)",
+    noticedBy: {
+      file: floods,
+      title:
+        "ends of processes that are not known: earlier daemons leave some, more cost the channel",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "output of streams that never were may come without end",
+    file: "guest-init/channel/tty.ts",
+    find: "if (this.#mayHaveBeen(item.stream)) this.strayFrames++;",
+    put: "if (item.stream >= 0n) this.strayFrames++;",
+    noticedBy: {
+      file: floods,
+      title: "output of streams that never were costs the channel: stream 0",
     },
     slow: true,
   },

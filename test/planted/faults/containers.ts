@@ -181,7 +181,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "repair",
     name: "what is written down while podnetd runs waits for its next start",
     file: "daemon/daemon.ts",
-    find: "watchPending(pendingDir, () => void pending.settle(),",
+    find: 'watchPending(pendingDir, () => void guard("cni", () => pending.settle()),',
     put: "watchPending(pendingDir, () => {},",
     noticedBy: full,
     slow: true,

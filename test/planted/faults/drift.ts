@@ -3,6 +3,10 @@ import type { Fault } from "../fault.ts";
 const inspect = "test/kernel/network-inspect.test.ts";
 const watch = "test/kernel/daemon-drift-watch.test.ts";
 
+const ruled = "test/kernel/drift-rules.test.ts";
+const oneBack = (driver: string): string =>
+  `one rule of 48 pods is back after the next look: ${driver}`;
+
 /** What others change: noticed, put right, not fought over. */
 export const driftFaults: readonly Fault[] = [
   {
@@ -15,6 +19,24 @@ export const driftFaults: readonly Fault[] = [
       file: inspect,
       title: "what is no port any more is one again; what bears no mark is not taken for it",
     },
+  },
+  {
+    kind: "repair",
+    name: "a look compares the rules of a few pods alone, with iptables",
+    file: "network/iptables/deviating.ts",
+    find: "return pods.filter((pod) => {",
+    put: "return pods.slice(1, 17).filter((pod) => {",
+    noticedBy: { file: ruled, title: oneBack("iptables-nft") },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "a look compares the rules of a few pods alone, with nftables",
+    file: "network/nftables/driver.ts",
+    find: "return fragments.filter((fragment) => {",
+    put: "return fragments.slice(1, 17).filter((fragment) => {",
+    noticedBy: { file: ruled, title: oneBack("nftables") },
+    slow: true,
   },
   {
     kind: "repair",
@@ -105,7 +127,7 @@ export const driftFaults: readonly Fault[] = [
     kind: "repair",
     name: "events that were lost are not made up for",
     file: "linux/rtnetlink-events.ts",
-    find: "this.#onResync();",
+    find: 'guard("netlink", () => this.#onResync());',
     put: "",
     noticedBy: {
       file: "test/kernel/linux-rtnetlink.test.ts",

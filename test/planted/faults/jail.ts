@@ -52,9 +52,9 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "users of pods that do not run are given to others",
-    file: "daemon/store/pods.ts",
-    find: 'AS uid FROM pods"',
-    put: "AS uid FROM pods WHERE state = 'running'\"",
+    file: "daemon/store/stored-plans.ts",
+    find: "AS uid FROM ${pods}`",
+    put: "AS uid FROM ${pods} WHERE state = 'running'`",
     noticedBy: {
       file: "test/unit/daemon-store.test.ts",
       title: "the users of pods are theirs whether these run or not",

@@ -21,7 +21,7 @@ export const lifecycleFaults: readonly Fault[] = [
     kind: "record",
     name: "a machine paused while podnetd was away is taken over as it was recorded",
     file: "daemon/pod/take-over.ts",
-    find: "    noteRunState(live, await vm.runState(signal), row.state, recovery);\n",
+    find: "    noteRunStateOrLater(live, await vm.runState(signal), recovery);\n",
     put: "",
     noticedBy: { file: unit, title: "a running pod whose machine stands is taken over as paused" },
   },

@@ -2,6 +2,9 @@ import type { Fault } from "../fault.ts";
 
 const limits = "test/unit/daemon-api-limits.test.ts";
 const callers = "test/unit/daemon-callers.test.ts";
+const fairness = "test/unit/daemon-api-fairness.test.ts";
+const sessions = "test/unit/daemon-api-sessions.test.ts";
+const handshakes = "test/unit/daemon-api-handshakes.test.ts";
 const validate = {
   file: "test/unit/api-validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
@@ -12,12 +15,46 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request's body may have any length",
-    file: "api/service.ts",
-    find: "export const maxRequestBytes = 1 << 20;",
-    put: "export const maxRequestBytes = 1 << 30;",
+    file: "api/request-limits.ts",
+    find: "bytes: 256 << 10,",
+    put: "bytes: 1 << 30,",
     noticedBy: {
       file: limits,
       title: "a body too large is refused before it has arrived, in any protocol",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a request may have any number of values",
+    file: "api/checked-body.ts",
+    find: "if (count > limits.values)",
+    put: "if (count < 0)",
+    noticedBy: {
+      file: fairness,
+      title:
+        "labels without number are refused before a message is built of them (application/proto)",
+    },
+  },
+  {
+    kind: "bound",
+    name: "messages are worked at as they come, whoever sent them",
+    file: "api/checked-body.ts",
+    find: "await turn();",
+    put: "void turn;",
+    noticedBy: {
+      file: fairness,
+      title: "another caller waits for one request of a caller that asks much, not for all of them",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the time that a message takes is not charged to its caller",
+    file: "daemon/server/fair-turns.ts",
+    find: "began.queue.used += this.#clock.monotonic() - began.at;",
+    put: "void began.at;",
+    noticedBy: {
+      file: fairness,
+      title: "whoever has used least has the next turn, and nothing is saved up",
     },
   },
   {
@@ -40,9 +77,9 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may ask as fast as it likes",
-    file: "daemon/server/callers.ts",
-    find: "if (account.tokens >= 1) {",
-    put: "if (account.tokens >= -1e9) {",
+    file: "core/token-bucket.ts",
+    find: "if (this.tokens < 1) return false;",
+    put: "if (this.tokens < -1e9) return false;",
     noticedBy: {
       file: limits,
       title: "rate: a burst of twice the rate, then LIMIT_REACHED with the time to wait",
@@ -52,8 +89,8 @@ export const limitsFaults: readonly Fault[] = [
     kind: "bound",
     name: "a caller is forgotten into fresh tokens",
     file: "daemon/server/callers.ts",
-    find: "if (idle && tokens >= 2 * limits.requestsPerS) this.#accounts.delete(key);",
-    put: "if (idle) this.#accounts.delete(key);\n      void tokens;",
+    find: "if (idle && newConnections.full && newRequests.full) this.#accounts.delete(key);",
+    put: "if (idle) this.#accounts.delete(key);\n      void [newConnections, newRequests];",
     noticedBy: {
       file: callers,
       title: "a caller cannot be forgotten into fresh tokens by others who call",
@@ -82,8 +119,8 @@ export const limitsFaults: readonly Fault[] = [
     kind: "bound",
     name: "a caller may have any number of connections",
     file: "daemon/server/callers.ts",
-    find: "return this.#account.connections >= this.#limits.connectionsPerCaller",
-    put: "return this.#account.connections < 0",
+    find: "if (this.#account.connections >= connectionsPerCaller)",
+    put: "if (this.#account.connections < 0)",
     noticedBy: { file: callers, title: "what one caller uses up is not taken from another" },
   },
   {
@@ -97,9 +134,9 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a connection that has closed is counted on",
-    file: "daemon/server/api-server.ts",
-    find: "place[Symbol.dispose]();\n      sockets.delete(socket);",
-    put: "sockets.delete(socket);",
+    file: "daemon/server/connections.ts",
+    find: "place[Symbol.dispose]();\n        this.#open.delete(socket);",
+    put: "this.#open.delete(socket);",
     noticedBy: {
       file: limits,
       title: "connections: so many of one caller, and one that closes makes room",
@@ -133,14 +170,95 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a session that asks for nothing is kept",
-    file: "daemon/server/api-server.ts",
-    find: "session.setTimeout(idleMs, () => {",
-    put: "session.setTimeout(1e6 * idleMs, () => {",
+    file: "daemon/server/session-end.ts",
+    find: "session.close();\n    }, ms).unref();",
+    put: "session.close();\n    }, 1e6 * ms).unref();",
     noticedBy: {
       file: limits,
       title: "a session that asks for nothing is closed; one with a stream open is not",
     },
     slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a caller may open connections as fast as it likes",
+    file: "daemon/server/callers.ts",
+    find: 'spend(this.#account.newConnections, "connections_per_s", "new connections");',
+    put: "",
+    noticedBy: {
+      file: callers,
+      title:
+        "new connections: a burst of twice the rate, then so many a second, and another has its own",
+    },
+  },
+  {
+    kind: "release",
+    name: "what looks after a session that has closed goes on",
+    file: "daemon/server/session-end.ts",
+    find: "    clearTimeout(idleTimer);\n    clearInterval(look);",
+    put: "",
+    noticedBy: {
+      file: sessions,
+      title: "HTTP/2 connections that have closed leave nothing in the heap",
+    },
+  },
+  {
+    kind: "release",
+    name: "a session that has ended keeps its connection until the client lets go",
+    file: "daemon/server/session-end.ts",
+    find: "if (over) socket.destroy();",
+    put: "",
+    noticedBy: {
+      file: sessions,
+      title: "a session that has ended leaves no connection, whoever ended it",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a TLS handshake may take for ever",
+    file: "daemon/server/handshakes.ts",
+    find: "limits.ms).unref();",
+    put: "1000 * limits.ms).unref();",
+    noticedBy: {
+      file: handshakes,
+      title:
+        "handshakes that are never finished keep out no caller with a certificate, and leave no socket",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "one source address may have all unfinished handshakes",
+    file: "daemon/server/handshakes.ts",
+    find: "source.unfinished.size >= Math.ceil(handshakes / 4)",
+    put: "source.unfinished.size >= 4 * handshakes",
+    noticedBy: {
+      file: handshakes,
+      title: "addresses of one IPv6 network are one source; what is finished takes no place",
+    },
+  },
+  {
+    kind: "bound",
+    name: "unfinished handshakes of many sources have no bound",
+    file: "daemon/server/handshakes.ts",
+    find: "this.#unfinished.size >= handshakes",
+    put: "this.#unfinished.size < 0",
+    noticedBy: {
+      file: handshakes,
+      title: "a full pool of handshakes ends the oldest of the source that has the most",
+    },
+  },
+  {
+    kind: "bound",
+    name: "one source address may begin handshakes as fast as it likes",
+    file: "daemon/server/handshakes.ts",
+    find: "source.bucket.take() ? undefined",
+    put: "source.bucket.tokens < 1e9 ? undefined",
+    noticedBy: {
+      file: handshakes,
+      title: "one source address connects only so often; another is served meanwhile",
+    },
   },
   {
     kind: "bound",
@@ -162,7 +280,7 @@ export const limitsFaults: readonly Fault[] = [
     kind: "bound",
     name: "a pod may have any number of processors",
     file: "api/validate.ts",
-    find: "if (vcpu > limits.vcpu) {",
+    find: "if (vcpu < 1 || vcpu > limits.vcpu) {",
     put: "if (vcpu < 0) {",
     noticedBy: validate,
   },

@@ -3,6 +3,10 @@ import type { Fault } from "../fault.ts";
 const answers = "test/unit/dns-answers.test.ts";
 const forward = "test/unit/dns-forward.test.ts";
 const follow = "test/unit/names-follow.test.ts";
+const shares = "test/unit/dns-shares.test.ts";
+const flooded = "test/kernel/names-shares.test.ts";
+const forged =
+  "a pod that asks by its neighbours' addresses takes no names from them, nor from other networks";
 const images = "test/kernel/agent-resolver.test.ts";
 const nobody = "who holds no address of the network is not answered, by datagram or by connection";
 
@@ -12,8 +16,8 @@ export const namesFaults: readonly Fault[] = [
     kind: "access",
     name: "the resolver answers whoever asks",
     file: "daemon/dns/resolver.ts",
-    find: "return from !== undefined && isIp(from) ? this.#parts.askerAt(parseIp(from)) : undefined;",
-    put: "return from !== undefined && isIp(from) ? (this.#parts.askerAt(parseIp(from)) ?? from) : undefined;",
+    find: "isIp(from) ? askerAt(parseIp(from)) : undefined;",
+    put: "isIp(from) ? (askerAt(parseIp(from)) ?? (from as HolderId)) : undefined;",
     noticedBy: { file: answers, title: nobody },
   },
   {
@@ -27,12 +31,51 @@ export const namesFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a pod has any number of questions handed on",
-    file: "daemon/dns/turns.ts",
-    find: "if (account[what] >= limit.pod || this.#all[what] >= limit.all) return undefined;",
-    put: "if (this.#all[what] >= limit.all) return undefined;",
+    file: "daemon/dns/fair-shares.ts",
+    find: "if (own >= most) return undefined;",
+    put: "",
     noticedBy: {
       file: answers,
       title: "one pod asks only so much: in a second, at once, and by connections",
+    },
+  },
+  {
+    kind: "bound",
+    name: "whoever comes late to a full resolver gets no place",
+    file: "daemon/dns/fair-shares.ts",
+    find: "if (loser === undefined) return undefined;",
+    put: "if (loser !== null) return undefined;",
+    noticedBy: {
+      file: shares,
+      title: "when all is full, a network that has less gets a place of the one that has most",
+    },
+  },
+  {
+    kind: "bound",
+    name: "questions by TCP share their places with datagrams, which are forged",
+    file: "daemon/dns/turns.ts",
+    find: "return this.#places[way].take(asker, displaced);",
+    put: "return this.#places.udp.take(asker, displaced);",
+    noticedBy: { file: flooded, title: forged },
+  },
+  {
+    kind: "bound",
+    name: "a guest that answers no ARP keeps the answers of others waiting",
+    file: "daemon/dns/listen.ts",
+    find: 'const more = protocol === "udp" ? { sendBytes } : {};',
+    put: "const more = {};",
+    noticedBy: { file: flooded, title: forged },
+  },
+  {
+    kind: "access",
+    name: "a pod gets stale answers of its neighbours",
+    file: "daemon/dns/stale-answers.ts",
+    find: "const ownerOf = ({ network, holder }: Asker): string => `${network} ${holder}`;",
+    put: "const ownerOf = ({ network }: Asker): string => network;",
+    noticedBy: {
+      file: shares,
+      title:
+        "a stale answer has the new question's id and half a minute to live, and is its asker's alone",
     },
   },
   {
@@ -89,5 +132,16 @@ export const namesFaults: readonly Fault[] = [
     noticedBy: { file: images, title: "nameservers in an image that cannot be written" },
     build: "agent",
     slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a question from port 0 is answered",
+    file: "daemon/dns/listen.ts",
+    find: "if (from.port === 0) return resolver.refuse();",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/odd-packets.test.ts",
+      title: "a question from port 0 is dropped, and the next is answered: IPv4",
+    },
   },
 ];

@@ -8,7 +8,7 @@ export const nftablesFaults: readonly Fault[] = [
     kind: "mark",
     name: "any table of podnet's name is podnet's",
     file: "network/nftables/rule-table.ts",
-    find: 'if (!empty || !this.#memory.madeTable) return "foreign";',
+    find: 'if (!empty || !this.#memory.madeTable(this.#model.name)) return "foreign";',
     put: "void empty;",
     noticedBy: {
       file: kernel,
@@ -30,7 +30,7 @@ export const nftablesFaults: readonly Fault[] = [
     kind: "repair",
     name: "what others have changed of nftables goes unnoticed",
     file: "network/nftables/rule-table.ts",
-    find: "if (generation === undefined || generation !== this.#generation) this.#epoch++;",
+    find: "if (generation === undefined || generation !== this.#last) this.#epoch++;",
     put: "void generation;",
     noticedBy: { file: kernel, title: "drift: an element is deleted" },
   },

@@ -79,7 +79,7 @@ export const overlayFaults: readonly Fault[] = [
     kind: "bound",
     name: "what fails is tried again at once",
     file: "overlay/lease-news.ts",
-    find: "const pause = Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);",
+    find: "const pause = pauseAfter(failures, draw);",
     put: "const pause = draw * 0;",
     noticedBy: histories,
   },

@@ -123,20 +123,65 @@ export const peersFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: follow,
-      title:
-        "while it fails it is told why once, since when, and tried again after longer pauses of a second at most",
+      title: "while it fails it is told why once, since when, and tried again after longer pauses",
     },
   },
   {
     kind: "bound",
     name: "the longer an etcd is away the longer nobody looks",
     file: "etcd/follow.ts",
-    find: "const longest = Math.min(longestPauseMs, firstPauseMs * 2 ** failures++);",
-    put: "const longest = firstPauseMs * 2 ** failures++;",
+    find: "const longest = Math.min(most, firstPauseMs * 2 ** failures);",
+    put: "const longest = firstPauseMs * 2 ** failures;",
     noticedBy: {
       file: follow,
-      title:
-        "while it fails it is told why once, since when, and tried again after longer pauses of a second at most",
+      title: "while it fails it is told why once, since when, and tried again after longer pauses",
     },
+  },
+  {
+    kind: "bound",
+    name: "an attempt at etcd that ends without an error is followed by the next at once",
+    file: "etcd/follow.ts",
+    find: "const longest = Math.min(most, firstPauseMs * 2 ** failures);",
+    put: "if (most === longestPauseMs.answering) failures = -1;\n    const longest = Math.min(most, firstPauseMs * 2 ** failures);",
+    noticedBy: {
+      file: follow,
+      title: "attempts that end soon are failures, whatever they heard; one that lasted is none",
+    },
+  },
+  {
+    kind: "bound",
+    name: "an etcd that refuses every transaction is asked without a pause",
+    file: "overlay/lease-news.ts",
+    find: "failures > fewRefusals ? pauseAfter(failures - fewRefusals, draw) : 0;",
+    put: "0 * draw * fewRefusals;",
+    noticedBy: {
+      file: "test/unit/etcd-broken.test.ts",
+      title: "an etcd that answers at once and writes nothing is asked less and less",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "routes of a former network stay until the next start",
+    file: "network/overlay/overlays.ts",
+    find: "    await apply(await this.#leftRoutes(desired));\n",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/overlay-routes.test.ts",
+      title: "host-gw: routes alone, healed, swept, and refused for a foreign address",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "an overlay's network that covers the host's own LAN is taken",
+    file: "overlay/drive-lease.ts",
+    find: "return { ...event, refusal };",
+    put: "return event;",
+    noticedBy: {
+      file: "test/unit/overlay-overlap.test.ts",
+      title: "a configuration that is refused is told, and the last good one stays in force",
+    },
+    slow: true,
   },
 ];

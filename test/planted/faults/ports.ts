@@ -21,6 +21,17 @@ export const portsFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "bound",
+    name: "the address a connection came to is taken to have no zone",
+    file: "daemon/ports/tcp-port.ts",
+    find: "isIp(localAddress) && ",
+    put: "",
+    noticedBy: {
+      file: forwarder,
+      title: "a connection to a link-local address of the host is refused, and the port goes on",
+    },
+  },
+  {
     kind: "access",
     name: "without firewall rules ports are published to the world all the same",
     file: "daemon/pod/plan-published.ts",
@@ -77,8 +88,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "release",
     name: "a connection that a pod has not taken outlives its port",
     file: "daemon/ports/tcp-port.ts",
-    find: "if (each.connecting) each.destroy();\n      else each.resetAndDestroy();",
-    put: "each.resetAndDestroy();",
+    find: "for (const each of ends) resetConnection(each);",
+    put: "resetConnection(client);",
     noticedBy: {
       file: forwarder,
       title: "what a pod has not taken yet ends with its port, and leaves nothing open",

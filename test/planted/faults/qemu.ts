@@ -22,8 +22,8 @@ export const qemuFaults: readonly Fault[] = [
     kind: "bound",
     name: "a command to QEMU has no deadline",
     file: "hypervisor/qmp/client.ts",
-    find: "const late = setTimeout(() => pending.reject(timedOut(command, deadlineMs)), deadlineMs);",
-    put: "const late = setTimeout(() => void timedOut(command, deadlineMs), 1);",
+    find: "const late = setTimeout(() => pending.reject(this.#timedOut(command, deadlineMs)), deadlineMs);",
+    put: "const late = setTimeout(() => void this.#timedOut(command, deadlineMs), 1);",
     noticedBy: {
       file: qmp,
       title: "silence after the greeting: the command's deadline ends the wait",

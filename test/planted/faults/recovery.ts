@@ -46,11 +46,38 @@ export const recoveryFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a machine without a row runs on",
+    name: "what a machine without a row has left stays",
     file: "daemon/pod/recover.ts",
-    find: "await removeStrangers(known, recovery);",
+    find: "await removeLeft(known, recovery);",
     put: "",
-    noticedBy: { file: pods, title: "a machine without a row is ended at the next start" },
+    noticedBy: {
+      file: pods,
+      title:
+        "a machine that runs without a row is evidence of a lost one: it refuses the start, and nothing ends it",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a machine that runs without a row is ended",
+    file: "daemon/pod/orphans.ts",
+    find: "found.pid !== undefined && !found.template && found.kept?.left !== true;",
+    put: "found.pid === -1;",
+    noticedBy: {
+      file: pods,
+      title:
+        "a machine that runs without a row is evidence of a lost one: it refuses the start, and nothing ends it",
+    },
+  },
+  {
+    kind: "record",
+    name: "the plan of a pod is not kept beside its row",
+    file: "daemon/pod/records.ts",
+    find: "this.#keep({ plan, spec });",
+    put: "",
+    noticedBy: {
+      file: pods,
+      title: "a pod that runs is kept beside its row as it is now, until it is gone",
+    },
   },
   {
     kind: "mark",
@@ -67,8 +94,8 @@ export const recoveryFaults: readonly Fault[] = [
     kind: "record",
     name: "a call of the host's lies outside of a crossing",
     file: "daemon/lock.ts",
-    find: 'cross("file", "make state directory", () =>\n      mkdirSync(stateDir, { recursive: true, mode: 0o700 }),\n    );',
-    put: "mkdirSync(stateDir, { recursive: true, mode: 0o700 });",
+    find: 'cross("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));',
+    put: "mkdirSync(directory, { recursive: true, mode: 0o700 });",
     noticedBy: {
       file: "test/crash/strace.test.ts",
       title: "strace shows no call of podnetd outside of a crossing, with stand-in machines",

@@ -7,14 +7,24 @@ const damage = (what: string) => ({
   title: `${what}: refused with a hint, and not a byte of it is changed`,
 });
 
+const lost = (what: string) => ({
+  file: "test/unit/daemon-damage.test.ts",
+  title: `${what}: commits are missing, so it is refused, and not a byte of it is changed`,
+});
+
+const damagedRow = (what: string) => ({
+  file: "test/unit/daemon-damaged-rows.test.ts",
+  title: `${what}: that pod alone is refused, and a delete by force ends it`,
+});
+
 /** The state directory: one daemon, durable, refused when it is not as it should be. */
 export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two daemons share a state directory",
     file: "daemon/lock.ts",
-    find: 'opened.exec("BEGIN EXCLUSIVE");',
-    put: 'opened.exec("BEGIN");',
+    find: "BEGIN EXCLUSIVE",
+    put: "BEGIN",
     noticedBy: {
       file: store,
       title: "a state directory has one daemon, and is free at once when that one is killed",
@@ -32,7 +42,7 @@ export const stateFaults: readonly Fault[] = [
     kind: "release",
     name: "the lock of a state directory is never given back",
     file: "daemon/lock.ts",
-    find: 'if (held.isOpen) cross("file", "unlock state directory", () => held.close());',
+    find: 'if (held.isOpen) cross("file", `unlock ${name}`, () => held.close());',
     put: "",
     noticedBy: { file: store, title: "a lock is given back when released" },
   },
@@ -121,6 +131,50 @@ export const stateFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "a stored plan is taken for good without a look at it",
+    file: "daemon/pod/pod-plan.ts",
+    find: "if (trouble !== undefined) throw damaged(trouble);",
+    put: "void trouble;",
+    noticedBy: damagedRow("its address is undefined"),
+  },
+  {
+    kind: "record",
+    name: "a pod's row that makes no sense is every pod's",
+    file: "daemon/store/pod-rows.ts",
+    find: 'if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;',
+    put: "throw thrown;",
+    noticedBy: damagedRow("its plan is no JSON"),
+  },
+  {
+    kind: "access",
+    name: "a damaged plan may name any directory for its machine's",
+    file: "daemon/pod/check-plan.ts",
+    find: "!path.endsWith(`/${podId}`)",
+    put: '!path.startsWith("/")',
+    noticedBy: damagedRow("its machine's directory is everything"),
+  },
+  {
+    kind: "record",
+    name: "one plan that is no JSON breaks what is asked of all plans",
+    file: "daemon/store/stored-plans.ts",
+    find: "return db.all(sql(readable), ...values);",
+    put: 'return db.all(sql("pods"), ...values);',
+    noticedBy: damagedRow("its plan is no JSON"),
+  },
+  {
+    kind: "mark",
+    name: "the machine of a damaged pod is ended by a pid that may be another's",
+    file: "daemon/pod/damaged-pod.ts",
+    find: "(found === undefined ? livePod(remains) :",
+    put: "(found === undefined ? livePod(remains, records.run(id)) :",
+    noticedBy: {
+      file: "test/unit/daemon-damaged-rows.test.ts",
+      title:
+        "of a damaged pod of which no plan is kept other rows and its directories say what goes",
+    },
+  },
+  {
     kind: "repair",
     name: "damage that is met while the state is in use is not told of",
     file: "daemon/store/database.ts",
@@ -153,5 +207,91 @@ export const stateFaults: readonly Fault[] = [
       file: pods,
       title: "a machine that ended while nobody watched is called so when nothing of it is left",
     },
+  },
+  {
+    kind: "lock",
+    name: "two daemons share a run directory",
+    file: "daemon/daemon.ts",
+    find: "opened.use(lockPlaces(configured));",
+    put: "",
+    noticedBy: {
+      file: "test/vm/daemon-state.test.ts",
+      title:
+        "a podnetd with another state, but the run directory or the socket of the first, is refused and ends nothing",
+    },
+    slow: true,
+  },
+  {
+    kind: "lock",
+    name: "a directory that another podnetd has counts as free",
+    file: "linux/file-lock.ts",
+    find: "flock(fd, LOCK_EX | LOCK_NB) === 0",
+    put: "flock(fd, 8) === 0",
+    noticedBy: {
+      file: store,
+      title:
+        "a run directory, disks and sockets are one podnetd's, by whatever path another one names them",
+    },
+  },
+  {
+    kind: "record",
+    name: "PODNET_SOCKET moves podnetd's own socket",
+    file: "daemon/config/schema.ts",
+    find: '{ socket: "PODNETD_SOCKET" }',
+    put: "{}",
+    noticedBy: {
+      file: "test/unit/daemon-config.test.ts",
+      title: "the socket that the command podnet is told of is not podnetd's own",
+    },
+  },
+  {
+    kind: "record",
+    name: "commits that are missing are not looked for",
+    file: "daemon/store/found.ts",
+    find: "if (commits >= wanted) return;",
+    put: "if (commits >= 0) return;",
+    noticedBy: lost("one bit of its log is another"),
+  },
+  {
+    kind: "record",
+    name: "commits are not counted",
+    file: "daemon/store/database.ts",
+    find: "this.#mark?.write(this.#commits);",
+    put: "void this.#mark;",
+    noticedBy: lost("its log is deleted"),
+  },
+  {
+    kind: "bound",
+    name: "a mark of another boot, or a damaged one, accuses a state",
+    file: "daemon/store/commit-mark.ts",
+    find: 'return text === lineOf(bootId, read).toString("latin1") ? read : undefined;',
+    put: "return read;",
+    noticedBy: {
+      file: "test/unit/daemon-damage.test.ts",
+      title: "a podnetd that is killed at any moment of a commit is not taken for a loss",
+    },
+  },
+  {
+    kind: "record",
+    name: "a copy of the state is not read before it is kept",
+    file: "daemon/store/good-copy.ts",
+    find: "lookAtDraft(draft, schema);",
+    put: "void lookAtDraft;\n      void schema;",
+    noticedBy: {
+      file: "test/unit/daemon-copy-state.test.ts",
+      title: "what is damaged never takes the place of a good copy",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a pipe among pending DELs is waited for",
+    file: "daemon/cni/settle-pending.ts",
+    find: "return readRegular(path, limit);",
+    put: 'void limit;\n    return process.getBuiltinModule("node:fs").readFileSync(path);',
+    noticedBy: {
+      file: "test/unit/cni-settle.test.ts",
+      title: "a pipe, a link and a record without end among those written down hold up no other",
+    },
+    slow: true,
   },
 ];

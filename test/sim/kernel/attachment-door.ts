@@ -58,6 +58,7 @@ function openDoor(namespaces: FakeNamespaces, keeper: Doorkeeper, path: string):
     fd,
     identity,
     netlink: insideDoor(kernel, namespaces, keeper),
+    sysctl: kernelDoor(kernel, keeper, "").sysctl,
     // By this number each knows the other here.
     hostId: () => keeper.later("netlink read namespace's number", () => 0),
     [Symbol.dispose]: () => namespaces.close(fd),

@@ -57,7 +57,7 @@ function nftablesDoor({ nftables }: FakeKernel, keeper: Doorkeeper): HostKernel[
     open: () => ({
       commit: (what, commands) => call(what, () => nftables.commit(commands)),
       get: (what, command) => call(what, () => nftables.get(command)),
-      list: (what) => call(what, () => nftables.list()),
+      list: (what, command) => call(what, () => nftables.list(command)),
       close: () => {},
     }),
     openCounter: () => ({
@@ -120,8 +120,8 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
     },
     changeLink: (which, change) =>
       ask(`set ${Object.keys(change).join(" ")} of ${which}`, () => links.change(which, change)),
-    changeBridge: (which, { vlanFiltering }) =>
-      ask(`set bridge ${which}`, () => links.filterVlans(which, vlanFiltering === true)),
+    changeBridge: (which, settings) =>
+      ask(`set bridge ${which}`, () => links.changeBridge(which, settings)),
     changeBridgePort: (which, settings) =>
       ask(`set port ${which}`, () => links.setPort(which, settings)),
     portVlans: (index) =>

@@ -3,6 +3,7 @@ import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
 import type { Link } from "../../../linux/rtnetlink/link.ts";
+import type { BridgeSettings } from "../../../linux/rtnetlink/link-kind.ts";
 import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
 import type { TokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
@@ -40,6 +41,7 @@ export interface FakeLink {
   /** A port's only VLAN; 1 is the kernel's own choice. */
   vlan: number;
   vlanFiltering: boolean;
+  fdbMaxLearned: number;
   /** Index of a veth's other end, and the namespace that it is in. */
   peer: number;
   peerHome: FakeLinks | undefined;
@@ -99,7 +101,7 @@ export class FakeLinks {
     return [...this.all.values()].filter((link) => link.master === bridge);
   }
 
-  addBridge(wanted: NewLink): FakeLink {
+  addBridge(wanted: NewLink & { readonly bridge?: BridgeSettings }): FakeLink {
     refuseIf(this.find(wanted.name) !== undefined, "EEXIST");
     checkMtu("bridge", wanted.mtu);
     checkMac(wanted.mac);
@@ -108,6 +110,7 @@ export class FakeLinks {
     link.mtu = wanted.mtu ?? 1500;
     link.group = wanted.group ?? 0;
     link.up = wanted.up === true;
+    link.fdbMaxLearned = wanted.bridge?.fdbMaxLearned ?? 0;
     return link;
   }
 
@@ -231,10 +234,14 @@ export class FakeLinks {
     link.vlan = vlan;
   }
 
-  filterVlans(which: LinkRef, on: boolean): void {
+  changeBridge(
+    which: LinkRef,
+    { vlanFiltering, fdbMaxLearned }: Pick<BridgeSettings, "vlanFiltering" | "fdbMaxLearned">,
+  ): void {
     const link = this.get(which);
     refuseIf(link.kind !== "bridge", "EOPNOTSUPP");
-    link.vlanFiltering = on;
+    link.vlanFiltering = vlanFiltering ?? link.vlanFiltering;
+    link.fdbMaxLearned = fdbMaxLearned ?? link.fdbMaxLearned;
     this.#tell(link, false);
   }
 
@@ -282,7 +289,13 @@ export class FakeLinks {
       ...(far === undefined || link.peerHome === this ? {} : { linkNetnsId: 0 }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
       ...(link.kind === "bridge"
-        ? { bridge: { vlanFiltering: link.vlanFiltering, vlanProtocol: 0x8100 } }
+        ? {
+            bridge: {
+              vlanFiltering: link.vlanFiltering,
+              vlanProtocol: 0x8100,
+              fdbMaxLearned: link.fdbMaxLearned,
+            },
+          }
         : {}),
       ...(link.master === 0
         ? {}
@@ -307,6 +320,7 @@ export class FakeLinks {
       learning: true,
       vlan: 1,
       vlanFiltering: false,
+      fdbMaxLearned: 0,
       peer: 0,
       peerHome: undefined,
       queue: undefined,
@@ -316,6 +330,7 @@ export class FakeLinks {
       neighbours: new Map(),
       settings: new Map([
         ["accept_ra", "1"],
+        ["autoconf", "1"],
         ["addr_gen_mode", "0"],
         ["disable_ipv6", "0"],
         ["forwarding", this.ipv6Forwarding],

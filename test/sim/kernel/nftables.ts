@@ -26,48 +26,52 @@ interface FakeTable {
   readonly chains: Map<string, FakeChain>;
 }
 
-/** One table of the host, as far as podnet speaks nft's language: takes what it writes, prints what it reads. */
+const main = "inet podnet";
+
+/** The tables of a host, as far as podnet speaks nft's language: takes what it writes, prints what it reads. */
 export class FakeNftables {
-  #table: FakeTable | undefined;
+  /** By family and name. */
+  #tables: ReadonlyMap<string, FakeTable> = new Map();
   /** Transactions so far. */
   generation = 1;
 
+  /** Whether there is podnet's main one. */
   get exists(): boolean {
-    return this.#table !== undefined;
+    return this.#tables.has(main);
   }
 
-  /** All elements, as `SET KEY OWNER VALUE`. */
-  elements(): string[] {
-    return [...(this.#table?.sets ?? [])].flatMap(([name, { elements }]) =>
+  /** Family and name of each. */
+  get names(): string[] {
+    return [...this.#tables.keys()];
+  }
+
+  /** All elements of a table, as `SET KEY OWNER VALUE`. */
+  elements(table = main): string[] {
+    return [...(this.#tables.get(table)?.sets ?? [])].flatMap(([name, { elements }]) =>
       [...elements].map(([key, { owner, value }]) =>
         [name, key, owner ?? "-", ...(value === undefined ? [] : [value])].join(" | "),
       ),
     );
   }
 
-  /** The comments of all rules, by chain and in order. */
-  ruleComments(): string[] {
-    return [...(this.#table?.chains ?? [])].flatMap(([name, { rules }]) =>
+  /** The comments of all rules of a table, by chain and in order. */
+  ruleComments(table = main): string[] {
+    return [...(this.#tables.get(table)?.chains ?? [])].flatMap(([name, { rules }]) =>
       rules.map(({ comment }) => `${name} ${comment ?? "-"}`),
     );
   }
 
   /** All commands, a line each, or none. */
   commit(commands: string): void {
-    const before = this.#table;
-    this.#table = copy(before);
-    try {
-      for (const line of commands.split("\n")) this.#command(line);
-    } catch (thrown) {
-      this.#table = before;
-      throw thrown;
-    }
+    const tables = new Map([...this.#tables].map(([name, table]) => [name, copy(table)]));
+    for (const line of commands.split("\n")) change(tables, line);
+    this.#tables = tables;
     this.generation++;
   }
 
   /** `list table`, in JSON. */
-  list(): string {
-    const table = this.#must();
+  list(command = `list table ${main}`): string {
+    const table = must(this.#tables, command.replace("list table ", ""));
     const nftables: unknown[] = [];
     for (const [name, { type, value, interval, comment, elements }] of table.sets) {
       const elem = [...elements].map(([key, element]) => listed(key, element));
@@ -96,95 +100,94 @@ export class FakeNftables {
 
   /** `get element`: all that are asked for, or none. */
   get(command: string): string {
-    const [, name = "", keys = ""] =
-      /^get element inet podnet (\w+) \{ (.*) \}$/.exec(command) ?? [];
-    const set = this.#must().sets.get(name);
+    const [, table = "", name = "", keys = ""] =
+      /^get element (\w+ \w+) (\w+) \{ (.*) \}$/.exec(command) ?? [];
+    const set = must(this.#tables, table).sets.get(name);
     const found = keys.split(", ").map((key) => {
       const element = set?.elements.get(key);
       if (element === undefined) throw new NftRefused(absent);
       const comment = element.owner === undefined ? "" : ` comment "${element.owner}"`;
       return `${key}${comment}${element.value === undefined ? "" : ` : ${element.value}`}`;
     });
-    return `table inet podnet {\n\tset ${name} {\n\t\telements = { ${found.join(", ")} }\n\t}\n}\n`;
+    return `table ${table} {\n\tset ${name} {\n\t\telements = { ${found.join(", ")} }\n\t}\n}\n`;
   }
+}
 
-  #must(): FakeTable {
-    if (this.#table === undefined) throw new NftRefused(absent);
-    return this.#table;
+function must(tables: ReadonlyMap<string, FakeTable>, name: string): FakeTable {
+  const table = tables.get(name);
+  if (table === undefined) throw new NftRefused(absent);
+  return table;
+}
+
+function change(tables: Map<string, FakeTable>, line: string): void {
+  const [, verb = "", kind = "", name = "", rest = ""] =
+    /^(\w+) (table|set|map|chain|rule|element) (\w+ \w+) ?(.*)$/.exec(line) ?? [];
+  const does = `${verb} ${kind}`;
+  if (does === "add table") {
+    if (!tables.has(name)) tables.set(name, { sets: new Map(), chains: new Map() });
+    return;
   }
+  const table = must(tables, name);
+  if (does === "delete table") tables.delete(name);
+  else if (does === "add set" || does === "add map") addSet(table, rest);
+  else if (does === "add chain") addChain(table, rest);
+  else if (does === "flush chain") chainOf(table, rest).rules = [];
+  else if (does === "add rule") {
+    const [, chain = "", text = "", comment] =
+      /^(\w+) (.*?)(?: comment "([^"]*)")?$/.exec(rest) ?? [];
+    chainOf(table, chain).rules.push({ text, comment });
+  } else if (kind === "element") changeElements(table, verb, rest);
+  else throw new NftRefused(`syntax error: ${line}`);
+}
 
-  #command(line: string): void {
-    const [, verb = "", kind = "", rest = ""] =
-      /^(\w+) (table|set|map|chain|rule|element) inet podnet ?(.*)$/.exec(line) ?? [];
-    const does = `${verb} ${kind}`;
-    if (does === "add table") this.#table ??= { sets: new Map(), chains: new Map() };
-    else if (does === "delete table") {
-      this.#must();
-      this.#table = undefined;
-    } else if (does === "add set" || does === "add map") this.#addSet(rest);
-    else if (does === "add chain") this.#addChain(rest);
-    else if (does === "flush chain") this.#chain(rest).rules = [];
-    else if (does === "add rule") {
-      const [, chain = "", text = "", comment] =
-        /^(\w+) (.*?)(?: comment "([^"]*)")?$/.exec(rest) ?? [];
-      this.#chain(chain).rules.push({ text, comment });
-    } else if (kind === "element") this.#elements(verb, rest);
-    else throw new NftRefused(`syntax error: ${line}`);
-  }
+function addSet({ sets }: FakeTable, rest: string): void {
+  const [, name = "", type = "", value, flags, comment] =
+    /^(\w+) \{ type ([^;:]+?)(?: : ([^;]+))?;( flags interval;)? comment "([^"]*)"; \}$/.exec(
+      rest,
+    ) ?? [];
+  if (name === "") throw new NftRefused(`syntax error: ${rest}`);
+  const found = sets.get(name);
+  const interval = flags !== undefined;
+  if (found === undefined) sets.set(name, { type, value, interval, comment, elements: new Map() });
+  else if (found.type !== type || found.value !== value || found.interval !== interval)
+    throw new NftRefused(exists);
+}
 
-  #addSet(rest: string): void {
-    const [, name = "", type = "", value, flags, comment] =
-      /^(\w+) \{ type ([^;:]+?)(?: : ([^;]+))?;( flags interval;)? comment "([^"]*)"; \}$/.exec(
-        rest,
-      ) ?? [];
-    if (name === "") throw new NftRefused(`syntax error: ${rest}`);
-    const { sets } = this.#must();
-    const found = sets.get(name);
-    const interval = flags !== undefined;
-    if (found === undefined)
-      sets.set(name, { type, value, interval, comment, elements: new Map() });
-    else if (found.type !== type || found.value !== value || found.interval !== interval)
-      throw new NftRefused(exists);
-  }
+function addChain({ chains }: FakeTable, rest: string): void {
+  const [, name = "", type, at, priority] =
+    /^(\w+)(?: \{ type (\w+) hook (\w+) priority (-?\d+); policy accept; \})?$/.exec(rest) ?? [];
+  if (name === "") throw new NftRefused(`syntax error: ${rest}`);
+  const hook = type === undefined ? undefined : `${type} ${at} ${priority} accept`;
+  const found = chains.get(name);
+  if (found === undefined) chains.set(name, { hook, rules: [] });
+  else if (found.hook !== hook) throw new NftRefused(exists);
+}
 
-  #addChain(rest: string): void {
-    const [, name = "", type, at, priority] =
-      /^(\w+)(?: \{ type (\w+) hook (\w+) priority (-?\d+); policy accept; \})?$/.exec(rest) ?? [];
-    if (name === "") throw new NftRefused(`syntax error: ${rest}`);
-    const hook = type === undefined ? undefined : `${type} ${at} ${priority} accept`;
-    const { chains } = this.#must();
-    const found = chains.get(name);
-    if (found === undefined) chains.set(name, { hook, rules: [] });
-    else if (found.hook !== hook) throw new NftRefused(exists);
-  }
+function chainOf({ chains }: FakeTable, name: string): FakeChain {
+  const chain = chains.get(name);
+  if (chain === undefined) throw new NftRefused(absent);
+  return chain;
+}
 
-  #chain(name: string): FakeChain {
-    const chain = this.#must().chains.get(name);
-    if (chain === undefined) throw new NftRefused(absent);
-    return chain;
-  }
-
-  #elements(verb: string, rest: string): void {
-    const [, name = "", list = ""] = /^(\w+) \{ (.*) \}$/.exec(rest) ?? [];
-    const elements = this.#must().sets.get(name)?.elements;
-    if (elements === undefined) throw new NftRefused(absent);
-    for (const text of list.split(", ")) {
-      const [, key = "", owner, value] =
-        /^(.*?)(?: comment "([^"]*)")?(?: : (.*))?$/.exec(text) ?? [];
-      const found = elements.get(key);
-      if (verb === "delete") {
-        if (!elements.delete(key)) throw new NftRefused(absent);
-      } else if (found === undefined) elements.set(key, { owner, value });
-      else if (verb === "create" || found.value !== value) throw new NftRefused(exists);
-    }
+function changeElements({ sets }: FakeTable, verb: string, rest: string): void {
+  const [, name = "", list = ""] = /^(\w+) \{ (.*) \}$/.exec(rest) ?? [];
+  const elements = sets.get(name)?.elements;
+  if (elements === undefined) throw new NftRefused(absent);
+  for (const text of list.split(", ")) {
+    const [, key = "", owner, value] =
+      /^(.*?)(?: comment "([^"]*)")?(?: : (.*))?$/.exec(text) ?? [];
+    const found = elements.get(key);
+    if (verb === "delete") {
+      if (!elements.delete(key)) throw new NftRefused(absent);
+    } else if (found === undefined) elements.set(key, { owner, value });
+    else if (verb === "create" || found.value !== value) throw new NftRefused(exists);
   }
 }
 
 const absent = "Error: Could not process rule: No such file or directory";
 const exists = "Error: Could not process rule: File exists";
 
-function copy(table: FakeTable | undefined): FakeTable | undefined {
-  if (table === undefined) return undefined;
+function copy(table: FakeTable): FakeTable {
   return {
     sets: new Map(
       [...table.sets].map(([name, set]) => [name, { ...set, elements: new Map(set.elements) }]),

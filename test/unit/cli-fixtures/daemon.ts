@@ -201,6 +201,7 @@ function podService(calls: Calls): Partial<ServiceImpl<typeof PodService>> {
         kind: Kind.STEP,
         pod: db,
         span: { step: "nic.plug", durationMs: 3 },
+        text: "nic.plug 3.0 ms",
       };
       if (after === 99n) {
         throw new PodnetError("EVENTS_LOST", "Event 99 is no longer kept", { hint: "Start again" });

@@ -5,7 +5,7 @@ import type { Host } from "../../../daemon/pod/host.ts";
 import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Driver, RunningVm, VmEvent } from "../../../hypervisor/driver.ts";
-import type { IfName } from "../../../core/names.ts";
+import type { IfName, PodId } from "../../../core/names.ts";
 import type { NamedLink } from "../../../network/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
 
@@ -30,6 +30,8 @@ export interface PlayedHost {
   keeps: boolean;
   /** It lets go of one it was asked for. */
   letGo(nicId: string): void;
+  /** Pids of machines that run, by pod. */
+  readonly running: Map<PodId, number>;
   /** Links of the host that can be named. */
   links: NamedLink[];
   /** The guest says READY once more. */
@@ -59,6 +61,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
     mute: false,
     keeps: false,
     epoch: undefined as string | undefined,
+    running: new Map<PodId, number>(),
     links: [] as NamedLink[],
     readyAgain: () => {
       for (const tell of listeners) tell(identity);
@@ -94,6 +97,7 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       listeners.add(tell);
       return () => listeners.delete(tell);
     },
+    onSlowed: off,
     onClose: off,
   } as unknown as Guest;
   const nics = new Set(["nic0"]);
@@ -127,6 +131,8 @@ export function playHost(...fails: readonly string[]): PlayedHost {
       start: () => act("start").then(() => vm),
       reattach: () => act("reattach").then(() => vm),
       reap: () => act("reap"),
+      running: () => played.running,
+      recordOf: () => undefined,
       describe: () => [],
       capabilities: () => ({ nicSlots: 31, bringsOwnNetwork: false }),
     } as unknown as Driver,

@@ -12,6 +12,7 @@ import { Journal } from "../../../daemon/journal.ts";
 import { Metrics } from "../../../daemon/metrics.ts";
 import type { NetworkDefinition } from "../../../daemon/networks/definition.ts";
 import { Addresses } from "../../../daemon/pod/addresses.ts";
+import { KeptPlans } from "../../../daemon/pod/kept-plans.ts";
 import { Pods } from "../../../daemon/pod/pods.ts";
 import { PodRecords } from "../../../daemon/pod/records.ts";
 import { Database } from "../../../daemon/store/database.ts";
@@ -52,6 +53,7 @@ export interface Node extends PlayedHost, Disposable {
   readonly pods: Pods;
   readonly addresses: Addresses;
   readonly records: PodRecords;
+  readonly kept: KeptPlans;
   readonly db: Database;
   readonly journal: Journal;
   /** The networks there are; those named here answer names. */
@@ -74,7 +76,8 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
   const addresses = new Addresses(db, definitions, config.quarantineMs, clock);
   const played = playHost();
   const { published } = played.host;
-  const records = new PodRecords({ db, journal, addresses, clock, published });
+  const kept = new KeptPlans(config);
+  const records = new PodRecords({ db, journal, addresses, clock, published, kept });
   const { host } = played;
   const log = openLog({ component: "test", level: "silent" });
   const metrics = new Metrics({
@@ -87,11 +90,13 @@ export function openNode(config: Config, clock: Clock = systemClock): Node {
     refuseChanging: () => {},
     domainOf: (asked: NetworkName) => (resolving.has(asked) ? "podnet" : undefined),
   };
-  const pods = new Pods({ db, config, host, records, addresses, networks, journal, log, metrics });
+  const parts = { db, config, host, records, kept, addresses, networks, journal, log, metrics };
+  const pods = new Pods(parts);
   return Object.assign(played, {
     pods,
     addresses,
     records,
+    kept,
     db,
     journal,
     definitions,

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASItCglSZXNvdXJjZXMSDAoEdmNwdRgBIAEoDRISCgptZW1vcnlfbWliGAIgASgNIqEBCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQiTgoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCCIeCglDbG91ZEluaXQSEQoJdXNlcl9kYXRhGAEgASgJIpsCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZSKtAQoMQ25pSW50ZXJmYWNlEg0KBW5ldG5zGAEgASgJEgwKBGxpc3QYAiABKAkSDAoEbGluaxgDIAEoCRIvCgRhcmdzGAQgAygLMiEucG9kbmV0LnYxLkNuaUludGVyZmFjZS5BcmdzRW50cnkSFAoMY2FwYWJpbGl0aWVzGAUgASgJGisKCUFyZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBImIKCkJyaWRnZVBvcnQSDAoEdmxhbhgBIAEoDRIVCghpc29sYXRlZBgCIAEoCEgAiAEBEhUKCGxlYXJuaW5nGAMgASgISAGIAQFCCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZyI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0iZgoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRINCgVjb3VudBgEIAEoDRIQCghwcm90b2NvbBgFIAEoCWIGcHJvdG8z");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKhAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0InAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiqAIKCUludGVyZmFjZRIPCgduZXR3b3JrGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSCwoDbWFjGAMgASgJEhAKA210dRgEIAEoDUgAiAEBEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCRIRCglhZGRyZXNzZXMYByADKAkSDgoGYnJpZGdlGAggASgJEgsKA3RhcBgJIAEoCRIQCgh0YXBfa2VwdBgKIAEoCBIjCgRwb3J0GAsgASgLMhUucG9kbmV0LnYxLkJyaWRnZVBvcnQSDgoGbWV0cmljGAwgASgNEhAKCGxvb3BiYWNrGA0gASgIEiQKA2NuaRgOIAEoCzIXLnBvZG5ldC52MS5DbmlJbnRlcmZhY2VCBgoEX210dSKtAQoMQ25pSW50ZXJmYWNlEg0KBW5ldG5zGAEgASgJEgwKBGxpc3QYAiABKAkSDAoEbGluaxgDIAEoCRIvCgRhcmdzGAQgAygLMiEucG9kbmV0LnYxLkNuaUludGVyZmFjZS5BcmdzRW50cnkSFAoMY2FwYWJpbGl0aWVzGAUgASgJGisKCUFyZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInAKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBAUIHCgVfdmxhbkILCglfaXNvbGF0ZWRCCwoJX2xlYXJuaW5nIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -90,18 +90,18 @@ export const PodSpecSchema: GenMessage<PodSpec> = /*@__PURE__*/
  */
 export type Resources = Message<"podnet.v1.Resources"> & {
   /**
-   * 1 to 64; 0 means 1.
+   * 1 to 64. Absent: 1.
    *
-   * @generated from field: uint32 vcpu = 1;
+   * @generated from field: optional uint32 vcpu = 1;
    */
-  vcpu: number;
+  vcpu?: number | undefined;
 
   /**
-   * Mebibytes, 32 to 1048576; 0 means 128. The default image needs 80, another one what its files take unpacked.
+   * Mebibytes, 32 to 1048576. Absent: 128. The default image needs 80, another one what its files take unpacked.
    *
-   * @generated from field: uint32 memory_mib = 2;
+   * @generated from field: optional uint32 memory_mib = 2;
    */
-  memoryMib: number;
+  memoryMib?: number | undefined;
 };
 
 /**
@@ -209,6 +209,14 @@ export type Disk = Message<"podnet.v1.Disk"> & {
    * @generated from field: bool write_through = 4;
    */
   writeThrough: boolean;
+
+  /**
+   * MiB that the file of its own may take at the most; its machine is paused when it writes more. Absent: disk_max_mib of the
+   * configuration. Not with read_only or write_through.
+   *
+   * @generated from field: optional uint32 max_mib = 5;
+   */
+  maxMib?: number | undefined;
 };
 
 /**
@@ -267,11 +275,11 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   mac: string;
 
   /**
-   * 576 to 65535, and at least 1280 with IPv6. 0: the network's.
+   * 576 to 65535, and at least 1280 with IPv6. Absent: the network's.
    *
-   * @generated from field: uint32 mtu = 4;
+   * @generated from field: optional uint32 mtu = 4;
    */
-  mtu: number;
+  mtu?: number | undefined;
 
   /**
    * Asks for a default route by this gateway. Only one interface per address family may have one, or each another metric.
@@ -406,11 +414,11 @@ export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
  */
 export type BridgePort = Message<"podnet.v1.BridgePort"> & {
   /**
-   * Untagged member of this VLAN alone, 1 to 4094; the bridge must filter VLANs. 0: as the bridge has it.
+   * Untagged member of this VLAN alone, 1 to 4094; the bridge must filter VLANs. Absent: as the bridge has it.
    *
-   * @generated from field: uint32 vlan = 1;
+   * @generated from field: optional uint32 vlan = 1;
    */
-  vlan: number;
+  vlan?: number | undefined;
 
   /**
    * Absent: as the network says; on a bridge of somebody else not isolated.
@@ -534,11 +542,11 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
   podPort: number;
 
   /**
-   * 1 to 4096; 0 means 1.
+   * 1 to 4096. Absent: 1.
    *
-   * @generated from field: uint32 count = 4;
+   * @generated from field: optional uint32 count = 4;
    */
-  count: number;
+  count?: number | undefined;
 
   /**
    * `tcp`, `udp` or `sctp`; empty means `tcp`.

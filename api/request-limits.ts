@@ -1,0 +1,25 @@
+import type { DescMethod } from "@bufbuild/protobuf";
+import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+
+/** What one message of a request may have. */
+export interface RequestLimits {
+  /** Its length. */
+  readonly bytes: number;
+  /** Its fields, entries of lists and maps, and what they hold, all counted. */
+  readonly values: number;
+}
+
+/** Room for 64 labels of the longest values, in whatever way JSON writes them. */
+const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
+/** Room for a pod with the most of everything that it may have, and for what is typed or piped into it. */
+const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
+
+const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
+  (["create", "createStream", "attach", "update", "exec", "openConsole"] as const).map((name) => [
+    PodService.method[name],
+    large,
+  ]),
+);
+
+/** How large a message of a request to this method may be. */
+export const limitsOf = (method: DescMethod): RequestLimits => byMethod.get(method) ?? usual;

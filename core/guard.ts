@@ -1,0 +1,84 @@
+/**
+ * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel, of QEMU or of etcd, and
+ * timers that these set — is handled inside a guard. An error that a handler does not expect is a defect of podnet's: the
+ * guard reports it and drops what brought it, and the program goes on. Pure.
+ *
+ * Whatever is not begun by something from outside needs no guard: podnetd ends by its defects there, and starts anew.
+ */
+
+/** What a guarded handler serves. A small fixed set: it is a label of a metric. */
+export type Place =
+  /** Questions for names, by UDP and TCP, and answers of other servers. */
+  | "dns"
+  /** What guests without an agent ask at their ports. */
+  | "dhcp"
+  /** Connections and datagrams to published ports. */
+  | "ports"
+  /** Connections and requests to the API. */
+  | "api"
+  /** Requests of container runtimes. */
+  | "cni"
+  /** Events of the kernel's network. */
+  | "netlink"
+  /** QEMU's monitor and consoles, and its end. */
+  | "qemu"
+  /** Frames of guests' agents. */
+  | "guest"
+  /** What etcd tells. */
+  | "etcd"
+  /** Echoes and tunnels of overlays. */
+  | "overlay";
+
+/** Told of each defect. Must not throw. */
+export type DefectWatch = (place: Place, thrown: unknown) => void;
+
+let watch: DefectWatch | undefined;
+
+/**
+ * Sets who is told of defects; undefined ends it. Without anybody a guard lets every error pass, so that it ends the program: so it
+ * is in tests, which must not overlook any.
+ */
+export function watchDefects(watcher: DefectWatch | undefined): void {
+  watch = watcher;
+}
+
+/**
+ * Handles something from outside at once. What `work` throws, or its promise rejects with, is reported, and `drop` is called:
+ * it lets go of what brought the error. The promise answered for one never rejects.
+ */
+export function guard(place: Place, work: () => Promise<unknown>, drop?: () => void): Promise<void>;
+export function guard(place: Place, work: () => void, drop?: () => void): void;
+export function guard(place: Place, work: () => unknown, drop?: () => void): void | Promise<void> {
+  if (watch === undefined) return work() as void | Promise<void>;
+  try {
+    const result = work();
+    if (result instanceof Promise)
+      return result.then(
+        () => {},
+        (thrown: unknown) => report(place, thrown, drop),
+      );
+  } catch (thrown) {
+    report(place, thrown, drop);
+  }
+}
+
+/** A handler that runs in a guard each time; `drop` is given what the handler was given. */
+export function guarded<Given extends readonly unknown[]>(
+  place: Place,
+  handler: (...given: Given) => unknown,
+  drop?: (...given: Given) => void,
+): (...given: Given) => void {
+  return (...given) => {
+    const work = (): void => handler(...given) as void;
+    guard(place, work, () => drop?.(...given));
+  };
+}
+
+function report(place: Place, thrown: unknown, drop: (() => void) | undefined): void {
+  watch?.(place, thrown);
+  try {
+    drop?.();
+  } catch (second) {
+    watch?.(place, second);
+  }
+}

@@ -1,0 +1,39 @@
+import type { PluggedFragment } from "../../network/desired.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Inspection } from "../../network/inspect.ts";
+import { type LiveParts, type Part, partNow } from "./parts.ts";
+
+/**
+ * Looks at the rules of all these pods and containers together, and heals what `heal` says. Answers what came of those that were
+ * not as planned. Throws `FIREWALL_FAILED`, `CANCELLED`.
+ */
+export async function inspectRules(
+  parts: readonly Part[],
+  live: LiveParts & { readonly network: Pick<HostNetwork, "inspectRules"> },
+  heal: (part: Part, found: readonly Deviation[]) => boolean,
+  signal: AbortSignal,
+): Promise<readonly (readonly [Part, Inspection])[]> {
+  if (parts.length === 0) return [];
+  const partOf = new Map<PluggedFragment, Part>();
+  const now = (): readonly PluggedFragment[] => {
+    for (const part of parts) {
+      if (part.kind === "join") continue;
+      const fragment = partNow(part, live);
+      if (fragment !== undefined && fragment.kind !== "network") partOf.set(fragment, part);
+    }
+    return [...partOf.keys()];
+  };
+  const byFragment = await live.network.inspectRules(
+    now,
+    (fragment, found) => {
+      const part = partOf.get(fragment);
+      return part !== undefined && heal(part, found);
+    },
+    signal,
+  );
+  return [...byFragment].flatMap(([fragment, inspection]) => {
+    const part = partOf.get(fragment);
+    return part === undefined ? [] : [[part, inspection] as const];
+  });
+}

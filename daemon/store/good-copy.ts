@@ -1,0 +1,62 @@
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import type { Database } from "./database.ts";
+import { commitsIn, refuseUnfit } from "./found.ts";
+
+/** Where the last good copy of a state is. */
+export const copyOf = (file: string): string => `${file}-copy`;
+
+/** Largest state of which a copy is kept, bytes: it takes its room once more. */
+const largest = 256 * 2 ** 20;
+
+/**
+ * Writes a copy of the state and gives it its name when it has been read whole: what is damaged never takes the place of
+ * what is good. Nothing is written when the copy that is there has all commits. Throws what SQLite and `node:fs` throw.
+ */
+export async function writeCopy(db: Database, file: string, schema: number): Promise<void> {
+  // What room there is left is for the state itself.
+  if (!db.hasRoom || commitsOf(copyOf(file)) === db.commits || statSync(file).size > largest)
+    return;
+  const draft = `${file}-draft`;
+  await crossAsync("commit", "copy state", async () => {
+    removeDraft(draft);
+    try {
+      await db.copyTo(draft);
+      lookAtDraft(draft, schema);
+      const fd = openSync(draft, "r");
+      fsyncSync(fd);
+      closeSync(fd);
+      renameSync(draft, copyOf(file));
+    } finally {
+      removeDraft(draft);
+    }
+  });
+}
+
+/** Throws what is wrong with it. It needs no log from then on, and gets none. */
+function lookAtDraft(draft: string, schema: number): void {
+  {
+    const copy = new DatabaseSync(draft);
+    using _copy = { [Symbol.dispose]: () => copy.close() };
+    copy.exec("PRAGMA journal_mode = DELETE");
+  }
+  refuseUnfit(draft, schema);
+}
+
+function removeDraft(draft: string): void {
+  for (const each of [draft, `${draft}-journal`, `${draft}-wal`, `${draft}-shm`])
+    if (existsSync(each)) cross("commit", "remove draft of copy", () => rmSync(each));
+}
+
+/** How many commits a state has had that is not in use; undefined when it is not there, or cannot be read. */
+export function commitsOf(file: string): number | undefined {
+  if (!existsSync(file)) return undefined;
+  try {
+    const found = new DatabaseSync(file, { readOnly: true });
+    using _found = { [Symbol.dispose]: () => found.close() };
+    return commitsIn(found);
+  } catch {
+    return undefined;
+  }
+}

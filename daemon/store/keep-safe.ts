@@ -1,0 +1,46 @@
+import type { Log } from "../../linux/log.ts";
+import type { Database } from "./database.ts";
+import { writeCopy } from "./good-copy.ts";
+import { migrations } from "./migrations.ts";
+
+/** Between looks whether the log is to be copied into the database, and between copies of the state, milliseconds. */
+const every = { checkpointMs: 60_000, copyMs: 3_600_000 } as const;
+
+export interface KeepSafe {
+  readonly db: Database;
+  readonly file: string;
+  readonly log: Log;
+}
+
+/**
+ * Keeps the state from being in its log alone, and a copy of it that was read whole: now, by time, and once more when it is
+ * disposed of. What fails is logged: without a copy the state is as good as before.
+ */
+export async function keepSafe(parts: KeepSafe): Promise<AsyncDisposable> {
+  const { db, log } = parts;
+  await copy(parts);
+  const checkpoints = setInterval(() => {
+    try {
+      db.checkpoint();
+    } catch (err) {
+      log.warn({ err }, "The state's log cannot be copied into it yet");
+    }
+  }, every.checkpointMs).unref();
+  const copies = setInterval(() => void copy(parts), every.copyMs).unref();
+  return {
+    async [Symbol.asyncDispose]() {
+      clearInterval(checkpoints);
+      clearInterval(copies);
+      await copy(parts);
+    },
+  };
+}
+
+/** Never rejects. */
+async function copy({ db, file, log }: KeepSafe): Promise<void> {
+  try {
+    await writeCopy(db, file, migrations.length);
+  } catch (err) {
+    log.warn({ err }, "There is no new copy of the state");
+  }
+}

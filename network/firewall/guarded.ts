@@ -1,0 +1,144 @@
+import type { Change } from "../change.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
+import type { Memory } from "../memory.ts";
+import { NftablesDriver } from "../nftables/driver.ts";
+import { bridgeGuardElements, givenElements, hostGuardElements } from "../nftables/element.ts";
+import type { RuleTable } from "../nftables/rule-table.ts";
+import type { Owner } from "../ownership.ts";
+import type { FirewallDriver } from "./driver.ts";
+
+/** What to do where a part of the guard is not in force. */
+export const guardHint =
+  "Install libnftables1 and use a kernel with CONFIG_NF_TABLES_BRIDGE and CONFIG_NFT_REJECT_INET; then start podnetd again";
+
+/** What of networks and pods the guard takes: one for each table. */
+const contents = [
+  { ofNetwork: bridgeGuardElements, ofPod: givenElements },
+  { ofNetwork: hostGuardElements, ofPod: () => [] },
+];
+
+const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
+
+/**
+ * The guard: what guests may send, in tables of our own, written with nftables whichever driver writes the other rules. It has
+ * networks, for its rules know ports by their link group, and of pods those alone that podnet gave addresses beyond their
+ * networks': any other pod or container costs it nothing.
+ */
+export class Guard {
+  readonly #tables: readonly RuleTable[];
+  readonly #parts: readonly NftablesDriver[];
+  readonly #off: boolean;
+  readonly #memory: Memory;
+
+  /** `tables` as in `guardTables`. `off`: it only takes away what it made when it was not. */
+  constructor(tables: readonly RuleTable[], memory: Memory, off: boolean) {
+    this.#tables = tables;
+    this.#memory = memory;
+    this.#off = off;
+    this.#parts = tables.map(
+      (table, i) =>
+        new NftablesDriver({
+          table,
+          memory,
+          configured: false,
+          ...contents[i],
+        }),
+    );
+  }
+
+  async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
+    return this.#each((part) => part.compareNetwork(fragment, signal));
+  }
+
+  /** Nothing, and not even a look, for pods without sources of their own. */
+  async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
+    const some = this.#wanted(fragments);
+    const [only] = some;
+    if (only === undefined) return [];
+    return this.#each(
+      (part) =>
+        some.length === 1 ? part.comparePod(only, signal) : part.comparePods(some, signal),
+      this.#parts.slice(0, 1),
+    );
+  }
+
+  /** Those of the pods whose sources are not as wanted. */
+  async deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]> {
+    const some = fragments.filter(hasSources);
+    const [part] = this.#parts;
+    if (this.#off || some.length === 0 || part === undefined) return [];
+    return part.deviating(some, signal);
+  }
+
+  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+    return this.#each((part) => part.compareRemoval(doomed, signal));
+  }
+
+  fingerprint(): string {
+    return this.#off ? "" : `${this.#tables[0]?.generation()}`;
+  }
+
+  describe(fragment: Fragment): readonly string[] {
+    if (this.#off || (fragment.kind === "network" && !fragment.firewall)) return [];
+    return this.#parts.flatMap((part) => part.describe(fragment));
+  }
+
+  /** Why parts of it are not in force, a line each. */
+  get lacking(): readonly string[] {
+    return this.#tables.flatMap(({ lacking }) => lacking ?? []);
+  }
+
+  /** Switched off, none of them is to have anything. */
+  #wanted(fragments: readonly PluggedFragment[]): PluggedFragment[] {
+    const some = fragments.filter(hasSources);
+    return this.#off ? some.map((fragment) => ({ ...fragment, sources: [] })) : some;
+  }
+
+  async #each(
+    compare: (part: NftablesDriver) => Promise<Change[]>,
+    parts: readonly NftablesDriver[] = this.#parts,
+  ): Promise<Change[]> {
+    const found: Change[] = [];
+    for (const [i, part] of parts.entries()) {
+      const { name } = this.#tables[i]?.model ?? { name: "" };
+      // Switched off, podnet looks for nothing but what it remembers.
+      if (!this.#off || this.#memory.madeTable(name)) found.push(...(await compare(part)));
+    }
+    return found;
+  }
+}
+
+/** A driver whose networks are guarded as well. */
+export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver => ({
+  compareNetwork: async (fragment, signal) => [
+    ...(await guard.compareNetwork(fragment, signal)),
+    ...(await driver.compareNetwork(fragment, signal)),
+  ],
+  comparePod: async (fragment, signal) => [
+    ...(await guard.comparePods([fragment], signal)),
+    ...(await driver.comparePod(fragment, signal)),
+  ],
+  deviating: async (fragments, signal) => {
+    const found = new Set(await guard.deviating(fragments, signal));
+    for (const fragment of await driver.deviating(fragments, signal)) found.add(fragment);
+    return fragments.filter((fragment) => found.has(fragment));
+  },
+  comparePods: async (fragments, signal) => [
+    ...(await guard.comparePods(fragments, signal)),
+    ...(await driver.comparePods(fragments, signal)),
+  ],
+  compareOverlay: (overlay, signal) => driver.compareOverlay(overlay, signal),
+  // What protects goes last.
+  compareRemoval: async (doomed, signal) => [
+    ...(await driver.compareRemoval(doomed, signal)),
+    ...(await guard.compareRemoval(doomed, signal)),
+  ],
+  fingerprint: async (signal) => [await driver.fingerprint(signal), guard.fingerprint()].join("\n"),
+  facts: (signal) => driver.facts(signal),
+  describeOverlay: (overlay) => driver.describeOverlay(overlay),
+  describe: (fragment) => [...driver.describe(fragment), ...guard.describe(fragment)],
+  describeChange: (before, after) => driver.describeChange(before, after),
+});

@@ -1,0 +1,131 @@
+import test from "ava";
+import { systemClock } from "../../core/clock.ts";
+import type { Ip } from "../../core/address.ts";
+import type { IfName, PodId, PodName } from "../../core/names.ts";
+import { DriftWatch } from "../../daemon/drift/drift.ts";
+import type { RunningPort } from "../../daemon/drift/parts.ts";
+import { run } from "../../linux/command.ts";
+import { openLog } from "../../linux/log.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { podRuleMark } from "../../network/ownership.ts";
+import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
+import { noContainers } from "../lab/no-containers.ts";
+import { noPods } from "../lab/no-pods.ts";
+import { until } from "../lab/until.ts";
+
+const full = process.env["PODNET_TEST_FULL"] === "1";
+const { signal } = new AbortController();
+const count = full ? 900 : 48;
+const network = networkFragment();
+
+/** Pods with a published port each. What is looked at is their rules: they have no links. */
+const pods = Array.from({ length: count }, (_, n): PodFragment => {
+  const podIp = `192.168.123.${2 + (n % 250)}` as Ip;
+  const published = [publishedPort({ hostPort: 10_000 + n, podPort: 1000 + n, podIp })];
+  return { kind: "pod", key: podIdOf(n), ports: [], published };
+});
+const taps = pods.map(
+  ({ key }, n): RunningPort => ({
+    podId: key as PodId,
+    podName: key as PodName,
+    tap: `tap${n}` as IfName,
+    hasRules: true,
+  }),
+);
+
+test.before(ownNetns);
+
+/** The line that translates a pod's port; empty when there is none. */
+async function ruleOf(driver: DriverUnderTest, { published }: PodFragment): Promise<string> {
+  const port = published?.[0]?.hostPort;
+  const isNftables = driver.options.firewall === "nftables";
+  const { stdout } = await run(
+    isNftables
+      ? ["nft", "list", "map", "inet", "podnet", "everywhere4"]
+      : [`${driver.name}-save`, "-t", "nat"],
+  );
+  const words = isNftables ? `tcp . ${port} ` : `--dport ${port} `;
+  return stdout.split(/[\n,]/).find((line) => line.includes(words)) ?? "";
+}
+
+/** Takes one rule of a pod's away, as somebody would who does not know podnet. */
+async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void> {
+  const [port] = pod.published ?? [];
+  if (driver.options.firewall === "nftables") {
+    const key = `{ 6 . ${port?.hostPort} }`;
+    await run(["nft", "delete", "element", "inet", "podnet", "everywhere4", key]);
+    return;
+  }
+  const rule = await ruleOf(driver, pod);
+  const words = rule.replaceAll('"', "").replace(/^-A/, "-D").split(" ");
+  await run([driver.name, "-w", "-t", "nat", ...words]);
+}
+
+/** A watch over these rules, which looks often; `looks` counts, and `told` has what was healed. */
+function watched(host: HostNetwork) {
+  const seen = { looks: 0, told: [] as string[] };
+  const watch = DriftWatch.open({
+    attachments: { ready: noContainers },
+    networks: {
+      fragments: () => [network],
+      settledFragment: () => network,
+      answerNames: async () => {},
+    },
+    everyMs: 100,
+    clock: systemClock,
+    log: openLog({ component: "test", level: "silent" }),
+    metrics: { drift: () => {} } as never,
+    journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
+    records: {} as never,
+    pods: {
+      ...noPods,
+      runningPorts: () => taps,
+      portNow: ({ podId }) => pods.find(({ key }) => key === podId),
+    },
+    network: {
+      inspect: (...args) => host.inspect(...args),
+      inspectRules: (...args) => host.inspectRules(...args),
+      async fingerprint(...args) {
+        seen.looks++;
+        return await host.fingerprint(...args);
+      },
+    },
+  });
+  return { seen, watch };
+}
+
+for (const driver of driversUnderTest)
+  test.serial(
+    `one rule of ${count} pods is back after the next look: ${driver.name}`,
+    async (t) => {
+      t.timeout(300_000);
+      await using host = openHostNetwork({ chain: "HYPER", hostSeed: "test", ...driver.options });
+      await host.ensure(network, signal);
+      const begun = performance.now();
+      const missing = await host.inspectRules(
+        () => pods,
+        () => true,
+        signal,
+      );
+      t.log(`all of them made: ${Math.round(performance.now() - begun)} ms`);
+      t.is(missing.size, count);
+      const { seen, watch } = watched(host);
+      await using _watch = watch;
+      await until("six looks", () => seen.looks >= 6, 120_000);
+      const [first, last] = [pods[0], pods.at(-1)] as [PodFragment, PodFragment];
+      for (const pod of [last, first]) {
+        seen.told.length = 0;
+        await takeRule(driver, pod);
+        const { looks } = seen;
+        const taken = performance.now();
+        await until("the rule", () => seen.told.length > 0, 60_000);
+        t.log(`back: ${Math.round(performance.now() - taken)} ms, ${seen.looks - looks} looks`);
+        t.true(seen.looks - looks <= 2, `after ${seen.looks - looks} looks`);
+        t.true((await ruleOf(driver, pod)).includes(podRuleMark(pod.key)));
+      }
+      await host.down(signal);
+    },
+  );

@@ -1,0 +1,87 @@
+import type { Fault } from "../fault.ts";
+
+const unit = "test/unit/guard.test.ts";
+
+/** What keeps a mistake of podnetd's own, met by something from outside, from being its end. */
+export const guardFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "a promise is left without a handler while rules are looked at",
+    file: "daemon/verify/verify-pod.ts",
+    find: "[] : portsAsPrinted(),",
+    put: "[] : await portsAsPrinted(),",
+    noticedBy: {
+      file: "test/unit/verify-cancelled.test.ts",
+      title:
+        "a verify that is cancelled while rules are looked at rejects, and leaves no rejection behind",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a guard lets rejections pass",
+    file: "core/guard.ts",
+    find: "if (result instanceof Promise)",
+    put: "if (result instanceof Promise && place.length > 99)",
+    noticedBy: {
+      file: unit,
+      title: "what a guarded handler's promise rejects with is reported, and rejects no more",
+    },
+  },
+  {
+    kind: "release",
+    name: "what brought a defect is not dropped",
+    file: "core/guard.ts",
+    find: "    drop?.();",
+    put: "",
+    noticedBy: {
+      file: unit,
+      title: "what a guarded handler throws is reported, and what brought it dropped",
+    },
+  },
+  {
+    kind: "bound",
+    name: "each defect is a line in the log",
+    file: "daemon/defects.ts",
+    find: "now - told.atMs < intervalMs",
+    put: "now < told.atMs",
+    noticedBy: {
+      file: unit,
+      title: "a flood of defects is counted whole, and logged once in ten seconds for each place",
+    },
+  },
+  {
+    kind: "bound",
+    name: "an error of a connection's handler ends podnetd",
+    file: "daemon/ports/tcp-port.ts",
+    find: 'guarded("ports", take, resetConnection)',
+    put: "take",
+    noticedBy: {
+      file: "test/vm/standin-ports.test.ts",
+      title: "an error that a connection's handler does not expect drops that connection alone",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a handler of datagrams stands in no guard",
+    file: "daemon/ports/udp-port.ts",
+    find: 'socket.on("message", guarded("ports", take));',
+    put: 'socket.on("message", take);',
+    noticedBy: {
+      file: "test/static/guarded.test.ts",
+      title: "what handles something from outside stands in a guard",
+    },
+  },
+  {
+    kind: "release",
+    name: "a connection that is reset while it ends stays open",
+    file: "linux/reset-connection.ts",
+    find: "  socket.destroy();",
+    put: "  socket.resetAndDestroy();",
+    noticedBy: {
+      file: "test/kernel/odd-packets.test.ts",
+      title: "odd frames at the listeners: none is an error, and each still answers",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,62 @@
+import type { Fault } from "../fault.ts";
+
+const readers = {
+  file: "test/vm/standin-disks.test.ts",
+  title: "a pod does not write to what another pod or the node boots from",
+};
+
+/** Files that pods boot from, read and write to. */
+export const imagesFaults: readonly Fault[] = [
+  {
+    kind: "access",
+    name: "the node's default image can be written through to",
+    file: "daemon/pod/image-holders.ts",
+    find: 'for (const path of [kernel, initrd]) add(path, { use: "reads" });',
+    put: "void [kernel, initrd];",
+    noticedBy: readers,
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "a pod boots from an initramfs that another pod writes to",
+    file: "daemon/pod/plan-boot.ts",
+    find: 'if (file.kind === "file" && file.writer !== undefined)',
+    put: 'if (file.kind === "file" && file.writer === "")',
+    noticedBy: readers,
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "a pod writes to its own initramfs",
+    file: "daemon/pod/plan-disks.ts",
+    find: 'bootFiles.map((image) => [image, "reads"])',
+    put: 'bootFiles.slice(0, 0).map((image) => [image, "reads"])',
+    noticedBy: {
+      file: "test/unit/plan-disks.test.ts",
+      title: "a pod does not write to what it boots from itself",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a qcow2 header of any length is taken",
+    file: "hypervisor/qemu/qcow2-file.ts",
+    find: "if (headerBytes < qcow2HeadBytes || headerBytes > clusterBytes)",
+    put: "if (headerBytes < 0)",
+    noticedBy: {
+      file: "test/vm/qcow2-heads.test.ts",
+      title: "podnet refuses every qcow2 head that QEMU refuses, before anything is made",
+    },
+  },
+  {
+    kind: "access",
+    name: "an operator's disk is written through wherever it lies",
+    file: "hypervisor/qemu/allowed-files.ts",
+    find: "if (writesThrough && writeWithin !== undefined)",
+    put: "if (writesThrough) return;\n  if (writeWithin !== undefined && writesThrough)",
+    noticedBy: {
+      file: "test/vm/standin-images.test.ts",
+      title: "an operator's pod writes through to a disk of access.write_through_paths alone",
+    },
+    slow: true,
+  },
+];

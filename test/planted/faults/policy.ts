@@ -1,0 +1,148 @@
+import type { Fault } from "../fault.ts";
+
+const guard = "test/kernel/firewall-guard.test.ts";
+
+/** What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's metadata. */
+export const policyFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "an interface may be called as the folders for all interfaces are",
+    file: "core/names.ts",
+    find: "if (sysctlFolders.has(text)) {",
+    put: "if (sysctlFolders.has(`${text}/`)) {",
+    noticedBy: {
+      file: "test/unit/cni-request.test.ts",
+      title: "what cannot be served is refused with CNI's number and the variable or key at fault",
+    },
+  },
+  {
+    kind: "access",
+    name: "forged senders reach the host and what is behind it",
+    file: "network/nftables/guard-tables.ts",
+    find: '"meta protocol { ip, ip6 } drop",',
+    put: "",
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables, bridge-nf 0: what calls itself by no address of its network neither leaves the host nor reaches it",
+    },
+  },
+  {
+    kind: "access",
+    name: "what podnet gave a pod on lo is let through at every port",
+    file: "network/nftables/guard-tables.ts",
+    find: '"iifname . ip saddr @given4 return",',
+    put: '"ip saddr 10.7.0.0/24 return",',
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables: an address that podnet gave a pod on lo is let through at its ports, and at no other's",
+    },
+  },
+  {
+    kind: "access",
+    name: "answers from addresses of lo are dropped",
+    file: "daemon/pod/plan-sources.ts",
+    find: ".filter(({ nic }) => nic === undefined)",
+    put: ".filter(({ nic, cni }) => nic === undefined && cni !== undefined)",
+    noticedBy: {
+      file: "test/unit/daemon-live-interfaces.test.ts",
+      title: "lo gets addresses and loses them without a NIC",
+    },
+  },
+  {
+    kind: "access",
+    name: "a guest advertises itself as its neighbours' router",
+    file: "network/nftables/guard-tables.ts",
+    find: '"meta protocol ip6 icmpv6 type { 134, 137 } drop",',
+    put: '"icmpv6 type { 134, 137 } drop",',
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables: no guest advertises routers, redirects, or answers as a DHCP server; others on the bridge do",
+    },
+  },
+  {
+    kind: "mark",
+    name: "the guard judges ports of others",
+    file: "network/nftables/guard-tables.ts",
+    find: "rules: [`meta iifgroup ${allPortGroups} jump port`],",
+    put: 'rules: ["jump port"], ...(allPortGroups === "" ? {} : {}),',
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables: no guest advertises routers, redirects, or answers as a DHCP server; others on the bridge do",
+    },
+  },
+  {
+    kind: "access",
+    name: "guests speak IPv6 with each other on a network without",
+    file: "network/nftables/element.ts",
+    find: '...(has6 ? [] : [{ set: "without6", key: group, owner } as const]),',
+    put: "",
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables: on a network without IPv6 guests exchange none, and one that gets IPv6 lets it through",
+    },
+  },
+  {
+    kind: "access",
+    name: "the cloud's metadata are open to every network",
+    file: "network/nftables/element.ts",
+    find: "...(cloudMetadata === true ? []",
+    put: "...(cloudMetadata !== false ? []",
+    noticedBy: {
+      file: guard,
+      title:
+        "nftables: the cloud's metadata are out of reach, unless the network is open to it; what the host has is not",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a bridge learns addresses without end",
+    file: "network/apply.ts",
+    find: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });",
+    put: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned: fdbMaxLearned * 8 } });",
+    noticedBy: {
+      file: guard,
+      title:
+        "a guest that calls itself by MACs without number has its bridge learn so many, and no more",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a host without the guard's parts makes no network",
+    file: "network/nftables/rule-table.ts",
+    find: "if (!this.#doesWithout(error, edit.base)) throw error;",
+    put: "if (edit.base !== undefined) throw error;",
+    noticedBy: {
+      file: "test/unit/firewall-guard.test.ts",
+      title:
+        "a host that lacks what the guard takes does without it, and says so; any other failure is one",
+    },
+  },
+  {
+    kind: "access",
+    name: "containers listen to whoever advertises a router",
+    file: "network/attachment/links.ts",
+    find: "applySettings(settings, inside.sysctl);",
+    put: "applySettings([], inside.sysctl);",
+    noticedBy: {
+      file: "test/kernel/attachment-drift.test.ts",
+      title:
+        "a container hears no router, and speaks no IPv6 where it was given none; another one beside it does",
+    },
+  },
+  {
+    kind: "mark",
+    name: "the IPv6 that a later plugin gives a container is taken away",
+    file: "network/attachment/settings.ts",
+    find: "if (held.some((address) => isOthers(address, addresses))) return [];",
+    put: "void [held, isOthers];",
+    noticedBy: {
+      file: "test/kernel/attachment-drift.test.ts",
+      title: "what a later plugin makes of a container's IPv6 is left to it",
+    },
+  },
+];

@@ -1,0 +1,177 @@
+import type { Fault } from "../fault.ts";
+
+const bounds = "test/unit/disk-bounds.test.ts";
+const full = "test/vm/daemon-full-disk.test.ts";
+
+/** Filesystems that are full, and guests that fill them. */
+export const roomFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "the reserve is not released for what is essential",
+    file: "daemon/store/database.ts",
+    find: 'if (need !== "essential" || !this.#makesRoom(thrown)) throw thrown;',
+    put: "throw thrown;",
+    noticedBy: {
+      file: bounds,
+      title:
+        "what is essential is committed with the reserve's room, once, and nothing new before it is whole again",
+    },
+  },
+  {
+    kind: "bound",
+    name: "something new uses up the reserve's room",
+    file: "daemon/store/database.ts",
+    find: 'if (need === "new" && !this.#looksForRoom()) throw this.noRoom();',
+    put: "",
+    noticedBy: {
+      file: bounds,
+      title:
+        "what is essential is committed with the reserve's room, once, and nothing new before it is whole again",
+    },
+  },
+  {
+    kind: "record",
+    name: "an event of a commit that is done again is told twice",
+    file: "daemon/journal.ts",
+    find: "emitted.length = 0;",
+    put: "",
+    noticedBy: {
+      file: bounds,
+      title:
+        "what is essential is committed with the reserve's room, once, and nothing new before it is whole again",
+    },
+  },
+  {
+    kind: "lock",
+    name: "two daemons share a disks directory",
+    file: "daemon/lock.ts",
+    find: "BEGIN EXCLUSIVE",
+    put: "BEGIN",
+    noticedBy: { file: bounds, title: "a disks directory has one daemon" },
+  },
+  {
+    kind: "bound",
+    name: "QEMU is not told how much a pod may write",
+    file: "hypervisor/qemu/disk-argv.ts",
+    find: 'file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },',
+    put: "file,",
+    noticedBy: {
+      file: "test/unit/qemu-argv.test.ts",
+      title: "what is written to a disk goes over its image, which is opened to be read",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a disk that does not say may be written to without the node's bound",
+    file: "daemon/pod/plan-disks.ts",
+    find: "const mib = maxMib ?? diskMaxMib;",
+    put: "const mib = maxMib ?? 0 * diskMaxMib;",
+    noticedBy: {
+      file: bounds,
+      title:
+        "what a pod may write to a disk is what its spec says, else what the node says, and never more than the disk takes",
+    },
+  },
+  {
+    kind: "lock",
+    name: "the lock of a full state directory wants to write",
+    file: "daemon/lock.ts",
+    find: "PRAGMA journal_mode = MEMORY; ",
+    put: "",
+    noticedBy: {
+      file: full,
+      title:
+        "with neither inodes nor a reserve podnetd starts: a forced delete ends the machine, and the rest waits for room",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "a forced delete stops where it cannot be written down",
+    file: "daemon/pod/end-pod.ts",
+    find: "if (!unwritable || graceful) {",
+    put: "if (true as boolean) {",
+    noticedBy: {
+      file: full,
+      title:
+        "with neither inodes nor a reserve podnetd starts: a forced delete ends the machine, and the rest waits for room",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a pod whose disk is full does not say so",
+    file: "daemon/pod/lifecycle.ts",
+    find: 'status === "io-error" ? diskTrouble(plan.vm) :',
+    put: "",
+    noticedBy: {
+      file: "test/vm/disks-full.test.ts",
+      title:
+        "a guest that fills its disk is paused with the reason, and goes on when there is room and it is resumed",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a machine that is not confined is ended after podnetd",
+    file: "hypervisor/qemu/process.ts",
+    find: "if (!jailed) raiseOomScore(pid as number);",
+    put: "",
+    noticedBy: {
+      file: "test/vm/standin-start.test.ts",
+      title:
+        "on a host without memory a machine is ended before podnetd; a machine of somebody else is as it was",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a confined machine is ended after podnetd",
+    file: "hypervisor/jail/podnet-jail.c",
+    find: "    raise_oom_score(jail.oom_score);\n",
+    put: "    (void)raise_oom_score;\n",
+    build: "jail",
+    noticedBy: {
+      file: "test/vm/jail-pods.test.ts",
+      title: "each QEMU is a user of its own, without privilege, in namespaces of its own",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a program that could not be started for want of descriptors is called missing",
+    file: "hypervisor/qemu/process.ts",
+    find: '["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"]',
+    put: '["ENFILE", "EAGAIN", "ENOMEM"]',
+    noticedBy: {
+      file: "test/vm/standin-start.test.ts",
+      title: "without descriptors a create says which limit to raise, whatever it meets",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a QEMU that is stopped is taken for a caller that gave up",
+    file: "hypervisor/qmp/client.ts",
+    find: "return late ? this.#timedOut(command) : cancelled(command, signal);",
+    put: "return late ? cancelled(command, signal) : cancelled(command, signal);",
+    noticedBy: {
+      file: "test/unit/qmp-client.test.ts",
+      title:
+        "a QEMU whose process is stopped: the hint names it and what lets it go on, whoever's limit passes",
+    },
+  },
+  {
+    kind: "repair",
+    name: "what iptables-legacy holds is for root alone to see",
+    file: "network/iptables/firewall.ts",
+    find: 'programs.save("legacy", signal, table)',
+    put: 'programs.save("legacy", signal)',
+    noticedBy: {
+      file: "test/vm/daemon-unprivileged.test.ts",
+      title:
+        "CAP_NET_ADMIN and CAP_NET_RAW see what iptables-legacy holds: it is written where it is in use, once its lock is shared",
+    },
+    slow: true,
+  },
+];

@@ -1,0 +1,110 @@
+import { globSync, readFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+
+const top = path.resolve(import.meta.dirname, "../..");
+
+/** What runs in podnetd. The agent, the command line and the witnesses of `podnet verify` are programs of their own. */
+const rooms =
+  "{core,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts" as const;
+const others = /^daemon\/verify\/witness-/;
+
+/** Where something from outside is handed to podnetd: an event of Node's, a server's request, a descriptor that is ready. */
+const doors =
+  /\.(?:on|once)\(\s*"(\w+)",\s*|\bcreate(?:Secure)?Server\((?=[\s{(\w])|\bcreateHttp[12]\(|\bpollFd\(|\blistenUnix\(/g;
+
+/** A handler that does nothing, or no more than end what it belongs to, or settle a promise. */
+const harmless =
+  /^(?:\(\) => (?:\{\}|void 0|[\w.]+\.(?:destroy|close)\(\)|refused\("\w+"\)|clearTimeout\(\w+\)|resolve\(\))|reject|resolve|done|started)[,)]/;
+
+/** Handlers outside of a guard: how many of them, and why they may. */
+const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
+  "daemon/cni/serve-cni.ts: clientError": [1, "counts and ends"],
+  "daemon/cni/serve-cni.ts: close": [2, "a set and a timer; an abort"],
+  "daemon/cni/watch-pending.ts: error": [1, "ends the watch"],
+  "daemon/command.ts: SIGHUP": [1, "a line in the log"],
+  "daemon/command.ts: SIGINT": [1, "ends podnetd"],
+  "daemon/command.ts: SIGTERM": [1, "ends podnetd"],
+  "daemon/command.ts: uncaughtException": [1, "what no guard has met"],
+  "daemon/dns/ask-upstream.ts: close": [1, "settles"],
+  "daemon/dns/ask-upstream.ts: error": [2, "settles"],
+  "daemon/dns/listen.ts: close": [1, "gives a place back"],
+  "daemon/dns/listen.ts: listening": [1, "settles"],
+  "daemon/lock.ts: createServer": [1, "ends whoever comes"],
+  "daemon/ports/tcp-port.ts: error": [2, "counts"],
+  "daemon/ports/udp-port.ts: error": [2, "counts and ends"],
+  "daemon/server/api-server.ts: createHttp1": [1, "`handler`, which is guarded"],
+  "daemon/server/api-server.ts: createHttp2": [1, "`handler`, which is guarded"],
+  "daemon/server/connections.ts: close": [1, "gives a place back"],
+  "daemon/server/connections.ts: session": [1, "within `sniff`, which is guarded"],
+  "daemon/server/handshakes.ts: close": [1, "counts"],
+  "daemon/server/request-rest.ts: close": [1, "settles"],
+  "daemon/server/request-rest.ts: data": [1, "counts"],
+  "daemon/server/request-rest.ts: end": [1, "settles"],
+  "daemon/server/session-end.ts: close": [2, "counts, and timers"],
+  "daemon/server/session-end.ts: stream": [1, "counts"],
+  "daemon/server/slow-headers.ts: close": [1, "timers"],
+  "daemon/server/slow-headers.ts: stream": [1, "counts"],
+  "daemon/server/sniff.ts: readable": [1, "`onReadable`, which is guarded"],
+  "daemon/server/tls-listener.ts: createSecureServer": [1, "`onRequest`, which is guarded"],
+  "daemon/server/tls-listener.ts: session": [1, "a variable"],
+  "daemon/server/turn-away.ts: close": [1, "counts"],
+  "daemon/server/unix-listener.ts: createServer": [1, "`onConnection`, which is guarded"],
+  "daemon/server/unix-listener.ts: listenUnix": [1, "its own head"],
+  "hypervisor/qemu/process.ts: error": [1, "settles"],
+  "hypervisor/qemu/process.ts: exit": [1, "settles"],
+  "hypervisor/qemu/typing.ts: close": [1, "settles"],
+  "linux/ffi/poll.ts: pollFd": [1, "its own head"],
+  "linux/packet-stream.ts: pollFd": [1, "settles"],
+  "linux/unix-socket.ts: pollFd": [1, "settles"],
+  "network/overlay/udp/tunnel.ts: error": [1, "notes why"],
+  "network/overlay/udp/tunnel.ts: exit": [1, "ends threads with the process"],
+  "network/overlay/udp/tunnel.ts: message": [1, "settles"],
+};
+
+/** What stands between the parenthesis at `from` and the one that closes it. */
+function argumentsAt(source: string, from: number): string {
+  let depth = 0;
+  for (let i = from; i < source.length; i++) {
+    if (source[i] === "(") depth++;
+    else if (source[i] === ")" && --depth === 0) return source.slice(from + 1, i);
+  }
+  return source.slice(from + 1);
+}
+
+/** Handlers of a file that stand in no guard, as `file: event`. */
+function unguarded(file: string, source: string): string[] {
+  const code = source.replaceAll(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "");
+  return [...code.matchAll(doors)].flatMap((found) => {
+    const [door, event] = found;
+    const handler = argumentsAt(code, found.index + door.indexOf("("));
+    const rest = event === undefined ? handler : handler.slice(handler.indexOf(",") + 1).trim();
+    if (/\bguarded\(/.test(rest) || harmless.test(`${rest})`)) return [];
+    return [`${file}: ${event ?? door.replace(/\W*$/, "")}`];
+  });
+}
+
+const counted = (calls: readonly string[]): Record<string, number> =>
+  Object.fromEntries(Array.from(Map.groupBy(calls, String), ([call, all]) => [call, all.length]));
+
+test("what handles something from outside stands in a guard", (t) => {
+  const files = globSync(rooms, { cwd: top })
+    .filter((file) => !others.test(file))
+    .sort();
+  const found = files.flatMap((file) =>
+    unguarded(file, readFileSync(path.join(top, file), "utf8")),
+  );
+  const allowed = Object.entries(outside).map(([call, [count]]) => [call, count] as const);
+  t.deepEqual(counted(found), Object.fromEntries(allowed));
+});
+
+test("the rule sees a handler that stands in none", (t) => {
+  const seen = (source: string): string[] => unguarded("x.ts", source);
+  t.deepEqual(seen('socket.on("data", (bytes) => take(bytes));'), ["x.ts: data"]);
+  t.deepEqual(seen('socket.on("data", guarded("dns", take));'), []);
+  t.deepEqual(seen('socket.on("error", () => {});'), []);
+  t.deepEqual(seen("const server = createServer({}, (socket) => take(socket));"), [
+    "x.ts: createServer",
+  ]);
+  t.deepEqual(seen('pollFd(fd, "readable", () => this.#read());'), ["x.ts: pollFd"]);
+});
