@@ -3,12 +3,16 @@ import { lastErrno } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 
 /** What to do about an error of the host's, whatever met it. */
-export const errnoHint = (name: string): string | undefined => hints[name];
+export const errnoHint = (name: string): string | undefined => descriptorHints[name] ?? hints[name];
 
 const hints: Readonly<Record<string, string>> = {
   EPERM: "Run podnetd as root, or give it CAP_NET_ADMIN",
   EACCES: "Run podnetd as root, or give it access to the path named",
   ENOSPC: "Make room on the filesystem of the path named, or free inodes there (df -i)",
+};
+
+/** The same of descriptors, which any call can lack: what its caller would advise is beside the point then. */
+const descriptorHints: Readonly<Record<string, string>> = {
   EMFILE: "Raise the limit of open files (LimitNOFILE= in the unit, ulimit -n)",
   ENFILE: "Raise the limit of open files of the system (fs.file-max)",
 };
@@ -24,7 +28,7 @@ export function syscallError(
   context: ErrorContext = {},
 ): PodnetError {
   const name = errnoName(errno);
-  const hint = context.hint ?? hints[name];
+  const hint = descriptorHints[name] ?? context.hint ?? hints[name];
   return new PodnetError("SYSCALL_FAILED", `${what}: ${syscall} failed with ${name}`, {
     ...context,
     ...(hint === undefined ? {} : { hint }),

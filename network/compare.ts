@@ -18,7 +18,7 @@ import {
 } from "./diff-network.ts";
 import { detachLinks, diffPod, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "./firewall/driver.ts";
-import { bridgeNf, diffHairpin } from "./hairpin.ts";
+import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { observeLink, observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedLink } from "./observed.ts";
 import { networkMark, ownedBy, type Owner } from "./ownership.ts";
@@ -50,6 +50,18 @@ export function compareFragment(view: View, fragment: Fragment): Comparison {
 export function compareLinks(view: View, fragment: Fragment): Comparison {
   if (fragment.kind !== "network") return () => comparePorts(view, fragment);
   return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
+}
+
+/** The rules of a pod or container, and what of its ports depends on them. Its links are left as they are. */
+export function compareRules(view: View, fragment: PluggedFragment): Comparison {
+  return async (signal) => {
+    const observed = await observePod(view.netlink, fragment);
+    const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
+    return [
+      ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
+      ...(await view.firewall.comparePod(fragment, signal)),
+    ];
+  };
 }
 
 /**

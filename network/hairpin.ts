@@ -17,6 +17,15 @@ export function bridgeNf(sysctl: HostSysctl, family: Family): boolean | undefine
 }
 
 /**
+ * The fragment with those of its ports that are on a bridge. A link that is on none has nothing to reflect, and may be on its way out
+ * (`Attachments.release`).
+ */
+export function portsOnBridges(fragment: PluggedFragment, observed: ObservedPod): PluggedFragment {
+  const ports = fragment.ports.filter(({ tap }) => (observed.get(tap)?.master ?? 0) !== 0);
+  return { ...fragment, ports };
+}
+
+/**
  * The changes that let a pod reach by the host what it has published itself. Where frames pass the rules, the
  * kernel translates them on the bridge and sends them on there (br_nf_pre_routing_finish, Linux 6.1), which means out of
  * the port they came in by. Only then, for such a port also reflects what its guest sends to everybody. Of isolated

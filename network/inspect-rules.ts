@@ -3,11 +3,11 @@ import { commentOf } from "./iptables/rule.ts";
 import { splitWords } from "./iptables/save-format.ts";
 import { applyAll } from "./apply.ts";
 import type { Change } from "./change.ts";
-import type { View } from "./compare.ts";
+import { compareRules, type View } from "./compare.ts";
 import type { PluggedFragment } from "./desired.ts";
 import { type Deviation, deviations } from "./deviation.ts";
-import { bridgeNf, diffHairpin } from "./hairpin.ts";
-import { inspect, type Inspection } from "./inspect.ts";
+import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
+import { inspectBy, type Inspection } from "./inspect.ts";
 import { elementId } from "./nftables/element.ts";
 import { observeLinks } from "./observe.ts";
 import { publishedMark } from "./ownership.ts";
@@ -93,7 +93,8 @@ const inspectOne = (
   heal: HealRules,
   signal: AbortSignal,
 ): Promise<Inspection> =>
-  inspect(view, fragment, { heal: (found) => heal(fragment, found), linksOnly: false }, signal);
+  // A container's links are looked at in its own turn: here they might be on their way out, and would be brought back.
+  inspectBy(compareRules(view, fragment), view, fragment, (found) => heal(fragment, found), signal);
 
 async function inspectTogether(
   view: View,
@@ -144,6 +145,7 @@ async function withOtherHairpin(
   const links = new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
   const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
   return fragments.filter(
-    (fragment) => diffHairpin(fragment, links, (family) => passes[family]).length > 0,
+    (fragment) =>
+      diffHairpin(portsOnBridges(fragment, links), links, (family) => passes[family]).length > 0,
   );
 }

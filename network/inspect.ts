@@ -1,7 +1,7 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../core/errors.ts";
 import { applyAll } from "./apply.ts";
 import type { Change, ChangeOf } from "./change.ts";
-import { compareFragment, compareLinks, type View } from "./compare.ts";
+import { type Comparison, compareFragment, compareLinks, type View } from "./compare.ts";
 import type { Fragment } from "./desired.ts";
 import { type Deviation, deviations } from "./deviation.ts";
 import { observeLinks } from "./observe.ts";
@@ -55,13 +55,24 @@ export async function mending(
 }
 
 /** Compares a fragment with the host and, if asked to, heals it. Does not throw, but when the signal aborts. */
-export async function inspect(
+export function inspect(
   view: View,
   fragment: Fragment,
   { heal, linksOnly }: InspectOptions,
   signal: AbortSignal,
 ): Promise<Inspection> {
   const compare = linksOnly ? compareLinks(view, fragment) : compareFragment(view, fragment);
+  return inspectBy(compare, view, fragment, heal, signal);
+}
+
+/** As `inspect` does, what `compare` looks at. */
+export async function inspectBy(
+  compare: Comparison,
+  view: View,
+  fragment: Fragment,
+  heal: InspectOptions["heal"],
+  signal: AbortSignal,
+): Promise<Inspection> {
   let found: readonly Deviation[] = [];
   for (let attempt = 1; ; attempt++) {
     try {

@@ -105,10 +105,11 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
     if (progress.over) break;
     const { resolve, promise } = Promise.withResolvers<void>();
     serving = promise;
+    // Counted from before the kill: every worker may have deleted its container, and wait, before the kill has returned.
+    const deleted = count.deleted;
     await rig.daemon.kill();
     count.podnetd += 1;
     // Some are told meanwhile that it is away, and some DELs are written down.
-    const deleted = count.deleted;
     while (count.deleted < deleted + 2 && !progress.over) await Promise.race([tell.promise, end]);
     count.written += existsSync(pendingDirectory) ? readdirSync(pendingDirectory).length : 0;
     await rig.restart("kill").finally(resolve);

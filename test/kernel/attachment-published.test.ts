@@ -1,16 +1,16 @@
 import test from "ava";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
 import { hostPart } from "../../network/attachment/host-part.ts";
+import { onlyLook } from "../../network/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { End, published } from "../lab/firewall-site.ts";
 import { ip } from "../lab/network.ts";
 
 const { signal } = new AbortController();
+const drivers = driversUnderTest.filter(({ name }) => name !== "iptables-legacy");
 
-for (const { name, options } of driversUnderTest.filter(
-  (driver) => driver.name !== "iptables-legacy",
-))
+for (const { name, options } of drivers)
   test.serial(`what a container publishes is reached as a pod's is, by ${name}`, async (t) => {
     await using site = await AttachmentSite.open({ rules: options });
     for (const n of [2, 3, 90]) await site.container(n);
@@ -69,3 +69,32 @@ for (const { name, options } of driversUnderTest.filter(
     t.notRegex(await ip("-o link show"), /pc[23]@/);
     await ip("link del out0");
   });
+
+for (const { name, options } of drivers)
+  test.serial(
+    `a repair of rules brings no container back that is released meanwhile, by ${name}`,
+    async (t) => {
+      await using site = await AttachmentSite.open({ rules: options });
+      await site.container(2);
+      const port = published(2, 4, { hostPort: 8080, podPort: 80 });
+      const fragment = site.fragment(2, { published: [port] });
+      await site.attachments.ensure(fragment, signal);
+      await site.host.unpublish(hostPart(fragment), signal);
+      let released: Promise<void> | undefined;
+      const found = await site.host.inspectRules(
+        () => {
+          // Its links go while the rules are read, outside of the queue in which this look is.
+          released = site.attachments.release([fragment]);
+          return [hostPart(fragment)];
+        },
+        () => true,
+        signal,
+      );
+      t.is(found.size, 1);
+      await released;
+      t.is(await site.attachments.sweep(), 1);
+      t.notRegex(await ip("-o link show"), /pc2/);
+      const after = await site.host.inspectRules(() => [hostPart(fragment)], onlyLook, signal);
+      t.is(after.size, 1, "its rules are gone, too");
+    },
+  );

@@ -104,6 +104,18 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
+    name: "a repair of rules looks at links, too, and brings back those that are released",
+    file: "network/compare.ts",
+    find: "...diffHairpin(portsOnBridges(fragment, observed), observed, passes),",
+    put: "...diffPod(fragment, observed),",
+    noticedBy: {
+      file: "test/kernel/attachment-published.test.ts",
+      title:
+        "a repair of rules brings no container back that is released meanwhile, by iptables-nft",
+    },
+  },
+  {
+    kind: "repair",
     name: "a lost pair is left lost until the next start",
     file: "network/attachment/attachments.ts",
     find: "return isGone(seen.error) ? oneAfterTheOther(links, port) : seen;",
