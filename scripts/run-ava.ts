@@ -39,6 +39,9 @@ const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
 /** A test that failed, with its file where there are several. */
 const failedLine = /^ {2}✘ \[fail\]: (?:(\S+) › )?/;
 
+/** An error that no test of a file waited for. */
+const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/;
+
 /** Where the time went: the slowest files, with the seconds their tests took in all. */
 class Slowest {
   readonly #seconds = new Map<string, number>();
@@ -89,7 +92,7 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   let passed = 0;
   let failed = 0;
   let skipped = 0;
-  /** Of each test that failed, its file. */
+  /** The file of each failed test and of each uncaught error; undefined where ava does not name it. */
   const failing: (string | undefined)[] = [];
   const slowest = new Slowest();
   let closed = false;
@@ -97,6 +100,8 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     const total = closingLine.exec(line);
     const failure = failedLine.exec(line);
     if (failure !== null) failing.push(fileOf(failure[1], files));
+    const uncaught = uncaughtLine.exec(line)?.[1];
+    if (uncaught !== undefined) failing.push(files.find((file) => file === uncaught));
     if (total !== null) {
       closed = true;
       if (total[2] === "skipped" || total[2] === "todo") skipped += Number(total[1]);

@@ -41,7 +41,10 @@ export async function startBare(
   const connect = async (socket: keyof typeof vmSockets): Promise<UnixConnection> => {
     for (let attempt = 1; ; attempt++) {
       try {
-        return await connectUnix(join(plan.runDir, vmSockets[socket]));
+        const connection = await connectUnix(join(plan.runDir, vmSockets[socket]));
+        // A machine that ends resets a connection of which it has not read everything.
+        connection.socket.on("error", () => {});
+        return connection;
       } catch (error) {
         if (attempt === 1000) throw error;
         await delay(5);
