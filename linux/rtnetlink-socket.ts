@@ -216,7 +216,7 @@ export class Rtnetlink implements Disposable {
     const matches = (found: Route): boolean =>
       (filter.table === undefined || found.table === filter.table) &&
       (filter.protocol === undefined || found.protocol === filter.protocol) &&
-      (filter.link === undefined || found.link === filter.link);
+      (filter.link === undefined || linksOf(found).includes(filter.link));
     try {
       return await this.#dump(route.getRoutes(filter), (payload) => {
         const found = parseRoute(payload);
@@ -395,6 +395,10 @@ function linkOf(request: Request, answer: Answer | undefined): Link | undefined 
 }
 
 /** How the kernel says that what should be deleted is not there: link, address, route, neighbour or FDB entry. */
+/** The links that a route leaves by: several when it has several next hops. */
+const linksOf = ({ link: index, nextHops }: Route): readonly (number | undefined)[] =>
+  nextHops?.map((hop) => hop.link) ?? [index];
+
 const absent = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
 
 /** The same of queues: a link without one of its own has an invalid one. */

@@ -1,7 +1,11 @@
 import type { CniInterface, CniResult, CniRoute } from "../../cni/protocol/result.ts";
 import { noDns } from "../../cni/protocol/result.ts";
 import { familyOf } from "../../core/address.ts";
-import type { AttachmentObserved, ObservedEnd } from "../../network/attachment/desired.ts";
+import type {
+  AttachmentObserved,
+  ObservedEnd,
+  RouteDesired,
+} from "../../network/attachment/desired.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** What an ADD answers: what earlier plugins of the list made, and ours behind it. Pure. */
@@ -35,16 +39,24 @@ export function resultOf(
     ],
     routes: [
       ...(before?.routes ?? []),
-      ...fragment.routes.map(
-        ({ destination, gateway, ...rest }): CniRoute => ({
-          dst: destination,
-          ...(gateway === undefined ? {} : { gw: gateway }),
-          ...rest,
-        }),
-      ),
+      ...fragment.routes
+        .map((route) => asMade(route, observed.behind))
+        .map(
+          ({ destination, gateway, ...rest }): CniRoute => ({
+            dst: destination,
+            ...(gateway === undefined ? {} : { gw: gateway }),
+            ...rest,
+          }),
+        ),
     ],
     dns: plan.dns.nameservers.length > 0 ? plan.dns : (before?.dns ?? { ...noDns, ...plan.dns }),
   };
 }
+
+/** A route as it was made: with the metric that keeps it behind another link's. */
+const asMade = (route: RouteDesired, behind: readonly RouteDesired[] = []): RouteDesired =>
+  behind.find(
+    ({ destination, table }) => destination === route.destination && table === route.table,
+  ) ?? route;
 
 const endOf = ({ name, mac, mtu }: ObservedEnd): CniInterface => ({ name, mac, mtu });

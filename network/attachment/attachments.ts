@@ -10,7 +10,12 @@ import type { HostNetwork } from "../ensure.ts";
 import { type Inspection, type InspectOptions, mending, nothingFound } from "../inspect.ts";
 import { requireLinks } from "../observe.ts";
 import { SerialQueue } from "../queue.ts";
-import type { AttachmentFragment, AttachmentObserved, ObservedEnd } from "./desired.ts";
+import type {
+  AttachmentFragment,
+  AttachmentObserved,
+  ObservedEnd,
+  RouteDesired,
+} from "./desired.ts";
 import { burials, endGraveyard } from "./graveyard.ts";
 import { hostPart } from "./host-part.ts";
 import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
@@ -62,8 +67,8 @@ export class Attachments implements Disposable {
         return this.#observe(fragment);
       }
       using inside = this.#open(fragment);
-      await this.#make(fragment, inside, signal);
-      return { ...(await this.#observe(fragment)), namespace: inside.identity };
+      const behind = await this.#make(fragment, inside, signal);
+      return { ...(await this.#observe(fragment)), namespace: inside.identity, behind };
     });
   }
 
@@ -164,7 +169,9 @@ export class Attachments implements Disposable {
       const inside = opened.use(this.#open(fragment));
       return {
         found: await compareLinks(this.#kernel, inside, fragment),
-        mend: () => this.#make(fragment, inside, signal),
+        mend: async () => {
+          await this.#make(fragment, inside, signal);
+        },
       };
     });
   }
@@ -179,12 +186,17 @@ export class Attachments implements Disposable {
   }
 
   /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */
-  async #make(fragment: AttachmentFragment, inside: Inside, signal: AbortSignal): Promise<void> {
+  async #make(
+    fragment: AttachmentFragment,
+    inside: Inside,
+    signal: AbortSignal,
+  ): Promise<readonly RouteDesired[]> {
     const pair = await ensurePair(this.#kernel, inside, fragment);
     try {
-      await setUpLinks(this.#kernel, inside, fragment, pair);
+      const behind = await setUpLinks(this.#kernel, inside, fragment, pair);
       throwIfAborted(signal, what);
       await this.#host.ensure(hostPart(fragment), signal);
+      return behind;
     } catch (error) {
       if (pair.isNew) await this.#undo(fragment);
       throw error;

@@ -97,6 +97,8 @@ export interface AttachmentObserved {
   readonly guest?: ObservedEnd;
   /** Which namespace it is in; absent with `madeByCaller`. */
   readonly namespace?: string;
+  /** Routes that were made behind those of other links, with the metric they got. */
+  readonly behind?: readonly RouteDesired[];
 }
 
 export interface ObservedEnd {

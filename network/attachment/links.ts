@@ -1,28 +1,31 @@
 import { PodnetError } from "../../core/errors.ts";
 import { mark } from "../desired.ts";
 import { absent, type Deviation } from "../deviation.ts";
-import type { AttachmentFragment } from "./desired.ts";
+import type { AttachmentFragment, RouteDesired } from "./desired.ts";
 import { lookInside, observeInside, planInside } from "./inside.ts";
 import type { AttachmentKernel, Inside } from "./kernel.ts";
 import { observeMacvlan } from "./macvlan.ts";
 import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
 import { observeRates, planRates, wantedIfb } from "./rates.ts";
 import { applySettings, planSettings, type SettingStep } from "./settings.ts";
-import { type Step, takeSteps } from "./step.ts";
+import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
 
-/** Makes the inside of a container, and the rates of a pair that is there, what they should be. */
+/**
+ * Makes the inside of a container, and the rates of a pair that is there, what they should be. Returns the routes that went behind
+ * those of other links.
+ */
 export async function setUpLinks(
   kernel: AttachmentKernel,
   inside: Inside,
   fragment: AttachmentFragment,
   pair: Pair,
-): Promise<void> {
+): Promise<readonly RouteDesired[]> {
   const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
   // Before the link is up: from then on neighbours are listened to.
   applySettings(settings, inside.sysctl);
-  await takeSteps(steps, inside.netlink);
+  const behind = await takeInsideSteps(steps, inside.netlink);
   // A pair that was just made has no rate to be rid of.
-  if (pair.isNew && fragment.bandwidth === undefined) return;
+  if (pair.isNew && fragment.bandwidth === undefined) return behind;
   const { netlink } = kernel;
   const { mtu, alias } = fragment;
   const name = wantedIfb(fragment);
@@ -30,6 +33,7 @@ export async function setUpLinks(
     await netlink.addIfb({ name, mtu, group: mark.linkGroup, alias, up: true });
   const observed = await observeRates(netlink, fragment, pair.host);
   await takeSteps(planRates(fragment, pair.host, observed), netlink);
+  return behind;
 }
 
 /**

@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/attachments.test.ts";
 const rates = "test/kernel/attachment-rates.test.ts";
+const second = "test/kernel/attachment-second.test.ts";
 const drift = "test/kernel/attachment-drift.test.ts";
 const living = "test/cni/living.test.ts";
 const join = "test/kernel/netns-join.test.ts";
@@ -20,6 +21,29 @@ const started = {
 
 /** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
 export const attachmentFaults: readonly Fault[] = [
+  {
+    kind: "repair",
+    name: "an IPv6 default route becomes a next hop of another link's",
+    file: "network/attachment/routes.ts",
+    find: "if (familyOf(route.destination) === 4) return",
+    put: "return",
+    noticedBy: {
+      file: second,
+      title:
+        "as a second link podnet's leaves the container's default routes first, and takes over when they go",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a route with several next hops is found by none of its links",
+    file: "linux/rtnetlink-socket.ts",
+    find: "nextHops?.map((hop) => hop.link) ?? [index]",
+    put: "(nextHops === undefined ? [index] : [])",
+    noticedBy: {
+      file: second,
+      title: "a next hop that others add to podnet's route is left to them",
+    },
+  },
   {
     kind: "undo",
     name: "what was made for a container stays when its port cannot be made",

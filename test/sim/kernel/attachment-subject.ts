@@ -1,6 +1,6 @@
 import { closeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Mac } from "../../../core/address.ts";
+import { familyOf, type Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { ownNetns, withNewNetns } from "../../../linux/netns.ts";
 import { addAddress } from "../../../linux/rtnetlink/address.ts";
@@ -9,7 +9,7 @@ import { changeLink, newIfb, newVeth } from "../../../linux/rtnetlink/link-reque
 import type { Request } from "../../../linux/rtnetlink/message.ts";
 import { addIngress, setTokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
 import { addRedirect, deleteFilters, redirectPriority } from "../../../linux/rtnetlink/redirect.ts";
-import { appendRoute, deleteRoute } from "../../../linux/rtnetlink/route-requests.ts";
+import { addRoute, appendRoute, deleteRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import type { AttachmentNetlink, InsideNetlink } from "../../../network/attachment/kernel.ts";
 import { insideDoor, requestsDoor } from "./attachment-door.ts";
@@ -116,7 +116,9 @@ export async function runAttachment(
     case "inside-route":
     case "inside-route-gone": {
       const { kind, link, ...route } = operation;
-      const ask = kind === "inside-route" ? appendRoute : deleteRoute;
+      // As attachments do: an IPv6 route is not appended.
+      const make = familyOf(route.destination) === 4 ? appendRoute : addRoute;
+      const ask = kind === "inside-route" ? make : deleteRoute;
       return within(link, (index) => ask({ ...route, link: index, protocol: 73 }));
     }
     case "bury": {

@@ -81,10 +81,11 @@ export class FakeKernel {
     this.#tellAddress(index, prefix, true);
   }
 
-  /** fib_table_insert, ip6_route_add: behind those to the same destination. */
-  appendRoute(
+  /** fib_table_insert, ip6_route_add: behind those to the same destination, or `alone`: where there is none. */
+  addRoute(
     index: number,
     { onlink, ...wanted }: FakeRoute & { readonly onlink: boolean },
+    alone: boolean,
   ): void {
     const { family, gateway } = wanted;
     // IPv4 looks for the way to the gateway first.
@@ -105,8 +106,14 @@ export class FakeKernel {
     refuseIf(!link.up || !reached(), family === 4 ? "ENETUNREACH" : "EHOSTUNREACH");
     const metric = wanted.metric === 0 && family === 6 ? 1024 : wanted.metric;
     const route = { ...wanted, metric };
+    const all = [...this.links.all.values()].flatMap(({ routes }) => routes);
+    const hasItsPlace = (held: FakeRoute): boolean =>
+      held.destination === route.destination &&
+      held.table === route.table &&
+      held.metric === metric;
     refuseIf(
-      link.routes.some((held) => JSON.stringify(held) === JSON.stringify(route)),
+      link.routes.some((held) => JSON.stringify(held) === JSON.stringify(route)) ||
+        (alone && all.some(hasItsPlace)),
       "EEXIST",
     );
     link.routes.push(route);

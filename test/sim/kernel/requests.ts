@@ -29,7 +29,7 @@ import {
   VETH_INFO_PEER,
 } from "../../../linux/rtnetlink/link-attributes.ts";
 import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
-import { NLM_F_CREATE, type Request } from "../../../linux/rtnetlink/message.ts";
+import { NLM_F_CREATE, NLM_F_EXCL, type Request } from "../../../linux/rtnetlink/message.ts";
 import { Reader } from "../../../linux/rtnetlink/reader.ts";
 import { parseRoute } from "../../../linux/rtnetlink/route.ts";
 import { Errno } from "./errno.ts";
@@ -66,7 +66,7 @@ export function carryOut(
     }
     case RTM_NEWROUTE:
     case RTM_DELROUTE:
-      changeRoute(kernel, payload, type === RTM_NEWROUTE);
+      changeRoute(kernel, payload, type === RTM_NEWROUTE, (flags & NLM_F_EXCL) !== 0);
       return [];
     case RTM_NEWQDISC:
       changeQueue(kernel.links, payload);
@@ -140,7 +140,12 @@ function makeLink(
   } else throw new Errno("EOPNOTSUPP");
 }
 
-function changeRoute(kernel: FakeKernel, payload: Uint8Array, isNew: boolean): void {
+function changeRoute(
+  kernel: FakeKernel,
+  payload: Uint8Array,
+  isNew: boolean,
+  alone: boolean,
+): void {
   const route = parseRoute(payload);
   if (route?.link === undefined) throw new Errno("EOPNOTSUPP");
   const { family, destination, gateway, table, protocol, metric, mtu, advmss, onlink, link } =
@@ -155,6 +160,6 @@ function changeRoute(kernel: FakeKernel, payload: Uint8Array, isNew: boolean): v
     ...(mtu === undefined ? {} : { mtu }),
     ...(advmss === undefined ? {} : { advmss }),
   };
-  if (isNew) kernel.appendRoute(link, { ...fake, onlink });
+  if (isNew) kernel.addRoute(link, { ...fake, onlink }, alone);
   else kernel.deleteRoute(link, fake);
 }
