@@ -7,7 +7,6 @@ import { PodnetError } from "../core/errors.ts";
 import { guard } from "../core/guard.ts";
 import { openGuest } from "../guest-init/channel/session.ts";
 import { openQemuDriver, type QemuDriver } from "../hypervisor/qemu/driver.ts";
-import { type Confinement, openConfinement } from "../hypervisor/jail/confinement.ts";
 import { bootId } from "../linux/proc.ts";
 import { Rtnetlink } from "../linux/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../linux/tun.ts";
@@ -29,7 +28,8 @@ import { withLeasedNetwork } from "./overlay/configured-network.ts";
 import { openHostRecords } from "./overlay/open-host-records.ts";
 import { otherPods } from "./overlay/other-pods.ts";
 import { openOverlays } from "./overlay/open-overlays.ts";
-import { checkHost, qemuPath, qemuVersion } from "./preflight.ts";
+import { HostQemu } from "./host-qemu.ts";
+import { checkHost } from "./preflight.ts";
 import { plansDirectory } from "./pod/kept-plans.ts";
 import { settleTemplate } from "./pod/template-guest.ts";
 import { serveApi } from "./server/api-server.ts";
@@ -75,7 +75,9 @@ export async function openDaemon(
   opened.use(openDisksDir(configured));
   opened.use(lockPlaces(configured));
   warnOfRunDir(configured, logOf("main"));
-  const confinement = configured.qemu.confine ? await confine(configured) : undefined;
+  const qemu = await HostQemu.open(configured);
+  const { confinement } = qemu;
+  warnOfQemu(qemu, logOf("main"));
   if (confinement !== undefined) opened.use(lockCgroups(confinement.cgroups));
   const db = opened.use(openState(configured.stateDir, logOf("store")));
   const safe = opened.use(new AsyncDisposableStack());
@@ -86,7 +88,7 @@ export async function openDaemon(
     await openNode({
       config,
       db,
-      driver: opened.use(await openDriver(config, logOf("hypervisor"))),
+      driver: opened.use(await openDriver(config, qemu, logOf("hypervisor"))),
       confinement,
       clock: systemClock,
       bootId: bootId(),
@@ -161,11 +163,13 @@ export async function openDaemon(
     db,
     settings: config.cni,
     program: builtPlugin,
+    containers: () => node.attachments.list().filter(({ state }) => state !== "deleting").length,
     log: logOf("cni"),
   });
   const parts: ServiceParts = {
     ...node,
     installation,
+    qemu,
     ...drift,
     ...(overlays === undefined ? {} : { overlays }),
     ...records,
@@ -176,7 +180,6 @@ export async function openDaemon(
     startedMs,
     end: () => end(),
   };
-  const version = await qemuVersion(qemuPath(config));
   const refusals = new Tally(logOf("api"), "Callers were refused or cut", (reason) =>
     node.metrics.refused(reason),
   );
@@ -215,11 +218,10 @@ export async function openDaemon(
     access: config.access,
     limits: config.limits,
     refused: (reason) => refusals.count(reason),
-    routes: (router) => addRoutes(router, parts, version),
+    routes: (router) => addRoutes(router, parts),
     metrics: () => node.metrics.render(),
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {
-    installation.withdraw();
     // Nobody is answered out of a database that is closed.
     await cni?.close(0);
     throw thrown;
@@ -230,7 +232,6 @@ export async function openDaemon(
     told: () => overlays?.told() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
-      installation.withdraw();
       watching?.[Symbol.dispose]();
       // What is under way still answers its caller; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
@@ -259,8 +260,12 @@ async function warnOfObstacles(
   }
 }
 
-const confine = (config: Config): Promise<Confinement> =>
-  openConfinement({ ...config.qemu, qemu: qemuPath(config), runDir: config.runDir });
+/** A node may run containers only. */
+function warnOfQemu(qemu: HostQemu, log: Log): void {
+  const err = qemu.missing();
+  if (err !== undefined)
+    log.warn({ err, hint: err.hint }, "QEMU is not installed: containers only, and no pods");
+}
 
 /** Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason not to start. */
 function warnOfRunDir({ runDir }: Config, log: Log): void {
@@ -300,10 +305,13 @@ function openDisksDir({ stateDir, disksDir }: Config): Disposable {
   return new DisposableStack();
 }
 
-function openDriver(config: Config, log: Log): Promise<QemuDriver> {
+function openDriver(config: Config, qemu: HostQemu, log: Log): Promise<QemuDriver> {
+  // Where it is not installed yet it is looked for at each start of a machine.
+  const configuredQemu = config.qemu.path ?? qemu.path;
   return openQemuDriver({
     arch: config.qemu.arch,
-    qemuPath: qemuPath(config),
+    ...(configuredQemu === undefined ? {} : { qemuPath: configuredQemu }),
+    prepare: (program) => qemu.prepare(program),
     kvm: config.qemu.kvm,
     // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.
     leastMemoryMib: 1,

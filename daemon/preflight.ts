@@ -8,7 +8,7 @@ import type { Config } from "./config/config.ts";
 
 const CAP_NET_ADMIN = 12n;
 
-/** Checks what podnetd cannot do without. Throws `PREFLIGHT_FAILED` or `QEMU_MISSING`, saying what to do. */
+/** Checks what podnetd cannot do without. Throws `PREFLIGHT_FAILED`, saying what to do. */
 export function checkHost(config: Config): void {
   if (!hasCapability(readFileSync("/proc/self/status", "latin1"), CAP_NET_ADMIN)) {
     throw new PodnetError("PREFLIGHT_FAILED", "podnetd may not change the network", {
@@ -27,7 +27,6 @@ export function checkHost(config: Config): void {
       cause,
     });
   }
-  qemuPath(config);
   if (!config.disableIptables) checkFirewall(config.firewall);
 }
 
@@ -61,7 +60,8 @@ export function qemuPath(config: Config): string {
   );
 }
 
-function isExecutable(path: string): boolean {
+/** Whether this process may run the program. */
+export function isExecutable(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);
     return true;

@@ -83,7 +83,7 @@ function addInstall(group: Command, context: Context): void {
     .option("--network <name>", "podnet's network for containers; default the node's")
     .addHelpText(
       "after",
-      "\nThe configuration is there while podnetd serves, and is taken back when it stops.",
+      "\nBoth stay there until podnet cni uninstall or podnet down, also while podnetd is stopped.",
     )
     .action(async (options: InstallOptions) => {
       const { dir = "", binDir = "", network = "" } = options;
@@ -94,13 +94,22 @@ function addInstall(group: Command, context: Context): void {
     });
 }
 
+interface UninstallOptions extends OutputOptions {
+  readonly force?: boolean;
+}
+
 function addUninstall(group: Command, context: Context): void {
   group
     .command("uninstall")
-    .description("take both away; containers keep their networks")
-    .action(async (options: OutputOptions) => {
+    .description("remove both; refused while containers are attached")
+    .option(
+      "--force",
+      "also while containers are attached: their runtimes can no longer detach them",
+    )
+    .action(async (options: UninstallOptions) => {
+      const { force = false } = options;
       const { paths } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.cni.uninstall({}, { signal }),
+        podnet.cni.uninstall({ force }, { signal }),
       );
       for (const path of paths) context.io.stdout.write(`Removed ${path}\n`);
       if (paths.length === 0) context.io.stdout.write("Nothing was installed\n");

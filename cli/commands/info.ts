@@ -50,7 +50,7 @@ function infoLines(info: InfoResponse, target: string): string[] {
     ["Host", `${harmless(info.hostname)}, Linux ${harmless(info.kernel)}, ${info.arch}`],
     [
       "VMs",
-      `${info.driver} ${harmless(info.qemuVersion)}, ${info.machineArch}, ${info.accelerator}`,
+      `${info.driver} ${harmless(info.qemuVersion) || "not installed"}, ${info.machineArch}, ${info.accelerator}`,
     ],
     ["Firewall", info.firewall],
     ["Network", info.defaultNetwork],

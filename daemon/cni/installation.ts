@@ -14,7 +14,7 @@ export interface Installed {
   readonly dir: string;
   readonly binDir: string;
   readonly network?: string;
-  /** On its way there or away. Whoever finds it so takes it away: what was asked for was not answered. */
+  /** An installation or its removal was cut short: the next start removes it. */
   readonly half?: true;
 }
 
@@ -23,14 +23,16 @@ export interface InstallationParts {
   readonly settings: CniSettings;
   /** The plugin as it was built. */
   readonly program: string;
+  /** How many containers are attached: their runtimes need the list for DEL. */
+  readonly containers: () => number;
   readonly log: Log;
 }
 
 const key = "cni_installed";
 
 /**
- * The plugin and its configuration where container runtimes look for them. To runtimes the configuration's being there says
- * that podnet is ready: it is there while podnetd serves.
+ * The plugin and its list where container runtimes look for them. The list stays until it is uninstalled, also while podnetd
+ * is stopped: a runtime without it cannot send DEL, and takes the next list in the directory for new containers.
  */
 export class Installation {
   readonly #parts: InstallationParts;
@@ -44,14 +46,23 @@ export class Installation {
   }
 
   /**
-   * Puts both there, the configuration last, and answers their paths; neither when one cannot be. Throws `IMAGE_MISSING`,
-   * `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
+   * Puts the plugin and its list there, the list last, and returns their paths. An installation in the same directories is
+   * replaced file by file, so that a runtime never finds none; one in other directories is uninstalled first. When it fails the
+   * former installation remains, or nothing. Throws `IMAGE_MISSING`, `SYSCALL_FAILED`, `STATE_UNWRITABLE`, and `WRONG_STATE`
+   * as `uninstall` does.
    */
   install(installed: Installed): string[] {
     const program = this.#built();
-    this.uninstall();
+    const former = this.#installed;
+    const replaces =
+      former?.half === undefined &&
+      former?.dir === installed.dir &&
+      former.binDir === installed.binDir;
+    if (!replaces) {
+      this.uninstall();
+      this.#note({ ...installed, half: true });
+    }
     const plugin = join(installed.binDir, pluginFile);
-    this.#note({ ...installed, half: true });
     try {
       copyWhole(program, plugin);
       const paths = [plugin, this.#write(installed)];
@@ -59,41 +70,54 @@ export class Installation {
       this.#trouble = undefined;
       return paths;
     } catch (thrown) {
-      this.#try("taken back", () => void this.uninstall());
+      this.#try("restored", () => void (replaces ? this.#write(former) : this.#remove()));
       throw thrown;
     }
   }
 
-  /** Takes both away, and answers the paths of what was there. Absent is success. Throws `SYSCALL_FAILED`, `STATE_UNWRITABLE`. */
-  uninstall(): string[] {
+  /**
+   * Removes both, and returns the paths of what was there. Absent is success. Throws `WRONG_STATE` while containers are attached
+   * unless `force` is set; `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
+   */
+  uninstall({ force = false } = {}): string[] {
+    const count = this.#installed === undefined ? 0 : this.#parts.containers();
+    if (count > 0 && !force) throw containersAttached(count);
+    return this.#remove();
+  }
+
+  #remove(): string[] {
     const installed = this.#installed;
     if (installed === undefined) return [];
     if (installed.half === undefined) this.#note({ ...installed, half: true });
-    const paths = [listOf(installed), join(installed.binDir, pluginFile)];
-    const removed = paths.filter(removeFile);
+    const removed = pathsOf(installed).filter(removeFile);
     this.#note(undefined);
     this.#trouble = undefined;
     return removed;
   }
 
   /**
-   * podnetd serves: runtimes may know, of a plugin that is the one built with this podnetd. What a podnetd before left half
-   * done goes. What cannot be done is told of; with a plugin that is another one, or none, nothing is announced.
+   * podnetd serves. Renews the plugin where it is not the one built with this podnetd, then writes the list. Removes what an
+   * earlier podnetd left half done. What fails is reported in `trouble`; the list then stays as it was found, for a runtime that
+   * misses it takes another network.
    */
   present(): void {
     const installed = this.#installed;
     if (installed === undefined) return;
     if (installed.half === true) {
-      this.#try("taken back", () => void this.uninstall());
+      this.#try("removed", () => void this.#remove());
       return;
     }
     const plugin = join(installed.binDir, pluginFile);
-    const renewed = this.#try("announced: its plugin cannot be renewed", () => {
+    const renewed = this.#try("renewed: its plugin cannot be written", () => {
       if (renewWhole(this.#built(), plugin))
         this.#parts.log.info({ path: plugin }, "The CNI plugin was another one, and is renewed");
     });
     if (renewed) this.#try("written", () => void this.#write(installed));
-    else this.withdraw();
+  }
+
+  /** Both files, as `uninstall` would remove them; none where nothing was installed. */
+  paths(): string[] {
+    return this.#installed === undefined ? [] : pathsOf(this.#installed);
   }
 
   /** Where they are; undefined where nothing was installed. */
@@ -101,15 +125,9 @@ export class Installation {
     return this.#installed;
   }
 
-  /** Why runtimes have not been given what was installed, or have been given what is not as it should be. */
+  /** Why what runtimes find is not what was installed; undefined when it is. */
   get trouble(): PodnetError | undefined {
     return this.#trouble;
-  }
-
-  /** podnetd serves no more. */
-  withdraw(): void {
-    const installed = this.#installed;
-    if (installed !== undefined) this.#try("taken back", () => void removeFile(listOf(installed)));
   }
 
   /** The row comes before the files, and goes after them: no end of podnetd leaves one that nobody knows of. */
@@ -152,5 +170,21 @@ function installedIn(db: Database): Installed | undefined {
   if (stored === undefined) return undefined;
   return (parseJson(stored, "where the CNI plugin is") as Installed | null) ?? undefined;
 }
+
+const containersAttached = (count: number): PodnetError =>
+  new PodnetError(
+    "WRONG_STATE",
+    `${count} ${count === 1 ? "container is" : "containers are"} attached, and without the list a runtime cannot detach them`,
+    {
+      hint: "Stop these containers first (podnet cni list); with --force they stay attached until a start of podnetd finds that they have ended",
+      details: { containers: count },
+    },
+  );
+
+/** Both files, the list first. */
+const pathsOf = (installed: Installed): string[] => [
+  listOf(installed),
+  join(installed.binDir, pluginFile),
+];
 
 const listOf = ({ dir }: Installed): string => join(dir, networkListFile);

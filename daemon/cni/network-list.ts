@@ -19,8 +19,9 @@ const capabilities = {
 } as const;
 
 /**
- * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the node's default. In version
- * 1.0.0, for containerd 1.6 and podman 4.3 know none that is newer. Pure.
+ * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the node's default. `cniVersion` is
+ * 1.0.0, the newest that containerd 1.6 and podman 4.3 know. `cniVersions` (CNI 1.1.0, section "Configuration format") adds 1.1.0:
+ * runtimes that know it use it, and then call STATUS and GC. Pure.
  */
 export function networkList(
   network: string | undefined,
@@ -33,6 +34,11 @@ export function networkList(
     ...(pendingDir === defaultPendingDirectory ? {} : { pendingDirectory: pendingDir }),
     capabilities,
   };
-  const list = { cniVersion: "1.0.0", name: "podnet", plugins: [plugin] };
+  const list = {
+    cniVersion: "1.0.0",
+    cniVersions: ["1.0.0", "1.1.0"],
+    name: "podnet",
+    plugins: [plugin],
+  };
   return `${JSON.stringify(list, null, 2)}\n`;
 }

@@ -1,8 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
-import { openConfinement } from "../../hypervisor/jail/confinement.ts";
 import { openQemuDriver } from "../../hypervisor/qemu/driver.ts";
 import type { Config } from "../config/config.ts";
-import { qemuPath } from "../preflight.ts";
+import { HostQemu } from "../host-qemu.ts";
 import { adoptMachines, removeOrphans, type SalvageParts, showState } from "./salvage.ts";
 
 /** `podnetd state ACTION`: for the day on which podnetd refuses to start, with podnetd not running. */
@@ -11,10 +10,7 @@ export async function salvage(config: Config, action: string, yes: boolean): Pro
   const parts: SalvageParts = {
     config,
     driver,
-    confinement: async () =>
-      config.qemu.confine
-        ? await openConfinement({ ...config.qemu, qemu: qemuPath(config), runDir: config.runDir })
-        : undefined,
+    confinement: async () => (await HostQemu.open(config)).confinement,
     say: (line) => process.stdout.write(`${line}\n`),
   };
   switch (action) {

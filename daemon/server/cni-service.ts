@@ -33,9 +33,9 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
       return { paths: installation.install(asked) };
     },
 
-    uninstall(_request, context) {
+    uninstall({ force }, context) {
       note(parts, context, "uninstall the CNI plugin");
-      return { paths: installation.uninstall() };
+      return { paths: installation.uninstall({ force }) };
     },
   };
 }

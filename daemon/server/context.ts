@@ -1,6 +1,7 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import type { Attachments } from "../cni/attachments.ts";
 import type { Installation } from "../cni/installation.ts";
+import type { HostQemu } from "../host-qemu.ts";
 import type { Pods } from "../pod/pods.ts";
 import type { PodRecords } from "../pod/records.ts";
 import type { Addresses } from "../pod/addresses.ts";
@@ -37,6 +38,7 @@ export interface ServiceParts {
   readonly networks: Networks;
   readonly attachments: Attachments;
   readonly installation: Installation;
+  readonly qemu: Pick<HostQemu, "missing" | "version">;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
   /** Absent when the host is to be in none. */

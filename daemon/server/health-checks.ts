@@ -35,12 +35,21 @@ export async function healthChecks(
     ...guardChecks(parts),
     ...(await forwardingChecks(parts, signal)),
     ...namesChecks(parts),
+    ...qemuCheck(parts),
     ...imageChecks(parts),
     podsCheck(parts),
     ...containersCheck(parts),
     ...pluginCheck(parts),
     ...overlayChecks(parts.overlays),
   ];
+}
+
+/** A node that runs containers only may be without QEMU. */
+function qemuCheck({ qemu }: ServiceParts): wire.HealthCheck[] {
+  const missing = qemu.missing();
+  if (missing === undefined) return [];
+  const { message, hint = "" } = missing;
+  return [check("qemu", WARNING, `containers only, no pod can start: ${message}`, hint)];
 }
 
 function storeCheck({ db, config }: ServiceParts): wire.HealthCheck {
@@ -157,7 +166,17 @@ function containersCheck({ attachments }: ServiceParts): wire.HealthCheck[] {
 }
 
 /** Nothing where no plugin was installed. */
-function pluginCheck({ installation: { installed, trouble } }: ServiceParts): wire.HealthCheck[] {
+function pluginCheck({ installation, config }: ServiceParts): wire.HealthCheck[] {
+  const { installed, trouble } = installation;
+  if (installed !== undefined && !config.cni.enabled)
+    return [
+      check(
+        "cni plugin",
+        WARNING,
+        `container runtimes find it in ${installed.dir}, and podnetd does not serve them`,
+        "Set cni.enabled to true, or remove the plugin: podnet cni uninstall",
+      ),
+    ];
   if (trouble !== undefined)
     return [
       check(

@@ -17,13 +17,10 @@ import { stateOf } from "../store/pod-rows.ts";
 import { time } from "./views.ts";
 
 /** The node service: what this node is, how it fares, and the end of it. */
-export function nodeService(
-  parts: ServiceParts,
-  qemuVersion: string,
-): ServiceImpl<typeof wire.NodeService> {
+export function nodeService(parts: ServiceParts): ServiceImpl<typeof wire.NodeService> {
   return {
     async info(_request, context) {
-      const known = await info(parts, qemuVersion, context.signal);
+      const known = await info(parts, context.signal);
       const caller = peerText(context.values.get(peerKey));
       return { ...known, caller, role: context.values.get(callerKey)?.role ?? "" };
     },
@@ -46,11 +43,7 @@ export function nodeService(
   };
 }
 
-async function info(
-  parts: ServiceParts,
-  qemuVersion: string,
-  signal: AbortSignal,
-): Promise<wire.InfoResponse> {
+async function info(parts: ServiceParts, signal: AbortSignal): Promise<wire.InfoResponse> {
   const { config, pods, host, startedMs } = parts;
   const { arch, accelerators, nicSlots } = host.driver.capabilities();
   const states: Record<string, number> = {};
@@ -64,7 +57,7 @@ async function info(
     arch: process.arch === "x64" ? "x86_64" : "aarch64",
     nodeVersion: process.versions.node,
     driver: host.driver.name,
-    qemuVersion,
+    qemuVersion: await parts.qemu.version(),
     accelerator: accelerators[arch],
     machineArch: arch,
     firewall: await firewall(parts, signal),
@@ -105,6 +98,7 @@ function downPlan({
   networks,
   network,
   overlays,
+  installation,
 }: ServiceParts): string[] {
   const rows = pods.listAny();
   const left = overlayDirectories(config.disksDir).filter(
@@ -113,6 +107,7 @@ function downPlan({
   return [
     ...rows.map(({ name }) => `pod ${name}`),
     ...attachments.list().map(({ plan }) => containerText(plan)),
+    ...installation.paths(),
     ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
     ...(overlays?.list() ?? []).flatMap(({ name }) => [...(overlays?.planned(name) ?? [])]),
@@ -151,7 +146,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
 const withdrawMs = 3000;
 
 async function takeDown(parts: ServiceParts): Promise<string[]> {
-  const { config, pods, attachments, network, networks, overlays, log } = parts;
+  const { config, pods, attachments, network, networks, overlays, installation, log } = parts;
   const rows = pods.listAny();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -166,6 +161,7 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   const failed = ends.find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;
   const containers = await attachments.down();
+  const plugin = installation.uninstall({ force: true });
   await removeLeftOverlays(config.disksDir);
   const ofOverlays = (await overlays?.down()) ?? [];
   const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
@@ -173,6 +169,7 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   return [
     ...rows.map(({ name }) => `pod ${name}`),
     ...containers.map(containerText),
+    ...plugin,
     ...ofOverlays,
     ...changesText(changes),
   ];

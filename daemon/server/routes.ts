@@ -18,12 +18,12 @@ import { podService } from "./pod-service.ts";
 const services = [PodService, NetworkService, OverlayService, CniService, NodeService];
 
 /** Everything the API's socket answers. */
-export function addRoutes(router: ConnectRouter, parts: ServiceParts, qemuVersion: string): void {
+export function addRoutes(router: ConnectRouter, parts: ServiceParts): void {
   addService(router, PodService, podService(parts));
   addService(router, NetworkService, networkService(parts));
   addService(router, OverlayService, overlayService(parts));
   addService(router, CniService, cniService(parts));
-  addService(router, NodeService, nodeService(parts, qemuVersion));
+  addService(router, NodeService, nodeService(parts));
   const serving = new ServingStatus();
   for (const name of ["", ...services.map(({ typeName }) => typeName)]) serving.set(name, true);
   addHealth(router, serving);

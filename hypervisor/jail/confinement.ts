@@ -29,7 +29,8 @@ export interface Confinement {
 export interface ConfinementOptions extends Omit<Confinement, "cgroups"> {
   /** Directory below each cgroup hierarchy, relative. */
   readonly cgroup: string;
-  readonly qemu: string;
+  /** What the trial runs; without it there is no trial, and `tryConfinement` has to come before the first machine. */
+  readonly qemu: string | undefined;
   /** Where a directory for the trial can be made. */
   readonly runDir: string;
 }
@@ -49,7 +50,7 @@ export function planJail(
 }
 
 /**
- * Finds out how machines can be shut in here, and tries it once with QEMU itself. Nothing weaker is ever taken instead:
+ * Finds out how machines can be shut in here, and tries it once with QEMU itself where one is given. Nothing weaker is ever taken instead:
  * throws `PREFLIGHT_FAILED`, saying what is missing.
  */
 export async function openConfinement(options: ConfinementOptions): Promise<Confinement> {
@@ -60,17 +61,26 @@ export async function openConfinement(options: ConfinementOptions): Promise<Conf
   const cgroups = findCgroups(options.cgroup);
   prepareCgroups(cgroups);
   const confinement = { uids, cgroups, memoryOverheadMib, pids };
-  const runDir = join(options.runDir, "jail-trial");
+  if (options.qemu !== undefined)
+    await tryConfinement(confinement, { qemu: options.qemu, runDir: options.runDir });
+  return confinement;
+}
+
+/** Has QEMU say its version in a jail as machines get it. Throws `PREFLIGHT_FAILED`. */
+export async function tryConfinement(
+  confinement: Confinement,
+  { qemu, runDir: parent }: { readonly qemu: string; readonly runDir: string },
+): Promise<void> {
+  const runDir = join(parent, "jail-trial");
   // Another podnetd's trial has other control groups; one of ours that was cut short had the same, which go with them.
   const podId = podIdFromBytes(createHash("sha256").update(runDir).digest().subarray(0, 12));
-  const jail = planJail(confinement, { podId, vcpu: 1, memoryMib: 128 }, uids.last);
+  const jail = planJail(confinement, { podId, vcpu: 1, memoryMib: 128 }, confinement.uids.last);
   try {
-    await tryJail({ podId, runDir, jail, qemu: options.qemu });
+    await tryJail({ podId, runDir, jail, qemu });
   } catch (thrown) {
     const cause = toPodnetError(thrown);
     throw refused(cause.message, cause.hint ?? withoutIt, cause);
   }
-  return confinement;
 }
 
 const withoutIt = 'See "Confinement" in the guide; qemu.confine = "off" does without';

@@ -61,6 +61,8 @@ export interface QemuDriverOptions {
   readonly socketMs?: number;
   /** Milliseconds a guest gets to let go of a NIC; as its kind of machine needs unless given. */
   readonly unplugMs?: number;
+  /** Awaited with the QEMU of a machine before that starts; what it throws keeps the machine from starting. */
+  readonly prepare?: (qemu: string) => Promise<void>;
   /** How the guest of a template is waited for; without it no VM can be cloned. */
   readonly settle?: Settle;
   readonly log?: Log;
@@ -137,6 +139,7 @@ class OpenQemuDriver implements QemuDriver {
     if (isAttached(plan)) return attachVm(plan, this.#log(plan), signal);
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
     const qemu = await preflight(plan, this.#program(plan), leastMemory);
+    await this.#options.prepare?.(qemu);
     if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
     return this.#templates.use(
       templateKey(plan, qemu, this.#argv(ofNobody(plan), qemu, "template")),

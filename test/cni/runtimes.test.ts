@@ -2,6 +2,7 @@
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
 import { type RecordedCall, recordCalls, withoutOrder } from "../lab/cni-recorder.ts";
 import {
@@ -25,20 +26,29 @@ const gateway = "192.168.123.1";
 const ask = (from: Machine, address: string, port: number): Promise<string> =>
   from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
 
+interface Opened {
+  readonly host: ContainerHost;
+  readonly daemon: Podnetd;
+  readonly directory: string;
+  readonly image: string;
+  /** Starts podnetd again, after its end. */
+  restart(): Promise<Podnetd>;
+}
+
 /** A host whose podnetd serves the plugin that it has installed where runtimes look. */
-async function openHost(
-  stack: AsyncDisposableStack,
-): Promise<{ host: ContainerHost; daemon: Podnetd; directory: string; image: string }> {
+async function openHost(stack: AsyncDisposableStack, ...installing: string[]): Promise<Opened> {
   const directory = mkdtempSync(path.join(tmpdir(), "runtimes-"));
   const host = stack.use(await openContainerHost(path.join(directory, "host")));
   const config = `quarantine_s = 0\n${await standInConfig(path.join(directory, "standin"))}`;
-  const daemon = await startPodnetd({ machine: host, directory, config });
+  const start = (): Promise<Podnetd> => startPodnetd({ machine: host, directory, config });
+  let daemon = await start();
   stack.defer(async () => {
     await daemon.tryPodnet("down", "--yes");
     await daemon.stop();
   });
-  await daemon.podnet("cni", "install");
-  return { host, daemon, directory, image: buildPauseImage(directory) };
+  await daemon.podnet("cni", "install", ...installing);
+  const restart = async (): Promise<Podnetd> => (daemon = await start());
+  return { host, daemon, directory, image: buildPauseImage(directory), restart };
 }
 
 const recordings = path.join(import.meta.dirname, "../fixtures/cni");
@@ -118,6 +128,50 @@ test.serial(
     comparesWithRecorded(t, "containerd-1.6", recorder.calls());
     await daemon.podnet("down", "--yes");
     await linksEnded(host);
+  },
+);
+
+test.serial(
+  "containerd, while podnetd is stopped: pods stop, and no new one gets another network",
+  async (t) => {
+    t.timeout(90_000);
+    await using stack = new AsyncDisposableStack();
+    const { host, daemon, directory, image, restart } = await openHost(stack);
+    // What runtimes would take next, of plugins that work.
+    const ipam = { type: "host-local", ranges: [[{ subnet: "10.77.0.0/24" }]] };
+    host.writeList("20-other.conflist", {
+      cniVersion: "1.0.0",
+      name: "other",
+      plugins: [{ type: "bridge", bridge: "other0", isGateway: true, ipam }],
+    });
+    const { cri } = stack.use(await startContainerd(host, image));
+    const config = (name: string) => ({
+      metadata: { name, uid: name, namespace: "default", attempt: 0 },
+      hostname: name,
+      logDirectory: directory,
+      linux: {},
+    });
+    const { podSandboxId } = await cri.runPodSandbox({ config: config("web") });
+    const { status } = await cri.podSandboxStatus({ podSandboxId });
+    t.is(status?.network?.ip, "192.168.123.2");
+    t.is(await daemon.stop(), 0);
+    // containerd reads the directory anew whenever it changes.
+    await delay(500);
+    const meanwhile = cri.runPodSandbox({ config: config("meanwhile") });
+    t.regex(String(await t.throwsAsync(meanwhile)), /podnetd does not answer at .*Start podnetd/);
+    await t.throwsAsync(host.run("ip", "link", "show", "other0"));
+    await cri.stopPodSandbox({ podSandboxId });
+    await cri.removePodSandbox({ podSandboxId });
+    const next = await restart();
+    t.is((await next.podnet("cni")).trim(), "");
+    await linksEnded(host);
+    // Until it is uninstalled, which is refused while containers would lose their way back.
+    const { podSandboxId: again } = await cri.runPodSandbox({ config: config("again") });
+    const refused = await next.tryPodnet("cni", "uninstall");
+    t.regex(refused.stderr, /^error: 1 container is attached.*WRONG_STATE/);
+    await cri.stopPodSandbox({ podSandboxId: again });
+    await cri.removePodSandbox({ podSandboxId: again });
+    t.regex(await next.podnet("cni", "uninstall"), /Removed .*10-podnet\.conflist/);
   },
 );
 

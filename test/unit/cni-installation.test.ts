@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { watchCrossings } from "../../core/crossing.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import { Installation } from "../../daemon/cni/installation.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { openLog } from "../../linux/log.ts";
@@ -22,6 +23,8 @@ const program = "the plugin";
 class Site implements Disposable {
   readonly #directory = mkdtempSync(path.join(tmpdir(), "podnet-installation-"));
   readonly #db: Database;
+  /** Attached, as its podnetd counts them. */
+  containers = 0;
   readonly where = {
     dir: path.join(this.#directory, "net.d"),
     binDir: path.join(this.#directory, "bin"),
@@ -40,6 +43,7 @@ class Site implements Disposable {
       db: this.#db,
       settings: settings as never,
       program: path.join(this.#directory, "built"),
+      containers: () => this.containers,
       log: openLog({ component: "cni", level: "silent" }),
     });
   }
@@ -145,7 +149,7 @@ test.serial("the end of an installation that is cut short anywhere is gone throu
   t.true(points >= 8, `${points}`);
 });
 
-test.serial("after an upgrade the plugin is the new one before runtimes are told of it", (t) => {
+test.serial("after an upgrade the plugin is renewed before the list, which never goes", (t) => {
   using site = new Site();
   site.open().install(site.where);
   const list = path.join(site.where.dir, "10-podnet.conflist");
@@ -156,12 +160,13 @@ test.serial("after an upgrade the plugin is the new one before runtimes are told
     () => rmSync(site.plugin),
   ]) {
     spoil();
-    site.open().withdraw();
     const next = site.open();
-    let announced = false;
+    const order: string[] = [];
     watchCrossings({
       at({ what }, side) {
-        if (what === "put podnet-cni in place" && side === "after") announced = existsSync(list);
+        if (what.endsWith(" in place") && side === "after") order.push(what);
+        // A runtime that finds no list takes another network.
+        t.true(existsSync(list), what);
       },
       atAsync: async () => {},
     });
@@ -170,7 +175,7 @@ test.serial("after an upgrade the plugin is the new one before runtimes are told
     } finally {
       watchCrossings(undefined);
     }
-    t.false(announced);
+    t.deepEqual(order, ["put podnet-cni in place", "put 10-podnet.conflist in place"]);
     t.deepEqual(site.content(), ["the next plugin", "true"]);
     t.is(statSync(site.plugin).mode & 0o777, 0o755);
     t.is(next.trouble, undefined);
@@ -181,7 +186,7 @@ test.serial("after an upgrade the plugin is the new one before runtimes are told
   t.is(statSync(site.plugin).ino, ino);
 });
 
-test.serial("a plugin that cannot be renewed is told of, and not announced", (t) => {
+test.serial("a plugin that cannot be renewed is reported, and the list stays", (t) => {
   const points = atEach(false, (attempt) => {
     using site = new Site();
     site.open().install(site.where);
@@ -189,8 +194,9 @@ test.serial("a plugin that cannot be renewed is told of, and not announced", (t)
     site.build("the next plugin");
     const next = site.open();
     attempt(() => next.present());
+    t.deepEqual(site.files(), whole);
     if (readFileSync(site.plugin, "utf8") === "the next plugin") return;
-    t.deepEqual(site.files(), ["podnet-cni"]);
+    t.is(readFileSync(site.plugin, "utf8"), program);
     t.regex(next.trouble?.message ?? "", /Injected failure/);
     next.install(site.where);
     t.is(next.trouble, undefined);
@@ -202,7 +208,39 @@ test.serial("a plugin that cannot be renewed is told of, and not announced", (t)
   const next = site.open();
   next.present();
   t.is(next.trouble?.code, "IMAGE_MISSING");
-  t.deepEqual(site.files(), ["podnet-cni"]);
+  t.deepEqual(site.files(), whole);
+});
+
+test.serial("an installation over another one fails anywhere with one of them whole", (t) => {
+  const points = atEach(false, (attempt) => {
+    using site = new Site();
+    site.open().install(site.where);
+    site.containers = 1;
+    const list = path.join(site.where.dir, "10-podnet.conflist");
+    const next = site.open();
+    const done = attempt(() => next.install({ ...site.where, network: "other" }));
+    t.deepEqual(site.files(), whole);
+    const { plugins } = JSON.parse(readFileSync(list, "utf8"));
+    t.is(plugins[0].network, done ? "other" : undefined);
+    t.is(next.installed?.network, done ? "other" : undefined);
+    t.is(readFileSync(site.plugin, "utf8"), program);
+  });
+  t.true(points >= 9, `${points}`);
+});
+
+test.serial("with containers attached nothing is uninstalled, nor moved, without force", (t) => {
+  using site = new Site();
+  const installation = site.open();
+  installation.install(site.where);
+  site.containers = 2;
+  const refused = { code: "WRONG_STATE", message: /^2 containers are attached/ };
+  const thrown = t.throws<PodnetError>(() => installation.uninstall(), refused);
+  t.deepEqual(thrown.details, { containers: 2 });
+  t.throws(() => installation.install({ ...site.where, dir: `${site.where.dir}/other` }), refused);
+  t.deepEqual(site.files(), whole);
+  t.is(installation.uninstall({ force: true }).length, 2);
+  t.deepEqual(site.files(), []);
+  t.deepEqual(installation.uninstall(), []);
 });
 
 test.serial("plugin and list are on the disk before and after they have their names", (t) => {

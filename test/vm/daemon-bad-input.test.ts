@@ -281,14 +281,6 @@ test.serial("undone: a QEMU that is gone, or may not run, is QEMU_MISSING", asyn
   await refuses(t, rig, { boot: deaf }, { ...missing, message: /EACCES/ });
 });
 
-test.serial("a daemon without a QEMU says so and does not start", async (t) => {
-  await t.throwsAsync(rig.restart("stop", { PODNET_QEMU_PATH: "/nowhere/qemu" }), {
-    message: /QEMU_MISSING/,
-  });
-  useQemu(realQemu);
-  await rig.restart("stop");
-});
-
 test.serial("whatever is asked for is planned or refused with a typed error", async (t) => {
   const words = fc.oneof(
     fc.constantFrom(

@@ -219,8 +219,8 @@ export const containerFaults: readonly Fault[] = [
     kind: "record",
     name: "nobody knows of an installation that a crash cuts short",
     file: "daemon/cni/installation.ts",
-    find: "    this.#note({ ...installed, half: true });\n    try {",
-    put: "    try {",
+    find: "      this.#note({ ...installed, half: true });\n    }\n    const plugin",
+    put: "    }\n    const plugin",
     noticedBy: cutShort,
   },
   {
@@ -235,7 +235,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "undo",
     name: "an installation that fails stays half there",
     file: "daemon/cni/installation.ts",
-    find: '      this.#try("taken back", () => void this.uninstall());\n      throw thrown;',
+    find: '      this.#try("restored", () => void (replaces ? this.#write(former) : this.#remove()));\n      throw thrown;',
     put: "      throw thrown;",
     noticedBy: { file: installation, title: "one that fails anywhere is undone, and told of" },
   },
@@ -247,18 +247,53 @@ export const containerFaults: readonly Fault[] = [
     put: "if (this.#built() === plugin)",
     noticedBy: {
       file: installation,
-      title: "after an upgrade the plugin is the new one before runtimes are told of it",
+      title: "after an upgrade the plugin is renewed before the list, which never goes",
+    },
+  },
+  {
+    kind: "release",
+    name: "the CNI list goes when podnetd stops",
+    file: "daemon/daemon.ts",
+    find: "      await using _held = held;\n",
+    put: "      await using _held = held;\n      installation.uninstall({ force: true });\n",
+    noticedBy: {
+      file: "test/cni/install.test.ts",
+      title:
+        "the plugin and its configuration are put where runtimes look, stay while podnetd is stopped, and go",
+    },
+  },
+  {
+    kind: "access",
+    name: "the plugin is uninstalled while containers are attached",
+    file: "daemon/cni/installation.ts",
+    find: "if (count > 0 && !force) throw",
+    put: "if (count < 0 && !force) throw",
+    noticedBy: {
+      file: installation,
+      title: "with containers attached nothing is uninstalled, nor moved, without force",
+    },
+  },
+  {
+    kind: "release",
+    name: "an installation over another one removes the list first",
+    file: "daemon/cni/installation.ts",
+    find: "    if (!replaces) {\n",
+    put: "    if (!replaces || former?.half !== true) {\n",
+    noticedBy: {
+      file: installation,
+      title: "an installation over another one fails anywhere with one of them whole",
     },
   },
   {
     kind: "mark",
-    name: "a plugin of another podnetd's is announced as this one's",
-    file: "daemon/cni/installation.ts",
-    find: "    else this.withdraw();\n",
+    name: "the CNI list keeps its newest version to itself",
+    file: "daemon/cni/network-list.ts",
+    find: 'cniVersions: ["1.0.0", "1.1.0"],',
     put: "",
     noticedBy: {
-      file: installation,
-      title: "a plugin that cannot be renewed is told of, and not announced",
+      file: "test/cni/install.test.ts",
+      title:
+        "the plugin and its configuration are put where runtimes look, stay while podnetd is stopped, and go",
     },
   },
   {

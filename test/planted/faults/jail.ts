@@ -221,4 +221,15 @@ export const jailFaults: readonly Fault[] = [
         "what a guest prints does not steer a terminal, unless it is asked for; a pipe gets it as it is",
     },
   },
+  {
+    kind: "access",
+    name: "a QEMU that was installed later is never tried in the jail",
+    file: "daemon/host-qemu.ts",
+    find: "    this.#tried = tried;\n",
+    put: "    this.#tried = tried || !tried;\n",
+    noticedBy: {
+      file: "test/vm/without-qemu.test.ts",
+      title: "a QEMU that is installed later is tried in the jail before a machine starts",
+    },
+  },
 ];

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/cni_service.proto.
  */
 export const file_podnet_v1_cni_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCJCChFJbnN0YWxsQ25pUmVxdWVzdBILCgNkaXIYASABKAkSDwoHYmluX2RpchgCIAEoCRIPCgduZXR3b3JrGAMgASgJIiMKEkluc3RhbGxDbmlSZXNwb25zZRINCgVwYXRocxgBIAMoCSIVChNVbmluc3RhbGxDbmlSZXF1ZXN0IiUKFFVuaW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJKosBCg9BdHRhY2htZW50U3RhdGUSIAocQVRUQUNITUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0FUVEFDSE1FTlRfU1RBVEVfQURESU5HEAESGgoWQVRUQUNITUVOVF9TVEFURV9SRUFEWRACEh0KGUFUVEFDSE1FTlRfU1RBVEVfREVMRVRJTkcQAzLxAQoKQ25pU2VydmljZRJNCgRMaXN0EiEucG9kbmV0LnYxLkxpc3RBdHRhY2htZW50c1JlcXVlc3QaIi5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USRgoHSW5zdGFsbBIcLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVxdWVzdBodLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVzcG9uc2USTAoJVW5pbnN0YWxsEh4ucG9kbmV0LnYxLlVuaW5zdGFsbENuaVJlcXVlc3QaHy5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCJCChFJbnN0YWxsQ25pUmVxdWVzdBILCgNkaXIYASABKAkSDwoHYmluX2RpchgCIAEoCRIPCgduZXR3b3JrGAMgASgJIiMKEkluc3RhbGxDbmlSZXNwb25zZRINCgVwYXRocxgBIAMoCSIkChNVbmluc3RhbGxDbmlSZXF1ZXN0Eg0KBWZvcmNlGAEgASgIIiUKFFVuaW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJKosBCg9BdHRhY2htZW50U3RhdGUSIAocQVRUQUNITUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0FUVEFDSE1FTlRfU1RBVEVfQURESU5HEAESGgoWQVRUQUNITUVOVF9TVEFURV9SRUFEWRACEh0KGUFUVEFDSE1FTlRfU1RBVEVfREVMRVRJTkcQAzLxAQoKQ25pU2VydmljZRJNCgRMaXN0EiEucG9kbmV0LnYxLkxpc3RBdHRhY2htZW50c1JlcXVlc3QaIi5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USRgoHSW5zdGFsbBIcLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVxdWVzdBodLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVzcG9uc2USTAoJVW5pbnN0YWxsEh4ucG9kbmV0LnYxLlVuaW5zdGFsbENuaVJlcXVlc3QaHy5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Attachment
@@ -203,6 +203,12 @@ export const InstallCniResponseSchema: GenMessage<InstallCniResponse> = /*@__PUR
  * @generated from message podnet.v1.UninstallCniRequest
  */
 export type UninstallCniRequest = Message<"podnet.v1.UninstallCniRequest"> & {
+  /**
+   * Also while containers are attached. Their runtimes can then no longer detach them.
+   *
+   * @generated from field: bool force = 1;
+   */
+  force: boolean;
 };
 
 /**
@@ -284,7 +290,7 @@ export const CniService: GenService<{
     output: typeof ListAttachmentsResponseSchema;
   },
   /**
-   * Puts the plugin and its configuration where runtimes look for them, and keeps the configuration there while podnetd runs.
+   * Puts the plugin and its list where runtimes look for them. Both stay there until Uninstall or Down, also while podnetd is stopped.
    *
    * @generated from rpc podnet.v1.CniService.Install
    */
@@ -294,7 +300,7 @@ export const CniService: GenService<{
     output: typeof InstallCniResponseSchema;
   },
   /**
-   * Takes both away. Containers keep their networks. Absent means success.
+   * Removes both. Absent means success. Refused while containers are attached (WRONG_STATE), unless force is set.
    *
    * @generated from rpc podnet.v1.CniService.Uninstall
    */

@@ -82,6 +82,8 @@ export type InfoResponse = Message<"podnet.v1.InfoResponse"> & {
   driver: string;
 
   /**
+   * Empty: QEMU is not installed, and no pod can start.
+   *
    * @generated from field: string qemu_version = 9;
    */
   qemuVersion: string;
