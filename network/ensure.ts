@@ -193,6 +193,13 @@ class OpenHostNetwork implements HostNetwork {
           await this.#converge(() => compare(overlay, signal), done, false, signal);
           return done;
         }, signal),
+      follow: (change, signal) =>
+        this.#queue.run(async () => {
+          const done: Change[] = [];
+          const news = (): Promise<Change[]> => firewall.compareSenders(change, signal);
+          await this.#converge(news, done, false, signal);
+          return done;
+        }, signal),
       diff: (overlay, signal) => this.#queue.run(() => compare(overlay, signal), signal),
       remove: (doomed, signal) =>
         this.#takeAway(

@@ -2,6 +2,7 @@ import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
 import type { Variant } from "../iptables/variant.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
+import type { SenderChange } from "../overlay/senders.ts";
 import type { Owner } from "../ownership.ts";
 
 /**
@@ -30,6 +31,8 @@ export interface FirewallDriver {
   comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
   /** The changes that give an overlay its rules, and take away those of a former network, subnet or switch. Throws as `compareNetwork`. */
   compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]>;
+  /** The changes that let other hosts in by their own addresses, or no longer: of these hosts alone. Throws as `compareNetwork`. */
+  compareSenders(change: SenderChange, signal: AbortSignal): Promise<Change[]>;
   /** The changes that take away the doomed owners' rules, and with the last network what all of them share. */
   compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
   /** Text that is another one whenever a rule may have changed; cheap. */

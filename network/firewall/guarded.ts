@@ -1,8 +1,11 @@
 import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
+import type { OverlayRuled } from "../overlay/desired.ts";
+import type { SenderChange } from "../overlay/senders.ts";
 import type { Memory } from "../memory.ts";
 import { NftablesDriver } from "../nftables/driver.ts";
 import { bridgeGuardElements, givenElements, hostGuardElements } from "../nftables/element.ts";
+import { changedSenders, senderElements } from "../nftables/senders-table.ts";
 import type { RuleTable } from "../nftables/rule-table.ts";
 import type { Owner } from "../ownership.ts";
 import type { FirewallDriver } from "./driver.ts";
@@ -11,11 +14,20 @@ import type { FirewallDriver } from "./driver.ts";
 export const guardHint =
   "Install libnftables1 and use a kernel with CONFIG_NF_TABLES_BRIDGE and CONFIG_NFT_REJECT_INET; then start podnetd again";
 
-/** What of networks and pods the guard takes: one for each table. */
+/** What each table takes of networks, pods and overlays. */
 const contents = [
   { ofNetwork: bridgeGuardElements, ofPod: givenElements },
   { ofNetwork: hostGuardElements, ofPod: () => [] },
+  {
+    ofNetwork: () => [],
+    ofPod: () => [],
+    ofOverlay: senderElements,
+    ofSenders: changedSenders,
+  },
 ];
+
+/** Which of them have something of networks. */
+const ofNetworks = 2;
 
 const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
 
@@ -47,7 +59,17 @@ export class Guard {
   }
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
-    return this.#each((part) => part.compareNetwork(fragment, signal));
+    const parts = this.#parts.slice(0, ofNetworks);
+    return this.#each((part) => part.compareNetwork(fragment, signal), parts);
+  }
+
+  /** The hosts that may send to pods here by their own addresses. */
+  async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
+    return this.#sending((part) => part.compareOverlay(overlay, signal));
+  }
+
+  async compareSenders(change: SenderChange, signal: AbortSignal): Promise<Change[]> {
+    return this.#sending((part) => part.compareSenders(change, signal));
   }
 
   /** Nothing, and not even a look, for pods without sources of their own. */
@@ -74,7 +96,11 @@ export class Guard {
   }
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
-    return this.#each((part) => part.compareRemoval(doomed, signal));
+    // Most removals are of pods: a table of hosts that podnet did not make is looked for where overlays are removed.
+    const name = this.#tables[ofNetworks]?.model.name ?? "";
+    const all = this.#memory.madeTable(name) || doomed({ kind: "overlay", key: "" });
+    const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);
+    return this.#each((part) => part.compareRemoval(doomed, signal), parts);
   }
 
   fingerprint(): string {
@@ -83,7 +109,11 @@ export class Guard {
 
   describe(fragment: Fragment): readonly string[] {
     if (this.#off || (fragment.kind === "network" && !fragment.firewall)) return [];
-    return this.#parts.flatMap((part) => part.describe(fragment));
+    return this.#parts.slice(0, ofNetworks).flatMap((part) => part.describe(fragment));
+  }
+
+  describeOverlay(overlay: OverlayRuled): readonly string[] {
+    return this.#off ? [] : (this.#parts[ofNetworks]?.describeOverlay(overlay) ?? []);
   }
 
   /** Why parts of it are not in force, a line each. */
@@ -95,6 +125,12 @@ export class Guard {
   #wanted(fragments: readonly PluggedFragment[]): PluggedFragment[] {
     const some = fragments.filter(hasSources);
     return this.#off ? some.map((fragment) => ({ ...fragment, sources: [] })) : some;
+  }
+
+  /** Switched off, no packet is dropped that would have to be let in: nothing is to be there. */
+  async #sending(compare: (part: NftablesDriver) => Promise<Change[]>): Promise<Change[]> {
+    const part = this.#parts[ofNetworks];
+    return part === undefined || this.#off ? [] : compare(part);
   }
 
   async #each(
@@ -130,7 +166,11 @@ export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver =>
     ...(await guard.comparePods(fragments, signal)),
     ...(await driver.comparePods(fragments, signal)),
   ],
-  compareOverlay: (overlay, signal) => driver.compareOverlay(overlay, signal),
+  compareOverlay: async (overlay, signal) => [
+    ...(await guard.compareOverlay(overlay, signal)),
+    ...(await driver.compareOverlay(overlay, signal)),
+  ],
+  compareSenders: (change, signal) => guard.compareSenders(change, signal),
   // What protects goes last.
   compareRemoval: async (doomed, signal) => [
     ...(await driver.compareRemoval(doomed, signal)),
@@ -138,7 +178,10 @@ export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver =>
   ],
   fingerprint: async (signal) => [await driver.fingerprint(signal), guard.fingerprint()].join("\n"),
   facts: (signal) => driver.facts(signal),
-  describeOverlay: (overlay) => driver.describeOverlay(overlay),
+  describeOverlay: (overlay) => [
+    ...driver.describeOverlay(overlay),
+    ...guard.describeOverlay(overlay),
+  ],
   describe: (fragment) => [...driver.describe(fragment), ...guard.describe(fragment)],
   describeChange: (before, after) => driver.describeChange(before, after),
 });

@@ -7,6 +7,7 @@ import type { Memory } from "../memory.ts";
 import { table } from "../nftables/base.ts";
 import { NftablesDriver } from "../nftables/driver.ts";
 import { guardTables } from "../nftables/guard-tables.ts";
+import { sendersTable } from "../nftables/senders-table.ts";
 import { Ledger, RuleTable } from "../nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
@@ -42,7 +43,9 @@ export function openFirewall(options: FirewallOptions): Firewall {
   const nftables = (configured: boolean): FirewallDriver =>
     new NftablesDriver({ table: ruleTable, memory, configured });
   const off = iptables === "off";
-  const tables = guardTables.map((model) => new RuleTable(ledger, memory, model));
+  const tables = [...guardTables, sendersTable].map(
+    (model) => new RuleTable(ledger, memory, model),
+  );
   const guard = new Guard(tables, memory, off);
   const guarding = { guardTables: tables, guardLacking: () => guard.lacking };
   if (firewall === "nftables" && !off) {

@@ -102,6 +102,11 @@ export class IptablesDriver implements FirewallDriver {
     );
   }
 
+  /** None: the set of hosts is the guard's, and one rule of the overlay's chain admits what it marks. */
+  compareSenders(): Promise<Change[]> {
+    return Promise.resolve([]);
+  }
+
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain, memory } = this.#options;
     // Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells.

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type Cidr, type Family, familyOf, lengthOf } from "../../core/address.ts";
 import { type OverlayRuled, sideOf } from "../overlay/desired.ts";
 import { overlayMark } from "../ownership.ts";
-import { multicast, outermost, passMark } from "../overlay/traffic.ts";
+import { multicast, outermost, passMark, senderMark } from "../overlay/traffic.ts";
 import { overlayChainStart, type Rule } from "./rule.ts";
 
 /**
@@ -15,20 +15,25 @@ export const overlayChain = (name: string): string =>
 /**
  * An overlay's rules in one family. What flannel's are, in their order: none hides an address within the overlay, or what
  * somebody has marked, or what goes to groups; and all that is forwarded from or to it is accepted. Before that,
- * podnet's own: pods of other hosts are not elsewhere, where a network of this one drops what comes from there; but what
- * is between pods of this host is for its networks to judge, which may be isolated.
+ * podnet's own: pods of other hosts are not elsewhere, where a network of this one drops what comes from there, nor are
+ * other hosts that send by their own addresses (`senderMark`); but what is between pods of this host is for its networks
+ * to judge, which may be isolated.
  */
 export function overlayRules(overlay: OverlayRuled, family: Family): Rule[] {
   const side = sideOf(overlay, family);
   if (side === undefined) return [];
   const chain = overlayChain(overlay.name);
   const ours = ["-m", "comment", "--comment", overlayMark(overlay.name)];
-  const { network: all, subnet: own } = side;
+  const { network: all, subnet: own, senders } = side;
+  const marked = ["-m", "mark", "--mark", `${senderMark}/${senderMark}`];
   const filter = (chain: string, ...args: string[]): Rule => ({ table: "filter", chain, args });
   return [
     filter("FORWARD", ...ours, "-j", chain),
     filter(chain, ...from(own), ...to(own), ...ours, "-j", "RETURN"),
     filter(chain, ...from(all), ...to(all), ...ours, "-j", "ACCEPT"),
+    ...(senders === undefined
+      ? []
+      : [filter(chain, ...to(own), ...marked, ...ours, "-j", "ACCEPT")]),
     ...(overlay.forward
       ? [
           filter("FORWARD", ...from(all), ...ours, "-j", "ACCEPT"),

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Family } from "../../core/address.ts";
 import { mark } from "../desired.ts";
-import { multicast, passMark } from "../overlay/traffic.ts";
+import { multicast, passMark, senderMark } from "../overlay/traffic.ts";
 import { kindOf, type SetName, setNames } from "./element.ts";
 
 /** Family and name of the table of NAT and of what is let in, when nftables writes it. */
@@ -62,6 +62,9 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "iifname . oifname @within accept",
       "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
       "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
+      // (Marked by a table before this one, which has the hosts.)
+      `ip daddr @lease4 meta mark and ${senderMark} == ${senderMark} accept`,
+      `ip6 daddr @lease6 meta mark and ${senderMark} == ${senderMark} accept`,
       "drop",
     ],
   },

@@ -1,14 +1,23 @@
+import type { Ip } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Change } from "../change.ts";
 import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import type { Memory } from "../memory.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
+import type { SenderChange } from "../overlay/senders.ts";
 import { networkMark, type Owner, overlayMark, publishedMark } from "../ownership.ts";
 import { mainTable } from "./base.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
-import { type Element, named, networkElements, overlayElements, podElements } from "./element.ts";
+import {
+  type Element,
+  elementId,
+  named,
+  networkElements,
+  overlayElements,
+  podElements,
+} from "./element.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -20,6 +29,10 @@ export interface NftablesOptions {
   readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
   /** The same of a pod or container. */
   readonly ofPod?: (fragment: PluggedFragment) => Element[];
+  /** The same of an overlay. */
+  readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
+  /** What this table has of hosts that may send by their own addresses; nothing unless given. */
+  readonly ofSenders?: (change: SenderChange, hosts: readonly Ip[]) => Element[];
 }
 
 /** A table of our own, changed by libnftables in this process. */
@@ -76,7 +89,18 @@ export class NftablesDriver implements FirewallDriver {
 
   async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
     await this.#options.table.look(signal);
-    return this.#compare(overlayMark(overlay.name), overlayElements(overlay));
+    return this.#compare(overlayMark(overlay.name), this.#ofOverlay(overlay));
+  }
+
+  async compareSenders(change: SenderChange, signal: AbortSignal): Promise<Change[]> {
+    const { table, ofSenders = () => [] } = this.#options;
+    const wanted = ofSenders(change, change.added);
+    const removed = ofSenders(change, change.removed);
+    if (wanted.length + removed.length === 0) return [];
+    const owner = overlayMark(change.name);
+    await table.lookAt(owner, [...wanted, ...removed], signal);
+    const owned = removed.filter((one) => table.elements.get(elementId(one))?.owner === owner);
+    return this.#compareElements(owned, wanted);
   }
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
@@ -105,7 +129,7 @@ export class NftablesDriver implements FirewallDriver {
   }
 
   describeOverlay(overlay: OverlayRuled): readonly string[] {
-    return overlayElements(overlay).map(
+    return this.#ofOverlay(overlay).map(
       (element) => `nftables ${element.set} ${elementText(element)}`,
     );
   }
@@ -148,6 +172,11 @@ export class NftablesDriver implements FirewallDriver {
   #ofNetwork(fragment: NetworkFragment): Element[] {
     const { ofNetwork = networkElements } = this.#options;
     return ofNetwork(fragment);
+  }
+
+  #ofOverlay(overlay: OverlayRuled): Element[] {
+    const { ofOverlay = overlayElements } = this.#options;
+    return ofOverlay(overlay);
   }
 
   #ofPod(fragment: PluggedFragment): Element[] {

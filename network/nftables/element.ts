@@ -95,7 +95,14 @@ export const hostGuardSets = {
   no_metadata: { type: "ifname" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
-const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets };
+/** Of the table of hosts that may send by their own addresses (`senders-table.ts`), which has `lease4` and `lease6` as well. */
+export const senderSets = {
+  /** Public addresses of other hosts and the part of an overlay here that they may send to. */
+  hosts4: { type: "ipv4_addr . ipv4_addr", interval: true },
+  hosts6: { type: "ipv6_addr . ipv6_addr", interval: true },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets, ...senderSets };
 
 export type SetName = keyof typeof everySet;
 export const setNames = Object.keys(sets) as (keyof typeof sets)[];

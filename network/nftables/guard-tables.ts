@@ -1,5 +1,6 @@
 import { allPortGroups } from "../desired.ts";
 import { mainTable, type TableModel } from "./base.ts";
+import { sendersTable } from "./senders-table.ts";
 import { bridgeGuardSets, hostGuardSets, type SetName } from "./element.ts";
 
 /** Link-local addresses of IPv4, by which every cloud gives its metadata and keys; and those of IPv6 that clouds use. */
@@ -78,7 +79,7 @@ const hostGuard: TableModel = {
 export const guardTables = [bridgeGuard, hostGuard] as const;
 
 const models: ReadonlyMap<string, TableModel> = new Map(
-  [mainTable, ...guardTables].map((model) => [model.name, model]),
+  [mainTable, ...guardTables, sendersTable].map((model) => [model.name, model]),
 );
 
 /** A table of ours by its name; the main one unless given. */

@@ -84,7 +84,10 @@ export interface OverlayMasquerade {
 
 /** What the rules of an overlay are made from. */
 export type OverlayRuled = Pick<OverlayDesired, "name" | "masquerade" | "forward"> & {
-  readonly sides: readonly Pick<OverlaySide, "network" | "subnet">[];
+  readonly sides: readonly (Pick<OverlaySide, "network" | "subnet"> & {
+    /** Hosts whose own addresses are let in to the subnet; undefined where no host sends by its own (`ruledOverlay`). */
+    readonly senders?: readonly Ip[];
+  })[];
 };
 
 export const sideFamily = ({ network }: Pick<OverlaySide, "network">): Family => familyOf(network);

@@ -49,10 +49,11 @@ export function takeNews(
   replace(wanted.fdb, from.fdb, to.fdb);
   replace(wanted.routes, from.routes, to.routes);
   replace(wanted.tunnel ?? new Map(), from.tunnel ?? new Map(), to.tunnel ?? new Map());
+  replace(wanted.senders ?? new Map(), from.senders ?? new Map(), to.senders ?? new Map());
   return { from, to, wanted };
 }
 
-const tables = ["neighbours", "fdb", "routes", "tunnel"] as const;
+const tables = ["neighbours", "fdb", "routes", "tunnel", "senders"] as const;
 
 type Keys = ReadonlyMap<unknown, unknown> | undefined;
 

@@ -18,6 +18,7 @@ import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { peerNews, takeNews } from "./news.ts";
 import { observeMarked, observeParent } from "./observe.ts";
 import { planPeers } from "./plan.ts";
+import { ruledOverlay, type SenderChange, senderChange } from "./senders.ts";
 import { orphanRoutes } from "./sweep.ts";
 import type { Tunnels } from "./udp/tunnels.ts";
 import { planTunnel, planTunnelPeers } from "./udp/plan.ts";
@@ -26,6 +27,8 @@ import type { RefusedPeer } from "./wanted.ts";
 /** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
 export interface OverlayRules {
   ensure(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
+  /** Lets these hosts in by their own addresses, or no longer; nothing else of the overlay is compared. */
+  follow(change: SenderChange, signal: AbortSignal): Promise<readonly Change[]>;
   diff(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
   remove(doomed: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;
   /** As text, a line each, without a look at the host. */
@@ -138,7 +141,7 @@ export class Overlays implements AsyncDisposable {
       changes.push(...(await this.#leftRoutes(desired)));
       for (const side of desired.sides)
         changes.push(...(await compareSide(this.#kernel, desired, side, parent)).changes);
-      return { changes, rules: await this.#rules.diff(desired, signal) };
+      return { changes, rules: await this.#rules.diff(ruledOverlay(desired), signal) };
     }, signal);
   }
 
@@ -192,7 +195,7 @@ export class Overlays implements AsyncDisposable {
     // Before peers: what is forwarded to them is judged from the first packet on.
     let rules: readonly Change[] = [];
     try {
-      rules = await this.#rules.ensure(desired, signal);
+      rules = await this.#rules.ensure(ruledOverlay(desired), signal);
     } catch (error) {
       broken.push(toPodnetError(error));
     }
@@ -227,6 +230,7 @@ export class Overlays implements AsyncDisposable {
     if ((await compareTunnel(this.#kernel, desired)).length > 0) return undefined;
     this.#followed.delete(desired.name);
     const planned: OverlayChange[] = [];
+    const senders: SenderChange[] = [];
     const sides = new Map<Family, FollowedSide>();
     for (const side of desired.sides) {
       const family = sideFamily(side);
@@ -242,13 +246,21 @@ export class Overlays implements AsyncDisposable {
       const { from, to, wanted } = takeNews(desired, side, known, last.wanted, news);
       planned.push(...planTunnelPeers(desired.name, to.tunnel, from.tunnel));
       planned.push(...planPeers(to, { ...from, strays: [] }));
+      const change = senderChange(desired.name, side, {
+        from: from.senders,
+        to: to.senders,
+        all: wanted.senders,
+      });
+      if (change !== undefined) senders.push(change);
       sides.set(family, { ...last, wanted });
     }
+    const rules: Change[] = [];
+    for (const change of senders) rules.push(...(await this.#rules.follow(change, signal)));
     const { done, failures } = await applyOverlay(planned, this.#kernel, signal);
     // Then the kernel is not as it was thought to be.
     if (failures.length > 0) return undefined;
     const followed = { desired, sides };
     this.#followed.set(desired.name, followed);
-    return { ...summary(followed), changes: done, rules: [], failures };
+    return { ...summary(followed), changes: done, rules, failures };
   }
 }

@@ -3,6 +3,12 @@ import { type Cidr, type Family, contains, ipOf, lengthOf, parseCidr } from "../
 /** Who has set this bit in a packet's mark wants its address left alone (kubelet's, which flannel heeds). */
 export const passMark = "0x4000";
 
+/**
+ * Set on packets of other hosts' own addresses between two of our chains that forward, and nowhere else
+ * (`nftables/senders-table.ts`).
+ */
+export const senderMark = "0x1000";
+
 /** Groups: what is sent there is not to be answered at another address. */
 export const multicast: Readonly<Record<Family, Cidr>> = {
   4: parseCidr("224.0.0.0/4"),

@@ -4,8 +4,6 @@ import {
   type Ip,
   ipOf,
   type IpPrefix,
-  ipToBytes,
-  lengthOf,
   type Mac,
   withLength,
 } from "../../core/address.ts";
@@ -13,6 +11,8 @@ import type { IfName } from "../../core/names.ts";
 import type { RouteTo, VxlanBirth } from "./change.ts";
 import { type OverlayDesired, type OverlayPeer, type OverlaySide, sideFamily } from "./desired.ts";
 import { sideMtu } from "./mtu.ts";
+import { peerRefusal } from "./refuse-peer.ts";
+import { sendersOf } from "./senders.ts";
 
 /** What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart by. */
 export interface PeerTables {
@@ -41,6 +41,8 @@ export interface WantedSide extends PeerTables {
   readonly fdb: Map<Mac, Ip>;
   readonly routes: Map<Cidr, RouteTo>;
   readonly tunnel?: Map<Cidr, Ip>;
+  /** Hosts that may send by their own addresses, by their subnets (`sendersOf`). */
+  readonly senders?: Map<Cidr, Ip> | undefined;
   readonly device: WantedDevice | undefined;
   readonly refused: readonly RefusedPeer[];
 }
@@ -77,10 +79,11 @@ export function wantedSide(
   const routes = new Map<Cidr, RouteTo>();
   const refused: RefusedPeer[] = [];
   const device = wantedDevice(desired, side, surroundings);
-  if (backend.kind === "none") return { neighbours, fdb, routes, device, refused };
+  const senders = sendersOf(desired, side);
+  if (backend.kind === "none") return { neighbours, fdb, routes, senders, device, refused };
   const tunnel = new Map<Cidr, Ip>();
   const ownMac = device?.mac ?? surroundings.deviceMac;
-  const refusal = gatekeeper(side);
+  const refusal = peerRefusal(side);
   for (const peer of side.peers) {
     const reason = refusal(peer);
     if (reason !== undefined) {
@@ -114,7 +117,7 @@ export function wantedSide(
     routes.set(network, { destination: network, link: device.device, onlink: false });
     return { neighbours, fdb, routes, tunnel, device, refused };
   }
-  return { neighbours, fdb, routes, device, refused };
+  return { neighbours, fdb, routes, senders, device, refused };
 }
 
 function wantedDevice(
@@ -144,26 +147,6 @@ function wantedDevice(
   };
 }
 
-/**
- * Says why a peer must not be given routes. Whoever can write leases could otherwise lead this host's own pods' traffic,
- * or all of it, elsewhere.
- */
-function gatekeeper(side: OverlaySide): (peer: OverlayPeer) => string | undefined {
-  const network = bitsOf(side.network);
-  const own = bitsOf(side.subnet);
-  const seen = new Set<Cidr>();
-  return (peer) => {
-    const { subnet, publicIp } = peer;
-    const bits = peerBits(peer);
-    if (!isWithin(bits, network)) return `${subnet} is not in ${side.network}`;
-    if (isWithin(bits, own) || isWithin(own, bits)) return `${subnet} is this host's own`;
-    if (publicIp === side.publicIp) return `${publicIp} is this host's own address`;
-    if (seen.has(subnet)) return `${subnet} is another peer's, too`;
-    seen.add(subnet);
-    return undefined;
-  };
-}
-
 function macTrouble(
   mac: Mac | undefined,
   own: Mac | undefined,
@@ -179,31 +162,3 @@ function macTrouble(
 
 const baseTrouble = (base: Ip, neighbours: ReadonlyMap<Ip, Mac>): string | undefined =>
   neighbours.has(base) ? `${base} begins another peer's subnet, too` : undefined;
-
-interface Bits {
-  readonly bytes: Uint8Array;
-  readonly length: number;
-}
-
-const bitsOf = (cidr: Cidr): Bits => ({ bytes: ipToBytes(ipOf(cidr)), length: lengthOf(cidr) });
-
-const known = new WeakMap<OverlayPeer, Bits>();
-
-/** A peer's subnet, read once: the same peers come again with all news of others. */
-function peerBits(peer: OverlayPeer): Bits {
-  const bits = known.get(peer) ?? bitsOf(peer.subnet);
-  known.set(peer, bits);
-  return bits;
-}
-
-/** Whether one network is part of another: on bytes, for there are thousands of them. */
-function isWithin(inner: Bits, outer: Bits): boolean {
-  if (inner.bytes.length !== outer.bytes.length || inner.length < outer.length) return false;
-  for (let i = 0; i < outer.bytes.length; i++) {
-    const bits = Math.min(8, Math.max(0, outer.length - i * 8));
-    const mask = 0xff00 >> bits;
-    if ((((inner.bytes[i] as number) ^ (outer.bytes[i] as number)) & mask & 0xff) !== 0)
-      return false;
-  }
-  return true;
-}

@@ -19,6 +19,7 @@ const rounds = 3;
 
 const noRules: OverlayRules = {
   ensure: () => Promise.resolve([]),
+  follow: () => Promise.resolve([]),
   diff: () => Promise.resolve([]),
   remove: () => Promise.resolve([]),
   describe: () => [],

@@ -1,5 +1,5 @@
 import test from "ava";
-import { parseCidr, parseIpPrefix } from "../../core/address.ts";
+import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import { changesText } from "../../network/change.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
@@ -145,6 +145,51 @@ for (const driver of drivers) {
     },
   );
 }
+
+for (const driver of drivers)
+  test.serial(
+    `${driver}: a host that sends by its own address is let in by the set alone, whatever mark its packets bear`,
+    async (t) => {
+      await ownNetns();
+      await using host = open(driver);
+      await using site = await openSite();
+      await host.ensure(network, signal);
+      await ip("link set podport master hyper0 up");
+      const reaches = (from: string): Promise<boolean> =>
+        run(["ip", "netns", "exec", from, "ping", "-n", "-c", "1", "-W", "1", "10.77.1.2"]).then(
+          () => true,
+          () => false,
+        );
+      // Both send by their own addresses.
+      await run(["ip", "-n", site.peer, "route", "del", "blackhole", "192.0.2.1/32"]);
+      await run(["ip", "-n", site.peer, "route", "replace", "10.77.1.0/24", "via", "192.0.2.1"]);
+      await run(["ip", "-n", site.outside, "route", "add", "10.77.1.0/24", "via", "198.51.100.1"]);
+      const admitted = (...senders: string[]): OverlayRuled => {
+        const [side] = overlay().sides as [OverlayRuled["sides"][0]];
+        return overlay({ sides: [{ ...side, senders: senders.map((text) => parseIp(text)) }] });
+      };
+      await host.overlayRules.ensure(overlay(), signal);
+      t.false(await reaches(site.peer), "with a tunnel for every peer");
+      await host.overlayRules.ensure(admitted(), signal);
+      t.false(await reaches(site.peer), "with an empty set");
+      const change = { name: "default", family: 4, subnet: parseCidr("10.77.1.0/24") } as const;
+      const peer = parseIp("192.0.2.2");
+      await host.overlayRules.follow({ ...change, added: [peer], removed: [] }, signal);
+      t.true(await reaches(site.peer));
+      t.deepEqual(await host.overlayRules.diff(admitted("192.0.2.2"), signal), []);
+      t.false(await reaches(site.outside));
+      // Somebody marks all that is forwarded.
+      await run(["nft", "-f", "-"], {
+        stdin: `table ip marker { chain c { type filter hook forward priority -150; meta mark set 0x1fff; }; }\n`,
+      });
+      t.false(await reaches(site.outside));
+      t.true(await reaches(site.peer));
+      await host.overlayRules.follow({ ...change, added: [], removed: [peer] }, signal);
+      t.false(await reaches(site.peer));
+      await host.overlayRules.remove(() => true, signal);
+      t.notRegex((await run(["nft", "list", "tables"])).stdout, /podnet_hosts/);
+    },
+  );
 
 test.serial(
   "iptables: drift and what is made by hand in between are put right in one commit a table",

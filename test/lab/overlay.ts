@@ -20,6 +20,7 @@ const exec = promisify(execFile);
 /** Rules are not what is looked at. */
 export const noRules: OverlayRules = {
   ensure: () => Promise.resolve([]),
+  follow: () => Promise.resolve([]),
   diff: () => Promise.resolve([]),
   remove: () => Promise.resolve([]),
   describe: () => [],

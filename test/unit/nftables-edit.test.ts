@@ -47,6 +47,8 @@ test("the table says the same of any number of networks and pods", (t) => {
           "iifname . oifname @within accept",
           "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
           "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
+          "ip daddr @lease4 meta mark and 0x1000 == 0x1000 accept",
+          "ip6 daddr @lease6 meta mark and 0x1000 == 0x1000 accept",
           "drop",
         ],
         prerouting: ["fib daddr type local jump published"],

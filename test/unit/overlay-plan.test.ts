@@ -10,14 +10,16 @@ import type {
   OverlaySide,
 } from "../../network/overlay/desired.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
-import { peerNews, takeNews } from "../../network/overlay/news.ts";
+import { peerNews, type SideStep, takeNews } from "../../network/overlay/news.ts";
 import { planPeers } from "../../network/overlay/plan.ts";
+import { ruledOverlay, senderChange } from "../../network/overlay/senders.ts";
 import { outermost } from "../../network/overlay/traffic.ts";
 import { type PeerTables, type WantedSide, wantedSide } from "../../network/overlay/wanted.ts";
 import { overlayChain, overlayRules } from "../../network/iptables/overlay-rules.ts";
 import { parseChainName, ruleText } from "../../network/iptables/rule.ts";
 import { elementText } from "../../network/nftables/edit.ts";
 import { overlayElements } from "../../network/nftables/element.ts";
+import { senderElements } from "../../network/nftables/senders-table.ts";
 import { overlayOf, peerOf, vxlan } from "../lab/overlay.ts";
 
 const wantedOf = (desired: OverlayDesired, isDirect = false): WantedSide => {
@@ -184,6 +186,12 @@ test("news of peers make of what was wanted what a look at all of them would, wh
         const listed = new Map<number, OverlayPeer>();
         let before: OverlayPeer[] = [];
         let wanted = wantedSide(desired, side, around);
+        const admitted = new Set<Ip>();
+        const changeOf = ({ from, to, wanted: { senders: all } }: SideStep) => ({
+          from: from.senders,
+          to: to.senders,
+          all,
+        });
         for (const changes of times) {
           // Whoever is named once more leaves.
           for (const [key, peer] of changes) if (!listed.delete(key)) listed.set(key, peer);
@@ -196,7 +204,12 @@ test("news of peers make of what was wanted what a look at all of them would, wh
           before = peers;
           const whole = wantedSide(desired, now, around);
           t.deepEqual(wanted.refused, whole.refused);
-          for (const table of ["neighbours", "fdb", "routes", "tunnel"] as const)
+          for (const ip of senderChange("default", now, changeOf(step))?.added ?? [])
+            admitted.add(ip);
+          for (const ip of senderChange("default", now, changeOf(step))?.removed ?? [])
+            admitted.delete(ip);
+          t.deepEqual([...admitted].toSorted(), [...new Set(whole.senders?.values())].toSorted());
+          for (const table of ["neighbours", "fdb", "routes", "tunnel", "senders"] as const)
             t.deepEqual(inOrder(wanted[table] ?? new Map()), inOrder(whole[table] ?? new Map()));
           const from = step.from === wanted ? was : step.from;
           t.deepEqual(
@@ -277,6 +290,46 @@ test("the rules of an overlay in iptables, golden: flannel's, and podnet's own b
   // Whatever it is called: of another's chains none can be, nor can what is configured.
   t.regex(overlayChain("a".repeat(63)), /^PODNET-OVERLAY-[0-9a-f]{8}$/);
   t.throws(() => parseChainName(chain), { code: "CONFIG_INVALID" });
+});
+
+test("hosts that send by their own addresses are let in where the backend has such hosts; a refused one is not", (t) => {
+  const peers = [peerOf(2), { ...peerOf(3), subnet: parseCidr("10.78.3.0/24") }, peerOf(4)];
+  const sendersBy = (backend: OverlayDesired["backend"]) =>
+    ruledOverlay({ ...withPeers(...peers), backend }).sides[0]?.senders;
+  const both = [peerOf(2).publicIp, peerOf(4).publicIp];
+  t.deepEqual(sendersBy({ kind: "host-gw" }), both);
+  t.deepEqual(sendersBy({ kind: "none" }), both);
+  t.deepEqual(sendersBy({ ...vxlan, directRouting: true }), both);
+  t.is(sendersBy(vxlan), undefined);
+  t.is(sendersBy({ kind: "udp", port: 8285 }), undefined);
+  const direct = ruledOverlay({ ...withPeers(...peers), backend: { kind: "host-gw" } });
+  const [rule] = overlayRules(direct, 4).filter(({ args }) => args.includes("0x1000/0x1000"));
+  t.is(
+    rule && ruleText(rule),
+    `filter -A ${overlayChain("default")} -d 10.77.1.0/24 -m mark --mark 0x1000/0x1000 -m comment --comment podnet:overlay:default -j ACCEPT`,
+  );
+  const mark = 'comment "podnet:overlay:default"';
+  t.deepEqual(
+    senderElements(direct).map((each) => `${each.set} ${elementText(each)}`),
+    [`lease4 10.77.1.0/24 ${mark}`, ...both.map((ip) => `hosts4 ${ip} . 10.77.1.0/24 ${mark}`)],
+  );
+});
+
+test("a host with two leases may send until the last of them has ended", (t) => {
+  const [first, second] = [peerOf(2), { ...peerOf(3), publicIp: peerOf(2).publicIp }];
+  const desired = { ...withPeers(first, second), backend: { kind: "host-gw" } as const };
+  const around = { parentMtu: 1500, isDirect: () => true };
+  const follow = (before: readonly OverlayPeer[], peers: readonly OverlayPeer[]) => {
+    const [side] = desired.sides as [OverlaySide];
+    const was = wantedSide(desired, { ...side, peers: before }, around);
+    const now = { ...side, peers };
+    const { from, to, wanted } = takeNews(desired, now, around, was, peerNews(before, peers));
+    const all = wanted.senders;
+    return senderChange("default", now, { from: from.senders, to: to.senders, all });
+  };
+  t.like(follow([], [first]), { added: [first.publicIp], removed: [] });
+  t.deepEqual(follow([first, second], [second])?.removed ?? [], []);
+  t.like(follow([second], []), { added: [], removed: [first.publicIp] });
 });
 
 test("the elements of an overlay in nftables, golden", (t) => {

@@ -154,6 +154,41 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "access",
+    name: "a peer that is refused may send to pods by its own address",
+    file: "network/overlay/senders.ts",
+    find: "if (refusal(peer) === undefined) senders.set(",
+    put: "if (refusal !== undefined) senders.set(",
+    noticedBy: {
+      file: "test/unit/overlay-plan.test.ts",
+      title:
+        "hosts that send by their own addresses are let in where the backend has such hosts; a refused one is not",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a host with two leases may not send once one of them has ended",
+    file: "network/overlay/senders.ts",
+    find: "removed: removed.filter((ip) => !remaining.has(ip)),",
+    put: "removed,",
+    noticedBy: {
+      file: "test/unit/overlay-plan.test.ts",
+      title: "a host with two leases may send until the last of them has ended",
+    },
+  },
+  {
+    kind: "access",
+    name: "a mark that others set lets a machine without a lease in",
+    file: "network/nftables/senders-table.ts",
+    find: "        ...clearMark,\n",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/overlay-firewall.test.ts",
+      title:
+        "nftables: a host that sends by its own address is let in by the set alone, whatever mark its packets bear",
+    },
+  },
+  {
     kind: "mark",
     name: "an address that another host's lease names is written",
     file: "overlay/claim.ts",
