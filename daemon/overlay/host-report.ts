@@ -13,7 +13,7 @@ import type { LeaseEnd, LeaseEnds } from "./lease-ends.ts";
 import type { LeasedNetwork } from "./leased-network.ts";
 import type { OtherHosts } from "./other-hosts.ts";
 import type { OverlayMemory } from "./overlay-memory.ts";
-import type { PeerMemory } from "./peer-memory.ts";
+import { ownsTable, type PeerMemory } from "./peer-memory.ts";
 import { recalledText } from "./trouble-text.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 import type { Unread } from "./unread.ts";
@@ -27,7 +27,7 @@ export interface HostReportParts {
   readonly driver: Pick<LeaseDriver, "state" | "registry">;
   readonly memory: Pick<OverlayMemory, "record">;
   readonly heard: Pick<LastHeard, "staleMs">;
-  readonly known: Pick<PeerMemory, "writtenMs">;
+  readonly known: Pick<PeerMemory, "former">;
   readonly place: Pick<HostPlace, "uplink" | "troubles">;
   readonly others: Pick<OtherHosts, "peers" | "conflicts" | "grants">;
   readonly kernel: Pick<KernelFollower, "wanted" | "error">;
@@ -70,7 +70,7 @@ export class HostReport {
         ...watch.troubles,
         ...leased.troubles,
         ...others.conflicts,
-        ...recalledText(recalled, known.writtenMs),
+        ...recalledText(recalled, known.former, this.#forgotten),
         ...(error === undefined ? [] : [error.message]),
       ],
     });
@@ -91,6 +91,13 @@ export class HostReport {
     const { driver, clock, watch } = this.#parts;
     const { registry, state } = driver;
     return nodeViews(registry, { state, clock, ends, probe: (key) => watch.of(key) });
+  }
+
+  /** podnetd moves the packets itself, and knows no host to send to: etcd has listed none since it started. */
+  get #forgotten(): boolean {
+    const { driver, memory } = this.#parts;
+    const { desired } = memory.record;
+    return !driver.state.listed && desired !== undefined && ownsTable(desired);
   }
 
   /** Other hosts that packets are sent to although etcd has not told of them in this boot. */

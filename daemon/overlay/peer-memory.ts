@@ -7,8 +7,14 @@ import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "../store/o
 
 /** From news of peers to their being written down, milliseconds: rarely, for a start finds most of them in the kernel. */
 const laterMs = 30_000;
+/** The same where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel. */
+const ownTableMs = 1000;
 /** Of each family; more would be megabytes for each change. */
 const most = 8192;
+
+/** Whether the table of peers is podnetd's own, and ends with it. */
+export const ownsTable = ({ backend }: Pick<OverlayDesired, "backend">): boolean =>
+  backend.kind === "udp";
 
 export interface PeerMemoryParts {
   readonly db: Database;
@@ -21,7 +27,8 @@ export interface PeerMemoryParts {
 
 /**
  * The other hosts as they were last made known to the kernel, for a boot without etcd: the kernel has forgotten them by then. Within
- * a boot the kernel itself knows better, whatever ended podnetd.
+ * a boot the kernel itself knows better, whatever ended podnetd. The backend udp is different: its table of peers is podnetd's own and
+ * ends with podnetd, so that the written peers are needed after each start.
  */
 export class PeerMemory implements Disposable {
   readonly #parts: PeerMemoryParts;
@@ -32,19 +39,21 @@ export class PeerMemory implements Disposable {
 
   constructor(parts: PeerMemoryParts) {
     this.#parts = parts;
-    const known = knownPeers(parts.db, parts.overlay);
-    this.#former = known?.bootId === parts.bootId ? undefined : known;
+    this.#former = knownPeers(parts.db, parts.overlay);
   }
 
-  /** When what another boot knew was written down, wall clock, milliseconds; undefined when nothing is known of one. */
-  get writtenMs(): number | undefined {
-    return this.#former?.writtenMs;
+  /** What an earlier podnetd wrote down: when (wall clock, milliseconds), and whether in this boot. Undefined when it wrote nothing. */
+  get former(): { readonly writtenMs: number; readonly sameBoot: boolean } | undefined {
+    const former = this.#former;
+    if (former === undefined) return undefined;
+    return { writtenMs: former.writtenMs, sameBoot: former.bootId === this.#parts.bootId };
   }
 
-  /** The overlay with the peers that it had in another boot; undefined when the kernel knows, or nobody. */
+  /** The overlay with the peers that an earlier podnetd wrote down; undefined when the kernel still has them, or none are written. */
   recall(desired: OverlayDesired): OverlayDesired | undefined {
     const former = this.#former;
     if (former === undefined) return undefined;
+    if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;
     const sides = desired.sides.map((side) => {
       const known = former.sides.find(({ network }) => network === side.network);
       return { ...side, peers: known?.peers ?? [] };
@@ -55,7 +64,8 @@ export class PeerMemory implements Disposable {
   /** These are made: they are written down after a while, and at the end at the latest. */
   note(desired: OverlayDesired): void {
     this.#news = desired;
-    this.#timer ??= setTimeout(() => this.#write(), laterMs).unref();
+    const ms = ownsTable(desired) ? ownTableMs : laterMs;
+    this.#timer ??= setTimeout(() => this.#write(), ms).unref();
   }
 
   forget(): void {

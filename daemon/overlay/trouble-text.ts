@@ -40,13 +40,24 @@ export const unreadTexts = (reasons: readonly unknown[]): readonly string[] => {
 const hinted = ({ code, message, hint }: PodnetError): string =>
   code === "ETCD_DENIED" && hint !== undefined ? `${message}; ${hint}` : message;
 
-/** That other hosts are those of another boot, in one line; none where they are not. */
-export const recalledText = (hosts: number, writtenMs: number | undefined): readonly string[] =>
-  hosts === 0 || writtenMs === undefined
-    ? []
-    : [
-        `etcd has not been heard since this host was booted: ${hosts} other hosts are as they were at ${new Date(writtenMs).toISOString()}`,
-      ];
+/**
+ * That packets are sent to other hosts as an earlier podnetd knew them, or to none, in one line. None where etcd has
+ * listed the hosts, or the kernel still has them.
+ */
+export function recalledText(
+  hosts: number,
+  former: { readonly writtenMs: number; readonly sameBoot: boolean } | undefined,
+  forgotten: boolean,
+): readonly string[] {
+  const since = former?.sameBoot === false ? "this host was booted" : "podnetd started";
+  const silence = `etcd has not been heard since ${since}`;
+  if (hosts === 0 || former === undefined)
+    return forgotten
+      ? [`${silence}, and no other host is remembered: packets to other hosts are dropped`]
+      : [];
+  const they = hosts === 1 ? "1 other host is as it was" : `${hosts} other hosts are as they were`;
+  return [`${silence}: ${they} at ${new Date(former.writtenMs).toISOString()}`];
+}
 
 /** Which hosts cannot both be right, in one line. */
 export function conflictText(conflict: Conflict): string {

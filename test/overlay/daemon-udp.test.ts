@@ -1,9 +1,11 @@
 import { once } from "node:events";
 import path from "node:path";
 import type { Readable } from "node:stream";
+import { setTimeout } from "node:timers/promises";
 import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
 import { run } from "../../linux/command.ts";
+import type { EtcdMember } from "../lab/etcd-member.ts";
 import { type HostsLab, meet, openHosts, reaches } from "../lab/hosts.ts";
 import type { Machine } from "../lab/lab.ts";
 import { type Container, startContainer } from "../lab/overlay-container.ts";
@@ -130,6 +132,40 @@ test.serial(
     t.regex(await links(one), /^flannel0 /m);
     t.is(await passesWhole(b, a, 1), "same\n");
     t.deepEqual((await one.podnetd.podnet("overlay", "diff")).split("\n"), ["As planned", ""]);
+  },
+);
+
+test.serial(
+  "podnetd that starts again while etcd is away leads to the other hosts as it knew them, and says so",
+  async (t) => {
+    const [a, b] = [containerOf(one), containerOf(two)];
+    const [member] = lab.etcd.members as [EtcdMember];
+    // The last of what it learned has come a moment ago: a killed process writes nothing any more.
+    await setTimeout(1500);
+    await member.kill();
+    for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+      await one.end(signal);
+      t.false(await b.machine.reaches(a.address));
+      await one.start();
+      await until(
+        "host 2 to be reached",
+        () => a.machine.reaches(b.address),
+        20_000,
+        () => one.log(),
+      );
+      t.true(await b.machine.reaches(a.address));
+      t.regex(
+        await one.podnetd.podnet("overlay"),
+        /etcd has not been heard since podnetd started: 1 other host is as it was at 20/,
+      );
+    }
+    member.start();
+    await member.ready();
+    await until(
+      "no such word",
+      async () => !/has not been heard/.test(await one.podnetd.podnet("overlay")),
+    );
+    t.true(await a.machine.reaches(b.address));
   },
 );
 

@@ -154,6 +154,18 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "after a restart within a boot podnetd's own tunnel has no peers until etcd answers",
+    file: "daemon/overlay/peer-memory.ts",
+    find: "if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;",
+    put: "if (former.bootId === this.#parts.bootId) return undefined;",
+    noticedBy: {
+      file: "test/unit/overlay-peer-memory.test.ts",
+      title:
+        "peers that podnetd itself sends to are recalled by each start, those of the kernel after a boot alone",
+    },
+  },
+  {
     kind: "access",
     name: "a peer that is refused may send to pods by its own address",
     file: "network/overlay/senders.ts",
