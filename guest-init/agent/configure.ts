@@ -107,8 +107,8 @@ function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netli
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   const hasIpv6 = wanted.addresses.some((prefix) => familyOf(prefix) === 6);
   restrictIpv6(link.name, hasIpv6);
-  const there = currentAddresses(wanted, link, netlink);
-  const missing = wanted.addresses.filter((prefix) => !there.includes(prefix));
+  const there = new Set(currentAddresses(wanted, link, netlink));
+  const missing = wanted.addresses.filter((prefix) => !there.has(prefix));
   const change = linkChange(wanted, link);
   return [
     ...(change === undefined ? [] : [{ request: changeLink(link.index, change) }]),
@@ -137,7 +137,8 @@ function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined 
 function currentAddresses(wanted: GuestInterface, { index }: Link, netlink: Netlink): IpPrefix[] {
   const current = (): IpPrefix[] => netlink.addresses(index, isGlobal).map(({ prefix }) => prefix);
   const there = current();
-  const unwanted = there.filter((prefix) => !wanted.addresses.includes(prefix));
+  const named = new Set(wanted.addresses);
+  const unwanted = there.filter((prefix) => !named.has(prefix));
   if (unwanted.length === 0) return there;
   netlink.apply(
     unwanted.map((prefix) => ({ request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] })),
@@ -156,10 +157,15 @@ function setRoutes(
     route,
     link: indexOf(indexes, route.interface, `routes[${i}].interface`),
   }));
+  // By destination: to compare each route with each would take the guest's engine seconds, with hundreds of them.
+  const wantedTo = Map.groupBy(wanted, ({ route }) => route.destination);
   const isWanted = (there: Route): boolean =>
-    wanted.some(({ route, link }) => there.link === link && sameRoute(there, route));
+    (wantedTo.get(there.destination) ?? []).some(
+      ({ route, link }) => there.link === link && sameRoute(there, route),
+    );
   // A link that is down has no routes.
   const routes = found.some(({ link }) => link.up) || wanted.length > 0 ? netlink.routes() : [];
+  const routesTo = Map.groupBy(routes, ({ destination }) => destination);
   const changes: Change[] = [];
   for (const there of routes) {
     const ours =
@@ -171,7 +177,9 @@ function setRoutes(
   const direct = wanted.filter(({ route }) => route.gateway === undefined);
   const through = wanted.filter(({ route }) => route.gateway !== undefined);
   for (const { route, link } of [...direct, ...through]) {
-    const isThere = routes.some((there) => there.link === link && sameRoute(there, route));
+    const isThere = (routesTo.get(route.destination) ?? []).some(
+      (there) => there.link === link && sameRoute(there, route),
+    );
     if (!isThere) changes.push({ request: replaceRoute(newRoute(route, link)) });
   }
   return changes;

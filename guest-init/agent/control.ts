@@ -2,6 +2,7 @@ import { command, commandName } from "../protocol/codes.ts";
 import { CtlDecoder, type CtlItem, encodeCtlFrame, encodeNext } from "../protocol/ctl-frame.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Loop } from "./loop.ts";
+import { FrameDeadline } from "./frame-deadline.ts";
 import { Port } from "./port.ts";
 import { type Handler, type Reply, failurePayload } from "./reply.ts";
 
@@ -33,6 +34,7 @@ export class Control {
   readonly #events: ControlEvents;
   readonly #buffer = new Uint8Array(chunk);
   readonly #queue: Queued[] = [];
+  readonly #deadline: FrameDeadline;
   #decoder = new CtlDecoder();
   #queuedBytes = 0;
   #working = false;
@@ -48,6 +50,7 @@ export class Control {
   ) {
     this.#handlers = handlers;
     this.#events = events;
+    this.#deadline = new FrameDeadline(loop, () => this.#forgetHalf());
     this.#port = new Port(loop, find, {
       opened: () => {
         this.#ready();
@@ -55,6 +58,7 @@ export class Control {
       },
       readable: () => this.#read(),
       lost: () => this.#lost(),
+      doubted: () => this.#forgetHalf(),
       drained: () => this.#drained(),
     });
   }
@@ -80,13 +84,25 @@ export class Control {
 
   #lost(): void {
     this.#session++;
-    this.#decoder = new CtlDecoder();
+    this.#forgetHalf();
     this.#queue.length = 0;
     this.#queuedBytes = 0;
     this.#port.reading(true);
     this.#events.lost();
     // A host that was not there yet has not heard it; one that comes back does not expect it again.
     if (!this.#announced) this.#port.send(encodeCtlFrame(command.ready));
+  }
+
+  /** The next byte begins a frame. */
+  #forgetHalf(): void {
+    this.#decoder = new CtlDecoder();
+    this.#deadline.arm(false);
+  }
+
+  /** Reads on, unless there is too much to do; then the host's bytes wait, and the deadline of a frame with them. */
+  #listen(): void {
+    this.#port.reading(!this.#full);
+    this.#deadline.arm(!this.#full && this.#decoder.pending);
   }
 
   #drained(): void {
@@ -114,7 +130,7 @@ export class Control {
       for (const item of found) this.#take(item);
       if (wanted > 0) break;
     }
-    this.#port.reading(!this.#full);
+    this.#listen();
   }
 
   get #full(): boolean {
@@ -136,7 +152,7 @@ export class Control {
       this.#queuedBytes -= next.bytes;
       const frame = await this.#answer(next.item);
       if (next.session === this.#session) this.#reply(frame);
-      if (!this.#full) this.#port.reading(true);
+      if (!this.#full) this.#listen();
     }
     this.#working = false;
   }

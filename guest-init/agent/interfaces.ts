@@ -1,9 +1,12 @@
 import { familyOf, withLength } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import type { Ack } from "../../linux/rtnetlink/ack.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
-import { addRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
+import { type NewRoute, addRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
+import { given } from "../protocol/fields.ts";
 import {
+  type AddressSetup,
   type InterfaceSetup,
   type RouteSetup,
   parseInterfaceSetup,
@@ -13,9 +16,12 @@ import { writeInto } from "./files.ts";
 import { hearMulticast } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { keepLoopback } from "./loopback.ts";
+import type { Change } from "./netlink.ts";
 import { renameLink } from "./rename.ts";
 import { type Reply, done } from "./reply.ts";
 import { sys } from "./sys.ts";
+
+const eexist = 17;
 
 /** hyperstart's commands about interfaces and routes. What it acknowledges blindly is checked here. */
 export class Interfaces {
@@ -33,7 +39,7 @@ export class Interfaces {
 
   /** SETUPROUTE. */
   async route(payload: Uint8Array): Promise<Reply> {
-    for (const route of parseRouteSetup(payload)) await this.applyRoute(route);
+    await this.applyRoutes(parseRouteSetup(payload));
     return done;
   }
 
@@ -44,11 +50,7 @@ export class Interfaces {
   async apply(setup: InterfaceSetup): Promise<void> {
     const { netlink } = this.#links;
     const link = await this.#links.named(setup.device);
-    for (const { address, length, remove } of setup.addresses) {
-      const prefix = withLength(address, length);
-      if (remove) netlink.tolerate(deleteAddress(link.index, prefix), "EADDRNOTAVAIL");
-      else netlink.tolerate(addAddress(link.index, prefix, { noDad: true }), "EEXIST");
-    }
+    netlink.apply(setup.addresses.map((address) => addressChange(link.index, address)));
     if (setup.newName !== undefined) renameLink(netlink, link, setup.newName);
     if (setup.mtu !== undefined && setup.mtu !== link.mtu)
       netlink.change(link.index, { mtu: setup.mtu });
@@ -57,22 +59,37 @@ export class Interfaces {
       netlink.apply([hearMulticast(link.index)]);
   }
 
-  async applyRoute(setup: RouteSetup): Promise<void> {
+  /**
+   * Makes routes, many with one call to the kernel: hosts send hundreds at a time, and runv sends all of them again with each
+   * change. A route that is there already is fine; another one to the same destination is replaced.
+   */
+  async applyRoutes(setups: readonly RouteSetup[]): Promise<void> {
     const { netlink } = this.#links;
-    const device =
-      setup.device === undefined ? undefined : (await this.#links.named(setup.device)).index;
-    const route = {
-      destination: setup.destination,
-      ...(setup.gateway === undefined ? {} : { gateway: setup.gateway }),
-      ...(device === undefined ? {} : { link: device }),
-    };
-    if (!netlink.tolerate(addRoute(route), "EEXIST")) return;
-    // runv sends all routes again with each change. The same one is fine; another one to the same place is replaced.
-    const same = (there: Route): boolean =>
-      there.destination === setup.destination &&
-      there.gateway === setup.gateway &&
-      (device === undefined || there.link === device);
-    if (!netlink.routes().some(same)) netlink.request(replaceRoute(route));
+    const routes = lastOfEach(await this.#resolve(setups));
+    const acks = netlink.attempt(routes.map(addRoute));
+    if (acks.every(({ errno }) => errno === 0)) return;
+    const there = new Set(netlink.routes().flatMap((route) => [keyOf(route), linklessKey(route)]));
+    // A refused route may need one that is still to be replaced, to reach its gateway: it gets a second chance in its place.
+    const again = routes.filter((route, i) => {
+      const { errno } = acks[i] as Ack;
+      return errno !== 0 && !(errno === eexist && there.has(keyOf(route)));
+    });
+    netlink.apply(again.map((route) => ({ request: replaceRoute(route) })));
+  }
+
+  /** Routes with the indexes of their devices. Each device is looked up once. */
+  async #resolve(setups: readonly RouteSetup[]): Promise<NewRoute[]> {
+    const indexes = new Map<string, number>();
+    const routes: NewRoute[] = [];
+    for (const { destination, gateway, device } of setups) {
+      const link =
+        device === undefined
+          ? undefined
+          : (indexes.get(device) ?? (await this.#links.named(device)).index);
+      if (device !== undefined && link !== undefined) indexes.set(device, link);
+      routes.push({ destination, ...given("gateway", gateway), ...given("link", link) });
+    }
+    return routes;
   }
 
   /** lo, for STARTPOD. */
@@ -92,3 +109,26 @@ export class Interfaces {
     return done;
   }
 }
+
+const addressChange = (index: number, { address, length, remove }: AddressSetup): Change => {
+  const prefix = withLength(address, length);
+  return remove
+    ? { request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] }
+    : { request: addAddress(index, prefix, { noDad: true }), fine: ["EEXIST"] };
+};
+
+/** Of several routes to one destination the last one counts, as if each had been sent by itself. */
+function lastOfEach(routes: readonly NewRoute[]): NewRoute[] {
+  const byDestination = new Map<string, NewRoute>();
+  for (const route of routes) {
+    // Deleted first: it takes the place of the last one in the order, too.
+    byDestination.delete(route.destination);
+    byDestination.set(route.destination, route);
+  }
+  return Array.from(byDestination.values());
+}
+
+/** What makes two routes equal for SETUPROUTE. A route without a link is equal to one on any link. */
+const keyOf = ({ destination, gateway, link }: NewRoute | Route): string =>
+  `${destination} ${gateway ?? ""} ${link ?? ""}`;
+const linklessKey = ({ destination, gateway }: Route): string => `${destination} ${gateway ?? ""} `;

@@ -21,13 +21,15 @@ export function setLoopback(
   const raise = lo.up ? [] : [{ request: changeLink(index, { up: true }) }];
   if (wanted === undefined) return raise;
   const there = loopbackAddresses(netlink, index);
+  const present = new Set(there);
+  const named = new Set(wanted);
   return [
     ...raise,
     ...there
-      .filter((prefix) => !wanted.includes(prefix))
+      .filter((prefix) => !named.has(prefix))
       .map((prefix) => ({ request: deleteAddress(index, prefix), fine: ["EADDRNOTAVAIL"] })),
     ...wanted
-      .filter((prefix) => !there.includes(prefix))
+      .filter((prefix) => !present.has(prefix))
       .map((prefix) => ({ request: addAddress(index, prefix, { noDad: true }), fine: ["EEXIST"] })),
   ];
 }

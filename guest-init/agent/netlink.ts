@@ -1,5 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type Ack, ackError, parseAck } from "../../linux/rtnetlink/ack.ts";
+import { errnoName } from "../../linux/rtnetlink/errno.ts";
 import {
   type LinkAddress,
   getAddresses,
@@ -82,18 +83,21 @@ export class Netlink {
 
   /** Does changes in their order with one call to the kernel, each whatever became of the others; then throws the first refusal. */
   apply(changes: readonly Change[]): void {
-    let refusal: PodnetError | undefined;
-    for (let at = 0; at < changes.length; at += batch) {
-      const part = changes.slice(at, at + batch);
-      const acks = this.#ask(part.map(({ request }) => request));
-      part.forEach(({ request, fine }, i) => {
-        const ack = acks[i];
-        if (ack === undefined || ack.errno === 0) return;
-        const error = ackError(request.what, ack);
-        if (!isFine(error, fine)) refusal ??= error;
-      });
-    }
-    if (refusal !== undefined) throw refusal;
+    const acks = this.attempt(changes.map(({ request }) => request));
+    changes.forEach(({ request, fine = [] }, i) => {
+      const ack = acks[i] as Ack;
+      // An error is made only to be thrown: a thousand of them cost the engine as much as the requests.
+      if (ack.errno !== 0 && !fine.includes(errnoName(ack.errno)))
+        throw ackError(request.what, ack);
+    });
+  }
+
+  /** Does requests in their order, many with one call to the kernel, each whatever became of the others. Returns its acks. */
+  attempt(requests: readonly Request[]): Ack[] {
+    const acks: Ack[] = [];
+    for (let at = 0; at < requests.length; at += batch)
+      acks.push(...this.#ask(requests.slice(at, at + batch)));
+    return acks;
   }
 
   /** Does one request; these error names count as success. Answers whether it was one of them. */

@@ -14,7 +14,7 @@ export async function startPod(payload: Uint8Array, interfaces: Interfaces): Pro
   refuseUnsupported(pod);
   for (const setup of pod.interfaces) await interfaces.apply(setup);
   interfaces.loopbackUp();
-  for (const route of pod.routes) await interfaces.applyRoute(route);
+  await interfaces.applyRoutes(pod.routes);
   if (pod.hostname !== undefined) setHostname(pod.hostname);
   if (pod.dns.length + pod.dnsSearch.length + pod.dnsOptions.length > 0)
     setResolver({ servers: pod.dns, search: pod.dnsSearch, options: pod.dnsOptions });

@@ -9,6 +9,11 @@ export interface PortHandlers {
   readable(): void;
   /** The host let go: what was under way in either direction is void. */
   lost(): void;
+  /**
+   * The host may have let go, or may just have come back: half a frame of its is void, answers to it are not. Called each time
+   * this is seen.
+   */
+  doubted(): void;
   /** Everything sent so far is on its way. */
   drained(): void;
 }
@@ -184,7 +189,7 @@ export class Port {
       this.#out = [];
       this.#outBytes = 0;
       this.#handlers.lost();
-    }
+    } else if (this.#hostPresent) this.#handlers.doubted();
     if (this.#socket) {
       sys.close(this.#fd);
       this.#fd = -1;

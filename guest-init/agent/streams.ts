@@ -1,4 +1,5 @@
 import { TtyDecoder, encodeTtyFrame, ttyHeaderSize, ttyLimit } from "../protocol/tty-frame.ts";
+import { FrameDeadline } from "./frame-deadline.ts";
 import type { Loop } from "./loop.ts";
 import { Port } from "./port.ts";
 
@@ -19,6 +20,7 @@ export class Streams {
   readonly #port: Port;
   readonly #handlers: StreamHandlers;
   readonly #buffer = new Uint8Array(chunk);
+  readonly #deadline: FrameDeadline;
   #decoder = new TtyDecoder();
   #frameSize: number = ttyLimit.hyperstart;
 
@@ -28,12 +30,14 @@ export class Streams {
       opened: () => undefined,
       readable: () => this.#read(),
       lost: () => {
-        this.#decoder = new TtyDecoder();
+        this.#forgetHalf();
         // What waited for the host is void, so there is room: processes that waited for it must not wait for ever.
         this.#handlers.drained();
       },
+      doubted: () => this.#forgetHalf(),
       drained: () => this.#handlers.drained(),
     });
+    this.#deadline = new FrameDeadline(loop, () => this.#forgetHalf());
   }
 
   open(): boolean {
@@ -62,6 +66,13 @@ export class Streams {
   /** Whether input is taken; it is not while a process leaves its own unread. */
   reading(wanted: boolean): void {
     this.#port.reading(wanted);
+    this.#deadline.arm(wanted && this.#decoder.pending);
+  }
+
+  /** The next byte begins a frame. */
+  #forgetHalf(): void {
+    this.#decoder = new TtyDecoder();
+    this.#deadline.arm(false);
   }
 
   /** Without data: the end of the stream. */
@@ -72,7 +83,9 @@ export class Streams {
   #read(): void {
     const count = this.#port.read(this.#buffer);
     if (count === undefined) return;
-    for (const item of this.#decoder.push(this.#buffer.subarray(0, count))) {
+    const items = this.#decoder.push(this.#buffer.subarray(0, count));
+    this.#deadline.arm(this.#decoder.pending);
+    for (const item of items) {
       const known = item.kind === "frame" && this.#handlers.input(item.stream, item.data);
       // hyperstart answers an unknown stream with its end. An end of the host's is none to answer: it may cross that of a
       // process which has just ended, and the host would hear of that twice.

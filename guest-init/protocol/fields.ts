@@ -1,6 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
+import { isDeeperThan, jsonDepthLimit } from "./json-depth.ts";
 
 /** A message that is not as the protocol has it: `AGENT_PROTOCOL`, with the key at fault. */
 export const malformed = (message: string, field?: string, cause?: unknown): PodnetError =>
@@ -9,10 +10,13 @@ export const malformed = (message: string, field?: string, cause?: unknown): Pod
     ...(cause === undefined ? {} : { cause }),
   });
 
-/** JSON out of a payload. Throws `AGENT_PROTOCOL`. */
+/** JSON out of a payload. Throws `AGENT_PROTOCOL`, also when it is nested too deeply to be parsed safely. */
 export function decodeJson(payload: Uint8Array): unknown {
+  const text = decodeUtf8(payload);
+  if (isDeeperThan(text))
+    throw malformed(`The message is nested deeper than ${jsonDepthLimit} levels`);
   try {
-    return JSON.parse(decodeUtf8(payload)) as unknown;
+    return JSON.parse(text) as unknown;
   } catch (cause) {
     throw malformed("The message is not JSON", undefined, cause);
   }
@@ -80,6 +84,8 @@ export class Fields {
 
 export const asString: ParseValue<string> = (value, path) => {
   if (typeof value !== "string") throw malformed(`"${path}" is not a string`, path);
+  // The kernel and C end a text at its first NUL: it would name something else than what was checked.
+  if (value.includes("\0")) throw malformed(`"${path}" has a NUL character in it`, path);
   return value;
 };
 

@@ -1,7 +1,9 @@
 import { once } from "node:events";
 import { readFileSync, readdirSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import fc from "fast-check";
+import { frameDeadlineMs } from "../../guest-init/agent/frame-deadline.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { encodeTtyFrame, TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
@@ -280,6 +282,26 @@ test.serial(
     t.like(await other.ask(command.ping), isAck);
   },
 );
+
+test.serial("half a frame whose rest does not come is forgotten", async (t) => {
+  await using other = await AgentHost.start();
+  other.control.write(encodeCtlFrame(command.ping, Buffer.alloc(100)).subarray(0, 20));
+  other.tty.write(encodeTtyFrame(7n, Buffer.alloc(100)).subarray(0, 20));
+  await delay(frameDeadlineMs + 500);
+  t.like(await Promise.race([other.ask(command.ping), delay(5000, {})]), isAck);
+  const { stdout } = await other.run(["cat"], {}, Buffer.from("input arrives"));
+  t.is(stdout.toString(), "input arrives");
+});
+
+test.serial("a frame that comes slowly is waited for, longer than the deadline", async (t) => {
+  await using other = await AgentHost.start();
+  const frame = encodeCtlFrame(command.ping, Buffer.alloc(4));
+  for (const byte of frame) {
+    other.control.write(Uint8Array.of(byte));
+    await delay(frameDeadlineMs / 10);
+  }
+  t.like(await other.answer(), isAck);
+});
 
 test.serial("a second agent's descriptors stay few", async (t) => {
   await using other = await AgentHost.start();

@@ -27,6 +27,8 @@ import {
   parseReadFile,
   parseWriteFile,
 } from "../../guest-init/protocol/file-messages.ts";
+import { decodeJson } from "../../guest-init/protocol/fields.ts";
+import { isDeeperThan } from "../../guest-init/protocol/json-depth.ts";
 import {
   encodeInterfaceSetup,
   parseDestination,
@@ -457,5 +459,31 @@ test("SETUPINTERFACE is always written with runv's four keys", (t) => {
       ipAddresses: [],
       mtu: 0,
     },
+  );
+});
+
+test("a NUL in a text and JSON nested too deeply are refused", (t) => {
+  const bytes = (text: string): Uint8Array => encodeUtf8(text);
+  for (const device of ["eth0\\u0000x", "\\u0000", "eth0\\u0000"])
+    t.throws(() => parseInterfaceSetup(bytes(`{"device":"${device}"}`)), {
+      code: "AGENT_PROTOCOL",
+      message: '"device" has a NUL character in it',
+    });
+  const nested = (levels: number, inner: string): string =>
+    `${"[".repeat(levels)}${inner}${"]".repeat(levels)}`;
+  const deep = { code: "AGENT_PROTOCOL", message: /nested deeper than 32 levels/ };
+  for (const text of [nested(33, ""), "[".repeat(100_000), '{"a":'.repeat(33)])
+    t.throws(() => decodeJson(bytes(text)), deep);
+  // Brackets in a text count for nothing.
+  for (const inner of ["", JSON.stringify("[".repeat(100)), JSON.stringify('\\"[['.repeat(20))])
+    t.notThrows(() => decodeJson(bytes(nested(32, inner))));
+  fc.assert(
+    fc.property(fc.json({ maxDepth: 8 }), fc.nat({ max: 20 }), (text, limit) => {
+      const depth = (value: unknown): number =>
+        typeof value === "object" && value !== null
+          ? 1 + Math.max(0, ...Object.values(value).map(depth))
+          : 0;
+      t.is(isDeeperThan(text, limit), depth(JSON.parse(text)) > limit);
+    }),
   );
 });

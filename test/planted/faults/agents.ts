@@ -153,4 +153,76 @@ export const agentsFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "bound",
+    name: "each route of a list is a call to the guest's kernel of its own",
+    file: "guest-init/agent/netlink.ts",
+    find: "const batch = 64;",
+    put: "const batch = 1;",
+    noticedBy: {
+      file: "test/unit/agent-routes.test.ts",
+      title:
+        "hundreds of routes and addresses reach the kernel in a few calls, their device looked up once",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the device of a list of routes is looked up for each of them",
+    file: "guest-init/agent/interfaces.ts",
+    find: "if (device !== undefined && link !== undefined) indexes.set(device, link);",
+    put: "",
+    noticedBy: {
+      file: "test/unit/agent-routes.test.ts",
+      title:
+        "hundreds of routes and addresses reach the kernel in a few calls, their device looked up once",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a message may be nested as deep as it likes",
+    file: "guest-init/protocol/json-depth.ts",
+    find: "if (++depth > limit) return true;",
+    put: "if (++depth > limit) return false;",
+    build: "image",
+    noticedBy: {
+      file: "test/vm/agent-load.test.ts",
+      title: "JSON nested 100,000 deep is refused, and what runs runs on",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "half a frame of a host that has gone waits for its rest",
+    file: "guest-init/agent/frame-deadline.ts",
+    find: "this.#forget();",
+    put: "",
+    build: "agent",
+    noticedBy: {
+      file: "test/kernel/agent-protocol.test.ts",
+      title: "half a frame whose rest does not come is forgotten",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "half a frame outlives a hang-up that is doubted",
+    file: "guest-init/agent/port.ts",
+    find: "} else if (this.#hostPresent) this.#handlers.doubted();",
+    put: "}",
+    noticedBy: {
+      file: "test/unit/agent-port.test.ts",
+      title: "a hang-up that lasts is believed, and what was to be sent is void",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a name with a NUL in it is taken for the shorter one",
+    file: "guest-init/protocol/fields.ts",
+    find: 'if (value.includes("\\0")) throw malformed(`"${path}" has a NUL character in it`, path);',
+    put: "",
+    noticedBy: {
+      file: "test/unit/protocol-messages.test.ts",
+      title: "a NUL in a text and JSON nested too deeply are refused",
+    },
+  },
 ];
