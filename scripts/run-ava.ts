@@ -23,11 +23,19 @@ export interface AvaRun {
   /** A test in which nothing happens for so long has failed. */
   readonly timeoutSeconds: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Shows a line; on standard output unless given. */
+  readonly show?: (line: string) => void;
+}
+
+export interface FailedTest {
+  /** From the top of the project. */
+  readonly file: string;
+  readonly title: string;
 }
 
 export interface AvaResult extends Count {
-  /** The files whose tests failed; undefined when none did, or when something failed that is no single test. */
-  readonly failing: readonly string[] | undefined;
+  /** The tests that failed; undefined when none did, or when something failed that is no single test. */
+  readonly failing: readonly FailedTest[] | undefined;
 }
 
 /** One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught exception` … */
@@ -37,7 +45,7 @@ const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|excep
 const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
 
 /** A test that failed, with its file where there are several. */
-const failedLine = /^ {2}✘ \[fail\]: (?:(\S+) › )?/;
+const failedLine = /^ {2}✘ \[fail\]: (?:(\S+) › )?(.*)$/;
 
 /** An error that no test of a file waited for. */
 const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/;
@@ -67,7 +75,7 @@ class Slowest {
  * crashes on a time-out.)
  */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
-  const { name, files, limitMinutes } = run;
+  const { name, files, limitMinutes, show = console.log } = run;
   const child = spawn(
     path.join(top, "scripts/ava"),
     [
@@ -85,23 +93,25 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
   const limit = setTimeout(() => {
-    console.log(`  ✘ ${name}: ended after ${limitMinutes} minutes`);
+    show(`  ✘ ${name}: ended after ${limitMinutes} minutes`);
     child.kill("SIGKILL");
     child.stdout.destroy();
   }, limitMinutes * 60_000);
   let passed = 0;
   let failed = 0;
   let skipped = 0;
-  /** The file of each failed test and of each uncaught error; undefined where ava does not name it. */
-  const failing: (string | undefined)[] = [];
+  /** The failed tests and the uncaught errors whose file ava names. */
+  const failing: FailedTest[] = [];
   const slowest = new Slowest();
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
     const total = closingLine.exec(line);
     const failure = failedLine.exec(line);
-    if (failure !== null) failing.push(fileOf(failure[1], files));
+    const file = failure === null ? undefined : fileOf(failure[1], files);
+    if (failure !== null && file !== undefined) failing.push({ file, title: failure[2] ?? "" });
     const uncaught = uncaughtLine.exec(line)?.[1];
-    if (uncaught !== undefined) failing.push(files.find((file) => file === uncaught));
+    if (uncaught !== undefined && files.includes(uncaught))
+      failing.push({ file: uncaught, title: "an error outside of any test" });
     if (total !== null) {
       closed = true;
       if (total[2] === "skipped" || total[2] === "todo") skipped += Number(total[1]);
@@ -109,21 +119,20 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     } else if (/^ {2}✔ /.test(line)) {
       passed++;
       slowest.note(line);
-    } else if (!/^ *(?:─+)?$/.test(line)) console.log(`  ${line}`);
+    } else if (!/^ *(?:─+)?$/.test(line)) show(`  ${line}`);
   }
   const [code] = await ended;
   clearTimeout(limit);
-  const named = failing.filter((file) => file !== undefined);
-  const allNamed = failed > 0 && named.length === failed;
+  const allNamed = failed > 0 && failing.length === failed;
   // A run that died, hung or ran nothing is a failure, whatever its lines said.
   const ran = passed + failed > 0;
   if (!closed || !ran || (code !== 0 && failed === 0)) {
-    console.log(`  ✘ ${name}: the test runner ended with ${code} after ${passed} passes`);
+    show(`  ✘ ${name}: the test runner ended with ${code} after ${passed} passes`);
     failed++;
   }
   const slow = slowest.text(16);
-  if (slow !== undefined) console.log(`  ${slow}`);
-  return { passed, failed, skipped, failing: allNamed ? [...new Set(named)] : undefined };
+  if (slow !== undefined) show(`  ${slow}`);
+  return { passed, failed, skipped, failing: allNamed ? failing : undefined };
 }
 
 /** Ava names a file by its path without its ending and what all have in common, and not at all when it is the only one. */

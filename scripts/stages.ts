@@ -24,6 +24,8 @@ export interface Stage {
    * unless it comes of a search or of kills, where a failure seen once is a defect found.
    */
   readonly secondLook?: true;
+  /** A search: a short run draws from the date, so that each day looks elsewhere (docs/decisions/0075). */
+  readonly drawsByDay?: true;
   /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
   readonly closes?: true;
 }
@@ -52,6 +54,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 0.5,
     concurrency: 1,
     timeoutSeconds: 150,
+    drawsByDay: true,
   },
   {
     name: "fuzz",
@@ -59,6 +62,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 1,
     concurrency: 2,
     timeoutSeconds: 180,
+    drawsByDay: true,
     closes: true,
   },
   {
@@ -67,6 +71,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 1,
     concurrency: 2,
     timeoutSeconds: 180,
+    drawsByDay: true,
     closes: true,
   },
   {
@@ -120,6 +125,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 3,
     concurrency: 1,
     timeoutSeconds: 300,
+    drawsByDay: true,
     closes: true,
   },
   {

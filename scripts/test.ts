@@ -4,58 +4,26 @@
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { type Count, runAva } from "./run-ava.ts";
+import type { FailedTest } from "./run-ava.ts";
+import { environmentOf, runStage, unsteadyLine } from "./run-stage.ts";
 import { filesOf, type Stage, stages } from "./stages.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 
-/** A stage gets this many times its budget before it is taken for hung. */
-const hangFactor = 6;
-/** Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before they count as hung. */
-const fullMinutes = 480;
-
-/** More failing files than this in one stage are no accident of a busy machine. */
-const mostUnsteady = 2;
-/**
- * What short runs draw from, so that a change and not a draw turns one red; complete runs draw anew each time, and name
- * their seeds. PODNET_SEED overrules both.
- */
-const shortSeed = "20261121";
-
+const usage = `usage: scripts/test [--full] [--strict] [${stages.map(({ name }) => name).join(" | ")}]...`;
 const words = process.argv.slice(2);
 const full = words.includes("--full");
+/** A file that fails once and passes alone is a failure. */
+const strict = words.includes("--strict");
+/** A run that goes on past midnight keeps its day. */
+const begun = new Date();
 const wanted = words.filter((word) => !word.startsWith("-"));
-const unknown = wanted.filter((word) => !stages.some(({ name }) => name === word));
-if (unknown.length > 0 || words.some((word) => word.startsWith("-") && word !== "--full")) {
-  console.error(`usage: scripts/test [--full] [${stages.map(({ name }) => name).join(" | ")}]...`);
+const unknown = words.filter(
+  (word) => !["--full", "--strict"].includes(word) && !stages.some(({ name }) => name === word),
+);
+if (unknown.length > 0) {
+  console.error(usage);
   process.exit(2);
-}
-
-const environment = {
-  ...(full ? { PODNET_TEST_FULL: "1" } : { PODNET_SEED: shortSeed }),
-  ...process.env,
-};
-
-/** Runs a stage; a few files that fail are looked at once more, where the stage allows it, alone and one at a time. */
-async function runStage(stage: Stage, files: readonly string[]): Promise<Count> {
-  const run = {
-    name: stage.name,
-    files,
-    concurrency: stage.concurrency,
-    // A stage that hangs is ended, and fails; what it started ends with the sandbox.
-    limitMinutes: full ? fullMinutes : stage.budgetMinutes * hangFactor,
-    timeoutSeconds: full ? fullMinutes * 60 : stage.timeoutSeconds,
-    environment,
-  };
-  const first = await runAva(run);
-  const again = first.failing;
-  if (stage.secondLook === undefined || again === undefined || again.length > mostUnsteady)
-    return first;
-  console.log(`  once more, alone: ${again.join(", ")}`);
-  const second = await runAva({ ...run, files: again, concurrency: 1 });
-  if (second.failed > 0) return first;
-  unsteady.push(...again);
-  return { ...first, passed: first.passed + first.failed, failed: 0 };
 }
 
 /** The closing line that a stage's tests wrote; undefined when they wrote none. */
@@ -72,15 +40,19 @@ const summaries = path.join(top, "build/summary");
 rmSync(summaries, { recursive: true, force: true });
 mkdirSync(summaries, { recursive: true });
 const total = { passed: 0, failed: 0, skipped: 0 };
-/** Files that failed once and passed alone. */
-const unsteady: string[] = [];
+/** Tests that failed once, and whose files passed alone. */
+const unsteady: FailedTest[] = [];
 for (const stage of stages) {
   if (wanted.length > 0 && !wanted.includes(stage.name)) continue;
   const files = filesOf(stage, full);
   if (files.length === 0) continue;
   const begin = performance.now();
-  console.log(`\n${stage.name}: ${files.length} files`);
-  const count = await runStage(stage, files);
+  const environment = environmentOf(stage, full, begun);
+  const drawn = environment["PODNET_SEED"];
+  const seed = drawn === undefined ? "" : `, PODNET_SEED=${drawn}`;
+  console.log(`\n${stage.name}: ${files.length} files${seed}`);
+  const count = await runStage({ stage, files, full, strict, environment });
+  unsteady.push(...count.unsteady);
   const closing = stage.closes === undefined ? undefined : closingOf(stage);
   const failed = count.failed + (stage.closes !== undefined && closing === undefined ? 1 : 0);
   const seconds = (performance.now() - begin) / 1000;
@@ -93,7 +65,11 @@ for (const stage of stages) {
   total.failed += failed;
   total.skipped += count.skipped;
 }
-for (const file of unsteady) console.log(`⚠ unsteady: ${file} failed once and passed alone`);
+// scripts/test shows these lines right before its totals.
+writeFileSync(
+  path.join(top, "build/test-unsteady"),
+  unsteady.map((each) => `${unsteadyLine(each)}\n`).join(""),
+);
 writeFileSync(
   path.join(top, "build/test-result"),
   `${total.passed} ${total.failed} ${total.skipped}\n`,

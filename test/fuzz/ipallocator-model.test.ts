@@ -235,8 +235,9 @@ class Run {
 }
 
 for (const [index, text] of networks.entries()) {
-  test(`${text} does what the model does, seed ${seed}`, (t) => {
+  test(`${text} does what the model does`, (t) => {
     t.timeout(300_000);
+    t.log(`PODNET_SEED=${seed}`);
     const random = new Random(seed + index);
     const run = new Run(parseCidr(text), (below) => random.below(below));
     for (let i = 0; i < operations / networks.length; i++) run.step();

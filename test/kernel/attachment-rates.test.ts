@@ -69,6 +69,8 @@ test.serial("the way in is held to its rate, and the way out is not", async (t) 
 });
 
 test.serial("the way out is held to its rate by a link of its own", async (t) => {
+  // (Also when this test runs alone.)
+  await site.attachments.ensure(limited({ toGuest: slow }), signal);
   await run(["tc", "qdisc", "del", "dev", "pc2", "root"]);
   const fragment = limited({ fromGuest: slow });
   await site.attachments.ensure(fragment, signal);

@@ -89,42 +89,42 @@ async function recover(lab: HostsLab, random: Random): Promise<readonly string[]
   return order.map(({ line }) => line);
 }
 
+// (hosts-joined does the most of it by vxlan, in each run.)
 for (const [name, overlay] of [
   ["host-gw", hostGwOverlay],
   ["vxlan", undefined],
 ] as const)
-  test.serial(`Hosts find back to each other from whatever happened: ${name}`, async (t) => {
-    if (!full && name !== "host-gw") {
-      t.pass("Joined tests look at it");
-      return;
-    }
-    t.log(`PODNET_SEED=${seed}`);
-    await using lab = await openHosts({
-      kinds: ["podnet", "flannel", "podnet"],
-      ...(overlay === undefined ? {} : { overlay }),
-    });
-    await Promise.all(lab.hosts.map((host) => host.start()));
-    const containers = await Promise.all(lab.hosts.map((host) => host.container()));
-    await meet(containers);
-    const subnets = [...(await lab.leases()).keys()];
-    for (let schedule = 0; schedule < schedules; schedule++) {
-      const random = new Random(seed + schedule);
-      const told: string[] = [];
-      try {
-        for (let step = 0; step < stepsEach; step++) {
-          const { line, run } = drawStep(lab, random);
-          told.push(line);
-          await run();
-          // Until a lease was taken: the others then do as etcd says.
-          if (!told.some((one) => one.startsWith("delete"))) await goesOn(lab, containers);
+  (full || name === "host-gw" ? test.serial : test.serial.skip)(
+    `Hosts find back to each other from whatever happened: ${name}`,
+    async (t) => {
+      t.log(`PODNET_SEED=${seed}`);
+      await using lab = await openHosts({
+        kinds: ["podnet", "flannel", "podnet"],
+        ...(overlay === undefined ? {} : { overlay }),
+      });
+      await Promise.all(lab.hosts.map((host) => host.start()));
+      const containers = await Promise.all(lab.hosts.map((host) => host.container()));
+      await meet(containers);
+      const subnets = [...(await lab.leases()).keys()];
+      for (let schedule = 0; schedule < schedules; schedule++) {
+        const random = new Random(seed + schedule);
+        const told: string[] = [];
+        try {
+          for (let step = 0; step < stepsEach; step++) {
+            const { line, run } = drawStep(lab, random);
+            told.push(line);
+            await run();
+            // Until a lease was taken: the others then do as etcd says.
+            if (!told.some((one) => one.startsWith("delete"))) await goesOn(lab, containers);
+          }
+          told.push(...(await recover(lab, random)));
+          await meet(containers);
+          for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host);
+          t.deepEqual([...(await lab.leases()).keys()], subnets);
+        } catch (error) {
+          t.log(`PODNET_SEED=${seed + schedule} PODNET_HISTORIES=1: ${told.join(", ")}`);
+          throw error;
         }
-        told.push(...(await recover(lab, random)));
-        await meet(containers);
-        for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host);
-        t.deepEqual([...(await lab.leases()).keys()], subnets);
-      } catch (error) {
-        t.log(`PODNET_SEED=${seed + schedule} PODNET_HISTORIES=1: ${told.join(", ")}`);
-        throw error;
       }
-    }
-  });
+    },
+  );

@@ -30,8 +30,13 @@ export interface Fault {
   readonly put: string;
   /** What has to be built of the sources for the fault to be in it. */
   readonly build?: "jail" | "agent" | "image";
-  /** Who has to notice. */
+  /** The test that has to fail while the fault is there. It passes without the fault. */
   readonly noticedBy: { readonly file: string; readonly title: string };
+  /**
+   * How that test shows the fault when it does not fail by itself: "hang" when it never ends (what it waits for does not come),
+   * "end" when the test process ends (the fault throws where no test can catch it). Without this only a failure counts.
+   */
+  readonly shows?: "hang" | "end";
   /** That takes more than some three seconds, or ends by hanging: for complete runs alone. */
   readonly slow?: true;
 }

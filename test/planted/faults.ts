@@ -27,6 +27,7 @@ import { policyFaults } from "./faults/policy.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
+import { promisedFaults } from "./faults/promised.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { roomFaults } from "./faults/room.ts";
@@ -42,6 +43,7 @@ export const faults: readonly Fault[] = [
   ...podsFaults,
   ...podsOnCniFaults,
   ...policyFaults,
+  ...promisedFaults,
   ...portsFaults,
   ...recoveryFaults,
   ...roomFaults,

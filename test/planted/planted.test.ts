@@ -1,27 +1,19 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
-import { Random } from "../sim/random.ts";
+import { drawFaults } from "./draw.ts";
 import { faults } from "./faults.ts";
-import { Tree } from "./tree.ts";
+import { Tree, type Unharmed } from "./tree.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const complete = process.env["PODNET_TEST_FULL"] === "1";
-/** Faults tried in a short run: drawn anew each time, so that over a few runs each has its turn. */
+/** Quick faults that one short run plants. */
 const share = 25;
 /** Trees, and so faults, at a time. */
 const sideBySide = 2;
 
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
-const random = new Random(seed);
-const drawn = complete
-  ? faults
-  : faults
-      .filter(({ slow }) => slow !== true)
-      .map((fault) => ({ fault, at: random.next() }))
-      .toSorted((a, b) => a.at - b.at)
-      .slice(0, share)
-      .map(({ fault }) => fault);
+const drawn = complete ? faults : drawFaults(faults, share, seed);
 
 const trees: Tree[] = [];
 /** Trees in which nothing is planted now, and who waits for one. */
@@ -39,8 +31,20 @@ async function inSomeTree<T>(body: (tree: Tree) => Promise<T>): Promise<T> {
   }
 }
 
+/** Each file's tests without a fault, run once before its first fault. */
+const unharmed = new Map<string, Promise<Unharmed>>();
+
+function unharmedRun(tree: Tree, file: string): Promise<Unharmed> {
+  const begun = unharmed.get(file);
+  if (begun !== undefined) return begun;
+  const some = drawn.filter(({ noticedBy }) => noticedBy.file === file);
+  const running = tree.runUnharmed(file, some);
+  unharmed.set(file, running);
+  return running;
+}
+
 test.serial.before((t) => {
-  t.log(`seed ${seed}`);
+  t.log(`PODNET_SEED=${seed}`);
   for (let i = 0; i < sideBySide; i++) trees.push(new Tree());
   free.push(...trees);
 });
@@ -63,8 +67,14 @@ for (const fault of drawn) {
   each(`noticed (${fault.kind}): ${fault.name}`, async (t) => {
     await inSomeTree(async (tree) => {
       t.timeout(500_000);
+      const { file, title } = fault.noticedBy;
+      const without = await unharmedRun(tree, file);
+      t.false(
+        without.failing.includes(title),
+        `${file} fails without any fault (PODNET_SEED=${seed}):\n${without.output}`,
+      );
       const { failed, output } = await tree.run(fault);
-      t.true(failed, `${fault.file}: nobody noticed (seed ${seed}):\n${output}`);
+      t.true(failed, `${fault.file}: not noticed (PODNET_SEED=${seed}):\n${output}`);
     });
   });
 }

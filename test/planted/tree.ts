@@ -20,6 +20,7 @@ import type { Fault } from "./fault.ts";
 const top = path.resolve(import.meta.dirname, "../..");
 
 export interface Outcome {
+  /** Whether the test noticed the fault, in the way that the fault says. */
   readonly failed: boolean;
   readonly output: string;
 }
@@ -29,6 +30,37 @@ const builds = { jail: "build-jail", agent: "build-agent", image: "build-image" 
 
 /** Longest a test may take, and a build, milliseconds. */
 const limitMs = 240_000;
+
+/** A test in which nothing happens for so long hangs, seconds. */
+const idleSeconds = ({ slow }: Fault): number => (slow === true ? 150 : 60);
+
+/** How the tests of one file went without a fault. */
+export interface Unharmed {
+  /** Titles of those that did not pass. */
+  readonly failing: readonly string[];
+  readonly output: string;
+}
+
+/** Whether a line of ava's says that the test passed: `✔ TITLE`, with its time behind it when it took long. */
+const isPassed = (title: string, output: string): boolean =>
+  output
+    .split("\n")
+    .some((line) => line.trimStart().replace(/ \([\dms. ]+\)$/, "") === `✔ ${title}`);
+
+/**
+ * Whether the test that was meant noticed. A test file that does not load, a time-out and an exception outside of any test count
+ * only where the fault says that they are how it shows.
+ */
+export function isNoticed({ noticedBy, shows }: Fault, output: string): boolean {
+  const { title } = noticedBy;
+  if (shows === "hang") return output.includes(`◌ ${title}`);
+  if (shows === "end")
+    return (
+      /uncaught exception|unhandled rejection|exited with/i.test(output) &&
+      !/find any matching tests|No tests found/.test(output)
+    );
+  return output.includes(`✘ [fail]: ${title}`);
+}
 
 /** A copy of the sources in which faults are planted, so that nobody else ever runs them. */
 export class Tree implements Disposable {
@@ -54,7 +86,8 @@ export class Tree implements Disposable {
   }
 
   /** Runs one test with the fault in place, and takes the fault out again. */
-  async run({ file, find, put, build, noticedBy, slow }: Fault): Promise<Outcome> {
+  async run(fault: Fault): Promise<Outcome> {
+    const { file, find, put, build, noticedBy } = fault;
     const source = this.#read(file);
     const places = source.split(find).length - 1;
     if (places !== 1) throw new Error(`"${find}" stands ${places} times in ${file}: plant it anew`);
@@ -64,18 +97,29 @@ export class Tree implements Disposable {
     );
     try {
       if (build !== undefined) await this.#build(build);
-      return await this.#test(noticedBy, slow === true ? 150 : 60);
+      const output = await this.#test(noticedBy.file, [noticedBy.title], idleSeconds(fault));
+      return { failed: isNoticed(fault, output), output };
     } finally {
       this.#write(file, source);
       if (build !== undefined) this.#shareBuilt(build);
     }
   }
 
-  async #test({ file, title }: Fault["noticedBy"], idleSeconds: number): Promise<Outcome> {
+  /** Runs the tests of one file that have to notice faults, without any fault; their titles, of those that did not pass. */
+  async runUnharmed(file: string, some: readonly Fault[]): Promise<Unharmed> {
+    const titles = [...new Set(some.map(({ noticedBy }) => noticedBy.title))];
+    const output = await this.#test(file, titles, Math.max(...some.map(idleSeconds)));
+    return { failing: titles.filter((title) => !isPassed(title, output)), output };
+  }
+
+  async #test(file: string, titles: readonly string[], idle: number): Promise<string> {
     // ava reads * and ! in a pattern; a title is meant word for word, as far as its patterns allow.
-    const match = title.replace(/[!*]/g, "*");
-    const child = spawn("scripts/ava", [`--timeout=${idleSeconds}s`, `--match=${match}`, file], {
+    const matches = titles.map((title) => `--match=${title.replace(/[!*]/g, "*")}`);
+    // A title may differ in a complete run, which does more of the same; what a fault needs is the short form.
+    const { PODNET_TEST_FULL: _, ...env } = process.env;
+    const child = spawn("scripts/ava", [`--timeout=${idle}s`, ...matches, file], {
       cwd: this.#directory,
+      env,
       stdio: ["ignore", "pipe", "pipe"],
     });
     let output = "";
@@ -86,13 +130,7 @@ export class Tree implements Disposable {
     const limit = setTimeout(() => child.kill("SIGKILL"), limitMs);
     await once(child, "close");
     clearTimeout(limit);
-    // The test meant has failed, has not come to its end (◌) or has ended its process, and not something before it: a tree
-    // that does not even load fails as well, and has no tests.
-    const failed =
-      output.includes(`✘ [fail]: ${title}`) ||
-      output.includes(`◌ ${title}`) ||
-      (output.includes("uncaught exception") && !output.includes("find any matching tests"));
-    return { failed, output };
+    return output;
   }
 
   async #build(what: keyof typeof builds): Promise<void> {

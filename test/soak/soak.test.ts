@@ -6,21 +6,26 @@ import { difference, ip, networkFragment, podFragment } from "../lab/network.ts"
 import { run } from "../../linux/command.ts";
 import { openRig } from "../vm/daemon-rig.ts";
 import { debianGuest, never, nicPlan, rig } from "../vm/hypervisor-rig.ts";
+import { heldBytes } from "./collect.ts";
+import { HeldBy } from "./held-by.ts";
 import { complete, Growth, noteCycles } from "./measure.ts";
 
 const podCycles = complete ? 500 : 20;
 const replugs = complete ? 5000 : 100;
 
 test.serial(`${podCycles} pods created and deleted leave nothing`, async (t) => {
-  await using it = await openRig("quarantine_s = 0\n");
-  const growth = new Growth("podnetd", it.daemon.process.pid as number);
+  using watched = new HeldBy();
+  await using it = await openRig("quarantine_s = 0\n", undefined, watched.environment);
+  const growth = new Growth("podnetd", it.daemon.process.pid as number, () =>
+    watched.bytes(it.daemon.process),
+  );
   for (let cycle = 0; cycle < podCycles; cycle++) {
     const name = `soak-${cycle}`;
     await it.client.pods.create({ spec: { name } });
     await it.client.pods.delete({ idOrName: name });
     // Also waits for what closes a little later.
     if (cycle === 0) t.deepEqual(await it.changes(), []);
-    growth.look();
+    await growth.look();
   }
   const left = [...(await it.changes()), ...growth.grown()];
   t.log(growth.toString());
@@ -47,7 +52,7 @@ test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t)
   await using it = await rig(debianGuest);
   const { vm, events } = await it.start();
   while ((await events.next("channel")).port !== 0) events.seen.shift();
-  const watched = [new Growth("podnet", process.pid), new Growth("QEMU", vm.record.pid)];
+  const watched = [new Growth("podnet", process.pid, heldBytes), new Growth("QEMU", vm.record.pid)];
 
   const replug = async (slot: number): Promise<string> => {
     const port = podFragment(slot, {
@@ -71,7 +76,7 @@ test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t)
   for (let cycle = 1; cycle < replugs; cycle++) {
     // Slots in turn, and the same one over and over: both are ways to run out.
     t.is(await replug(cycle % 2 === 0 ? 1 : 1 + (cycle % 31)), "unplugged", `cycle ${cycle}`);
-    for (const each of watched) each.look();
+    for (const each of watched) await each.look();
   }
   const left = [
     ...difference(before, await host()),

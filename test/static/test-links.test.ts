@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, globSync, readFileSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
 
@@ -15,6 +15,8 @@ function literal(title: string): RegExp {
     .map((part) => part.replaceAll(/[^\w\s]/g, "\\$&").replaceAll('\\"', '\\\\?"'));
   return new RegExp(`(["\`])${parts.join("\\$\\{[^\\n]*?\\}")}\\1`);
 }
+
+const byName = (a: string, b: string): number => (a < b ? -1 : 1);
 
 /** So little of a title would be found anywhere. */
 const leastLetters = 12;
@@ -82,4 +84,30 @@ test("the promises are all there, each once", (t) => {
     numbers.toSorted((a, b) => a - b),
     Array.from({ length: 36 }, (_, index) => index + 1),
   );
+});
+
+test("the README names each test that a short run skips, and no other", (t) => {
+  const top = path.resolve(docs, "..");
+  const readme = readFileSync(path.join(top, "README.md"), "utf8");
+  const [, section = ""] = /^## Skipped tests\n(.*?)^## /ms.exec(readme) ?? [];
+  const links = [...section.matchAll(/^- \[([^\]]+)\]\(([^)]+)\).*: .+$/gm)];
+  // (scripts/test counts these lines.)
+  t.is(links.length, [...section.matchAll(/^- /gm)].length);
+  for (const [, title = "", file = ""] of links)
+    t.regex(readFileSync(path.join(top, file), "utf8"), literal(title), file);
+  const skipping = globSync("test/**/*.test.ts", { cwd: top }).filter(
+    (file) =>
+      !/^test\/(?:fixtures|static)\//.test(file) &&
+      /\btest(?:\.serial)?\.skip\b/.test(readFileSync(path.join(top, file), "utf8")),
+  );
+  const named = new Set(links.map(([, , file = ""]) => file));
+  t.deepEqual([...named].toSorted(byName), skipping.toSorted(byName));
+});
+
+test("no test passes in place of being skipped", (t) => {
+  const top = path.resolve(docs, "..");
+  const wrong = globSync("test/**/*.test.ts", { cwd: top }).filter((file) =>
+    /\bt\.pass\([^)]*\);\s*return;/.test(readFileSync(path.join(top, file), "utf8")),
+  );
+  t.deepEqual(wrong, []);
 });

@@ -34,16 +34,20 @@ let opened = 0;
 
 /**
  * Opens a rig whose pods are clones, which saves a boot each, unless the configuration says otherwise: `factory = "cold"`, or
- * another image, whose guests may bear no cloning.
+ * another image, whose guests may bear no cloning. podnetd has `always` in its environment, after each restart too.
  */
-export async function openRig(given = "", starting: Starting = (host) => host): Promise<Rig> {
+export async function openRig(
+  given = "",
+  starting: Starting = (host) => host,
+  always: Readonly<Record<string, string>> = {},
+): Promise<Rig> {
   const config = /^(?:factory =|\[image\])/m.test(given) ? given : `factory = "template"\n${given}`;
   await using stack = new AsyncDisposableStack();
   const lab = stack.use(await openLab(`d${process.pid}-${opened++}-`));
   const directory = mkdtempSync(join(tmpdir(), "podnet-vm-"));
   stack.defer(() => rmSync(directory, { recursive: true, force: true }));
   const start = (env: Readonly<Record<string, string>> = {}): Promise<Podnetd> =>
-    startPodnetd({ machine: starting(lab.host), directory, config, env });
+    startPodnetd({ machine: starting(lab.host), directory, config, env: { ...always, ...env } });
   let daemon = await start();
   let client = connectPodnet({ socket: daemon.socket });
   stack.defer(async () => {

@@ -115,9 +115,9 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a rule that others flushed is not seen",
-    file: "network/iptables/firewall.ts",
-    find: 'const nft = programs.generation?.() ?? (await save(programs, "nft", signal));',
-    put: 'const nft = "";',
+    file: "linux/nftables-generation.ts",
+    find: "return view.getUint32(at + 4, false);",
+    put: "return view.getUint32(at, true);",
     noticedBy: {
       file: inspect,
       title: "its rules are flushed: seen without being touched, then healed",
