@@ -217,6 +217,7 @@ function openAttachments(
     ...shared,
     db,
     config,
+    clock,
     randomBytes: (count) => parts.randomBytes(count),
     records: new AttachmentRecords({ ...shared, db, clock }),
     log: parts.logOf("cni"),

@@ -1,5 +1,6 @@
 import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type { AttachmentFragment, AttachmentObserved } from "../../network/attachment/desired.ts";
+import type { LaterChanges } from "../../network/attachment/later.ts";
 import type { Inspection } from "../../network/inspect.ts";
 
 /** The one way to change the host's network, as far as attachments of containers need it; see `network/attachment`. */
@@ -15,6 +16,14 @@ export interface AttachmentNetwork {
   ): Promise<Inspection>;
   /** Which namespace a path leads to now. Throws `NETNS_UNUSABLE`. */
   identify(netns: string): string;
+  /**
+   * What plugins after podnet's made of a container, once they are done; undefined where that cannot be said now. Throws
+   * `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   */
+  observeLater(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+  ): Promise<LaterChanges | undefined>;
   /** What is not as the fragment says, a line each; none where all is. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
   /** Ends all that passes, and leaves links to `sweep`: their ports are down and off the bridge, their rules are gone. Absent is success. */

@@ -2,6 +2,7 @@ import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { damaged, parseJson } from "../store/rows.ts";
@@ -58,6 +59,19 @@ export const portsToHold = ({
 /** The same, and which namespace it is in: another one by the same path is not its own. */
 export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
   namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
+
+/** A container whose ADD is answered now: plugins after podnet's in the list are yet to be run. */
+export const settlingPlan = (plan: AttachmentPlan): AttachmentPlan =>
+  plan.fragment.madeByCaller === true
+    ? plan
+    : { ...plan, fragment: { ...plan.fragment, settling: true } };
+
+/** A container whose list is done. Without `later` nothing of the inside is taken for a later plugin's. */
+export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
+  const { settling: _done, ...fragment } = plan.fragment;
+  const isAny = later !== undefined && laterText(later) !== undefined;
+  return { ...plan, fragment: isAny ? { ...fragment, later } : fragment };
+}
 
 /** What the container is to ask for names, as its runtime is told. */
 export interface AttachmentDns {

@@ -1,4 +1,5 @@
 import { limited, throwIfAborted } from "../../core/aborting.ts";
+import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
@@ -11,8 +12,8 @@ import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
-import { compareResult } from "./compare-result.ts";
+import { type AttachmentPlan, inNamespace, portsToHold, settlingPlan } from "./attachment-plan.ts";
+import { compareResult, fragmentAsTold } from "./compare-result.ts";
 import { Departures } from "./departures.ts";
 import { type AttachmentWorld, gatherAttachment } from "./gather.ts";
 import { whyLost } from "./namespace.ts";
@@ -31,6 +32,7 @@ const attachMs = 60_000;
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
   readonly host: Pick<HostNetwork, "endFlows">;
+  readonly clock: Clock;
   readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing" | "retry">;
   readonly records: AttachmentRecords;
   readonly log: Log;
@@ -86,7 +88,7 @@ export class Attachments implements AsyncDisposable {
         const observed = await network.ensure(plan.fragment, limit);
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
-        const attached = inNamespace(plan, observed.namespace);
+        const attached = settlingPlan(inNamespace(plan, observed.namespace));
         records.ready(attached);
         this.ready.enter(attached);
         return result;
@@ -117,7 +119,10 @@ export class Attachments implements AsyncDisposable {
       if (row?.state !== "ready" || row.config !== request.config.name) throw unknown(request);
       const found = [
         ...compareResult(row.plan, request),
-        ...(await this.#parts.network.check(row.plan.fragment, limited(attachMs, signal))),
+        ...(await this.#parts.network.check(
+          fragmentAsTold(row.plan, request),
+          limited(attachMs, signal),
+        )),
       ];
       const [first] = found;
       if (first === undefined) return;

@@ -1,3 +1,4 @@
+import type { Clock } from "../../core/clock.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
@@ -11,13 +12,17 @@ import type { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import { type AttachmentPlan, portsToHold } from "./attachment-plan.ts";
+import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";
 import type { AttachmentRecords } from "./records.ts";
 
+/** From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of them take some seconds. */
+const settleMs = 10_000;
+
 export interface ReadyParts {
-  readonly network: Pick<AttachmentNetwork, "inspect">;
+  readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater">;
   readonly published: Pick<HeldPorts, "missing" | "retry">;
-  readonly records: Pick<AttachmentRecords, "note">;
+  readonly records: Pick<AttachmentRecords, "note" | "settled">;
+  readonly clock: Pick<Clock, "monotonic">;
   /** By container. */
   readonly locks: KeyedLock<string>;
   readonly log: Log;
@@ -25,6 +30,8 @@ export interface ReadyParts {
 
 interface Ready {
   readonly plan: AttachmentPlan;
+  /** When a plan that is settling has settled, by the monotonic clock. */
+  readonly settlesAtMs: number;
   /** What of its links cannot be healed, or why they cannot be looked at. */
   trouble: string | undefined;
   /** Why a host port of its is not held. */
@@ -43,11 +50,12 @@ export class ReadyAttachments implements RunningAttachments {
 
   /**
    * It is ready by its row, or another than before; the host ports that can be held are. What was wrong with it is so until a
-   * look says otherwise.
+   * look says otherwise. One that is settling was attached `ageMs` ago.
    */
-  enter(plan: AttachmentPlan): void {
+  enter(plan: AttachmentPlan, ageMs = 0): void {
     this.#ready.set(plan.id, {
       plan,
+      settlesAtMs: this.#parts.clock.monotonic() + settleMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
       unheld: this.#parts.published.missing(plan.id)?.message,
       trying: false,
@@ -78,6 +86,7 @@ export class ReadyAttachments implements RunningAttachments {
    * that is noted, once.
    */
   async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
+    if (options.inside) await this.settle(id, signal);
     const ready = this.#ready.get(id);
     if (ready === undefined) return nothingFound;
     const { network } = this.#parts;
@@ -89,6 +98,25 @@ export class ReadyAttachments implements RunningAttachments {
     if (seen.error !== undefined) ready.trouble = seen.error.message;
     else if (seen.healed && options.inside) ready.trouble = undefined;
     return seen;
+  }
+
+  /**
+   * Writes down what later plugins made of a container, once they are done, or at once if `now`. What is seen then is kept from then on.
+   * Does nothing where that cannot be seen: the next look tries again. Throws when the signal aborts.
+   */
+  async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
+    const ready = this.#ready.get(id);
+    if (ready?.plan.fragment.settling !== true) return;
+    const { network, records, clock } = this.#parts;
+    if (!now && clock.monotonic() < ready.settlesAtMs) return;
+    const later = await network
+      .observeLater(ready.plan.fragment, signal)
+      .catch((thrown: unknown) => throwIfOver(signal, thrown));
+    // (It may be on its way out by now, or have been planned anew.)
+    if (later === undefined || this.#ready.get(id) !== ready) return;
+    const plan = settledPlan(ready.plan, later);
+    records.settled(plan);
+    this.enter(plan);
   }
 
   /** What a container lacks that podnetd cannot give it now. */
@@ -135,4 +163,10 @@ export class ReadyAttachments implements RunningAttachments {
     log.warn({ container: ready.plan.containerId }, `Not looked after any more: ${trouble}`);
     records.note(ready.plan, trouble);
   }
+}
+
+/** What cannot be seen now is said by the look that follows. */
+function throwIfOver(signal: AbortSignal, thrown: unknown): undefined {
+  if (signal.aborted) throw thrown;
+  return undefined;
 }

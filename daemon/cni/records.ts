@@ -1,4 +1,5 @@
 import type { Clock } from "../../core/clock.ts";
+import { laterText } from "../../network/attachment/later.ts";
 import type { Journal } from "../journal.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import {
@@ -102,6 +103,22 @@ export class AttachmentRecords {
     const { db, clock } = this.#parts;
     const write = (): void => setAttachmentPlan(db, plan, clock.now());
     db.transaction(write, "identify attachment", lasting);
+  }
+
+  /** The plugins after podnet's in its list are done; what they made is told, where it is anything. */
+  settled(plan: AttachmentPlan): void {
+    const { db, journal, clock } = this.#parts;
+    const made = laterText(plan.fragment.later ?? {});
+    journal.transact(
+      "settle attachment",
+      (emit) => {
+        setAttachmentPlan(db, plan, clock.now());
+        if (made === undefined) return;
+        const text = textOf(plan, `left as it was made after podnet's ADD: ${made}`);
+        emit({ kind: "attachment", data: { text } });
+      },
+      { lasting },
+    );
   }
 
   /**

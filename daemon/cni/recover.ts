@@ -1,3 +1,4 @@
+import type { Clock } from "../../core/clock.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
@@ -15,6 +16,7 @@ export interface RecoverParts {
   readonly published: Pick<HeldPorts, "adopt" | "missing">;
   readonly ready: ReadyAttachments;
   readonly departures: Departures;
+  readonly clock: Clock;
   readonly log: Log;
   /** A plan as its network is now, written down where it is another. */
   refit(plan: AttachmentPlan): AttachmentPlan;
@@ -61,18 +63,22 @@ async function takeOver(
   parts: RecoverParts,
   signal: AbortSignal,
 ): Promise<void> {
-  const { published, ready, refit, log } = parts;
+  const { published, ready, refit, log, clock } = parts;
   const plan = refit(identifiedPlan(row, parts));
   const container = { container: row.containerId };
   await published.adopt(row.id, portsToHold(plan));
   const missing = published.missing(row.id);
   if (missing !== undefined)
     log.error({ ...container, err: missing }, "A published port is not held");
-  ready.enter(plan);
+  ready.enter(plan, ageOf(row, clock));
   const options = { heal: () => true, linksOnly: false, inside: true };
   const { error } = await ready.inspect(row.id, options, signal);
   if (error !== undefined) throw toPodnetError(error);
 }
+
+/** How long ago it was attached, milliseconds; after a step back of the clock it is taken to be now. */
+const ageOf = ({ createdMs }: AttachmentRow, clock: Clock): number =>
+  Math.max(0, clock.now() - createdMs);
 
 /** Why a container is to have no network any more; undefined while it is to have one. */
 function whyGone(

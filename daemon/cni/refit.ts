@@ -6,7 +6,7 @@ import type { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import type { AttachmentRow } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import type { AttachmentPlan } from "./attachment-plan.ts";
+import { type AttachmentPlan, settledPlan } from "./attachment-plan.ts";
 import type { ReadyAttachments } from "./ready.ts";
 import type { AttachmentRecords } from "./records.ts";
 
@@ -18,7 +18,8 @@ export const usualMtu = (
 
 /**
  * A container's plan as its network is now; undefined when it is so. Isolation, and the MTU of one that asked for none:
- * whom it asks for names was written down by its runtime, and stays. Pure.
+ * whom it asks for names was written down by its runtime, and stays. It does not settle any more: what is different inside from here on
+ * may be what is yet to follow the network. Pure.
  */
 export function refitted(
   plan: AttachmentPlan,
@@ -28,7 +29,8 @@ export function refitted(
   const { isolated } = network;
   const mtu = plan.mtuOfNetwork === true ? usualMtu(network, settings) : plan.mtu;
   if (plan.fragment.isolated === isolated && plan.mtu === mtu) return undefined;
-  return { ...plan, mtu, fragment: { ...plan.fragment, isolated, mtu } };
+  const settled = settledPlan(plan);
+  return { ...settled, mtu, fragment: { ...settled.fragment, isolated, mtu } };
 }
 
 export interface RefitParts {
@@ -61,7 +63,12 @@ export async function refitAttachments(
     onNetwork(network, records).map(({ id, containerId }) =>
       locks.run(containerId, async () => {
         const row = records.get(id);
-        if (row?.state === "ready") await refitOne(row.plan, network, parts);
+        if (row?.state !== "ready" || refitted(row.plan, network, parts.settings) === undefined)
+          return;
+        // What later plugins made is known before anything else becomes different.
+        await parts.ready.settle(id, AbortSignal.timeout(60_000), true);
+        const now = records.get(id);
+        if (now?.state === "ready") await refitOne(now.plan, network, parts);
       }),
     ),
   );

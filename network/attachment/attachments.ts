@@ -19,7 +19,8 @@ import type {
 import { burials, endGraveyard } from "./graveyard.ts";
 import { hostPart } from "./host-part.ts";
 import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
-import { compareLinks, setUpLinks } from "./links.ts";
+import type { LaterChanges } from "./later.ts";
+import { compareLinks, observeLater, setUpLinks } from "./links.ts";
 import { ensurePair, findHostEnd } from "./pair.ts";
 
 /** What attachments need of the host's network: their ports are made, and what they publish is let in, as pods' are. */
@@ -105,6 +106,20 @@ export class Attachments implements Disposable {
   identify(netns: string): string {
     using inside = this.#kernel.open(netns);
     return inside.identity;
+  }
+
+  /**
+   * What plugins after podnet's made of a container that was attached a while ago (`AttachmentFragment.later`); undefined where that cannot
+   * be said now. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   */
+  observeLater(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+  ): Promise<LaterChanges | undefined> {
+    return this.#inTurn(fragment.key, signal, async () => {
+      using inside = this.#open(fragment);
+      return await observeLater(this.#kernel, inside, fragment);
+    });
   }
 
   /** What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`. */

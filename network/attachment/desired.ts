@@ -1,6 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { PublishedDesired } from "../desired.ts";
+import type { LaterChanges } from "./later.ts";
 
 /** A container's part of the host: a pair of links, one end a port of a bridge, the other in the container's namespace. */
 export interface AttachmentFragment {
@@ -47,6 +48,13 @@ export interface AttachmentFragment {
   /** As a pod's: absent when it has never published anything. */
   readonly published?: readonly PublishedDesired[];
   readonly withdrawn?: readonly PublishedDesired[];
+  /**
+   * The plugins after podnet's in the list may not have been run yet: what is different inside is neither told nor put back, and
+   * becomes `later` once they are done. A link that is gone or down is.
+   */
+  readonly settling?: true;
+  /** What those plugins made of the inside. */
+  readonly later?: LaterChanges;
 }
 
 /** A route inside. Absent members are the kernel's choice. */

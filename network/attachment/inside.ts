@@ -65,8 +65,10 @@ export async function observeInside(
  * are usable at once, without a search for duplicates. Pure.
  */
 export function planInside(fragment: AttachmentFragment, observed: ObservedInside): Step[] {
-  const { guestLink, mac, mtu, addresses } = fragment;
+  const { guestLink, addresses, later } = fragment;
   const { loopback, guest, routes } = observed;
+  const mac = later?.mac ?? fragment.mac;
+  const mtu = Math.min(later?.mtu ?? fragment.mtu, fragment.mtu);
   const change: LinkChange = {
     ...(guest.mac === mac ? {} : { mac }),
     ...(guest.mtu === mtu ? {} : { mtu }),
@@ -80,6 +82,8 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
         wanted: String(value),
       },
       request: changeLink(guest.index, { [setting]: value }),
+      // No plugin makes an MTU larger than the bridge's; one that is too large was the network's before.
+      ...(setting === "mtu" && guest.mtu > mtu ? {} : { part: setting }),
     }),
   );
   return [
@@ -90,6 +94,7 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
       .map((prefix) => ({
         deviation: { subject: `address of ${guestLink}`, found: absent, wanted: prefix },
         request: addAddress(guest.index, prefix, { noDad: true, ...broadcastOf(prefix) }),
+        part: `address ${prefix}` as const,
       })),
     ...(guest.up ? [] : [up(guestLink, guest)]),
     ...planRoutes(fragment, guest.index, routes),

@@ -28,7 +28,10 @@ export type AttachmentNetlink = Pick<
 >;
 
 /** What is needed of the one inside a namespace. */
-export type InsideNetlink = Pick<Rtnetlink, "linksNamed" | "addresses" | "routes" | "tryBatch">;
+export type InsideNetlink = Pick<
+  Rtnetlink,
+  "links" | "linksNamed" | "addresses" | "routes" | "tryBatch"
+>;
 
 /** A container's network namespace, held open. */
 export interface Inside extends Disposable {

@@ -4,6 +4,14 @@ import { absent, type Deviation } from "../deviation.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
 import { lookInside, observeInside, planInside } from "./inside.ts";
 import type { AttachmentKernel, Inside } from "./kernel.ts";
+import {
+  besideMachine,
+  carriesMachine,
+  type LaterChanges,
+  laterChanges,
+  permitted,
+} from "./later.ts";
+import { partOf } from "./routes.ts";
 import { observeMacvlan } from "./macvlan.ts";
 import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
 import { observeRates, planRates, wantedIfb } from "./rates.ts";
@@ -71,19 +79,66 @@ const lost = ({ hostLink, guestLink }: AttachmentFragment): Deviation => ({
   wanted: `there, with ${guestLink}`,
 });
 
+interface InsideSteps {
+  readonly settings: readonly SettingStep[];
+  readonly steps: readonly Step[];
+}
+
+/** What podnetd may do inside to make it what it should be. */
 async function insideSteps(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  pair: Pair,
+): Promise<InsideSteps> {
+  const { settings, steps } = await planSteps(kernel, inside, fragment, pair);
+  return {
+    settings: permitted(settings, fragment, pair),
+    steps: permitted(steps, fragment, pair),
+  };
+}
+
+async function planSteps(
   { netlink }: AttachmentKernel,
   inside: Inside,
   fragment: AttachmentFragment,
   { guest, beside, isNew }: Pair,
-): Promise<{ readonly settings: readonly SettingStep[]; readonly steps: readonly Step[] }> {
+): Promise<InsideSteps> {
   const macvlan = await observeMacvlan(netlink, inside, fragment, beside);
   const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
   const observed = await observeInside(inside.netlink, guest, beside, isNew);
+  // (A macvlan comes when it comes: its routes are no plugin's to have changed.)
+  const byMacvlan = macvlan.routes.map(partOf);
+  const planned = planInside(wanted, observed).map(
+    ({ part, ...step }): Step =>
+      part === undefined || byMacvlan.includes(part) ? step : { ...step, part },
+  );
+  const theirs = besideMachine(planned);
+  // Asked about only where it matters.
+  const used =
+    theirs.length < planned.length && carriesMachine(await inside.netlink.links(), guest);
   return {
     settings: planSettings(fragment, inside.sysctl, observed.addresses, isNew),
-    steps: [...macvlan.steps, ...planInside(wanted, observed)],
+    steps: [...macvlan.steps, ...(used ? theirs : planned)],
   };
+}
+
+/**
+ * What plugins after podnet's made of a container: all that is different inside by now. Undefined where that cannot be said: its link is
+ * not there, or down.
+ */
+export async function observeLater(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+): Promise<LaterChanges | undefined> {
+  const host = await kernel.netlink.link(fragment.hostLink);
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (host === undefined || guest === undefined || !areEnds(host, guest) || !guest.up)
+    return undefined;
+  const pair = { host, guest, beside, isNew: false };
+  const { settings, steps } = await planSteps(kernel, inside, fragment, pair);
+  return laterChanges([...settings, ...steps], guest);
 }
 
 /** A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use. */

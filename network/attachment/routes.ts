@@ -9,9 +9,11 @@ import {
 import { mark } from "../desired.ts";
 import { absent, type Deviation } from "../deviation.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
+import type { InsidePart } from "./later.ts";
 import type { RouteBehind, Step } from "./step.ts";
 
 const main = 254;
+const local = 255;
 /** Routes of the kernel's own making, to networks of addresses. */
 const madeByKernel = 2;
 /** IP6_RT_PRIO_USER of linux/ipv6_route.h: the metric of an IPv6 route for which none is given. */
@@ -21,7 +23,8 @@ const usualMetric6 = 1024;
  * The steps from the routes there are to those there should be on a link. What stands in the way is taken away: ours that
  * is not wanted, and anybody's on this link that leads the same traffic elsewhere. Routes by other links stay, and are
  * preferred: an IPv4 route of ours is appended behind them. An IPv6 route cannot be appended, because the kernel makes it a next
- * hop of the route that is there (`fib6_add_rt2node`); it gets a larger metric instead. Pure.
+ * hop of the route that is there (`fib6_add_rt2node`); it gets a larger metric instead. A route that another plugin moved to a
+ * table of its own (`sbr`) is as good as where it was. Pure.
  */
 export function planRoutes(
   fragment: Pick<AttachmentFragment, "guestLink" | "addresses" | "routes">,
@@ -31,18 +34,25 @@ export function planRoutes(
   const { guestLink, routes } = fragment;
   const onLink = found.filter((route) => ways(route).some((way) => way.link === link));
   const right = (route: Route): boolean => routes.some((wanted) => is(route, wanted, link));
+  const moved = routes.filter((wanted) => onLink.some((route) => isMoved(route, wanted, link)));
+  const settled = (route: Route): boolean =>
+    moved.some((wanted) => isMoved(route, wanted, link) || competes(route, wanted));
   const joined = onLink.flatMap((route) => hopInForeign(route, routes, link));
   const stale = onLink.filter(
     (route) =>
       !right(route) &&
+      !settled(route) &&
       route.nextHops === undefined &&
       route.protocol !== madeByKernel &&
       (route.protocol === mark.routeProtocol || routes.some((wanted) => competes(route, wanted))),
   );
-  const missing = routes.filter((wanted) => !onLink.some((route) => is(route, wanted, link)));
+  const missing = routes.filter(
+    (wanted) => !moved.includes(wanted) && !onLink.some((route) => is(route, wanted, link)),
+  );
   return [
     ...[...stale, ...joined].map((route) => ({
       deviation: deviationOf(guestLink, route, { found: way(route.gateway), wanted: absent }),
+      part: partOf(route),
       request: deleteRoute({
         destination: route.destination,
         ...(route.gateway === undefined ? {} : { gateway: route.gateway }),
@@ -54,6 +64,7 @@ export function planRoutes(
     })),
     ...missing.map((wanted) => ({
       deviation: deviationOf(guestLink, wanted, { found: absent, wanted: way(wanted.gateway) }),
+      part: partOf(wanted),
       ...requestFor({ ...newRoute(wanted, fragment), link }, wanted),
     })),
   ];
@@ -100,6 +111,24 @@ function hopInForeign(route: Route, wanted: readonly RouteDesired[], link: numbe
     ? []
     : [{ ...whole, protocol, link, ...(hop.gateway && { gateway: hop.gateway }) }];
 }
+
+/** Which part of the inside a route is. */
+export const partOf = ({ destination }: Pick<RouteDesired, "destination">): InsidePart =>
+  `route ${destination}`;
+
+/** Whether it is a route that was wanted in the main table, in another one. */
+const isMoved = (
+  route: Route,
+  { destination, gateway, table }: RouteDesired,
+  link: number,
+): boolean =>
+  table === undefined &&
+  route.destination === destination &&
+  route.table !== main &&
+  route.table !== local &&
+  route.type === "unicast" &&
+  route.link === link &&
+  route.gateway === gateway;
 
 const way = (gateway: Ip | undefined): string =>
   gateway === undefined ? "on the link" : `by ${gateway}`;

@@ -4,12 +4,14 @@ import type { Deviation } from "../deviation.ts";
 import type { HostSysctl } from "../kernel.ts";
 import { readOptional, writeOptional } from "../observe.ts";
 import type { AttachmentFragment } from "./desired.ts";
+import type { InsidePart } from "./later.ts";
 
 /** A setting inside that is not as it should be. */
 export interface SettingStep {
   readonly deviation: Deviation;
   readonly key: string;
   readonly value: string;
+  readonly part: InsidePart;
 }
 
 /** Who put an address there, by `LinkAddress.protocol`: the kernel, told by a router. */
@@ -38,7 +40,8 @@ export function planSettings(
     const found = readOptional(sysctl, key);
     if (found === undefined || found === value) return [];
     if (setting === "accept_ra" && found === "2" && !isNew) return [];
-    return [{ deviation: { subject: `sysctl ${key} inside`, found, wanted: value }, key, value }];
+    const deviation = { subject: `sysctl ${key} inside`, found, wanted: value };
+    return [{ deviation, key, value, part: `setting ${setting}` }];
   });
 }
 

@@ -4,11 +4,14 @@ import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { Deviation } from "../deviation.ts";
 import type { RouteDesired } from "./desired.ts";
 import type { InsideNetlink } from "./kernel.ts";
+import type { InsidePart } from "./later.ts";
 
 /** What is not as it should be, and what the kernel is to be asked to make it so. */
 export interface Step {
   readonly deviation: Deviation;
   readonly request: Request;
+  /** What of the inside it is about, where that may be a later plugin's. */
+  readonly part?: InsidePart;
   /** What to ask for when the kernel answers EEXIST, given all routes of the namespace. */
   readonly behind?: (found: readonly Route[]) => RouteBehind;
 }

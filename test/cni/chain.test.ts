@@ -3,12 +3,10 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { unpacked } from "../lab/container-host.ts";
 import type { Machine } from "../lab/lab.ts";
 import { type CniRig, openCniRig } from "./cni-rig.ts";
-import { pluginProgram, type PluginEnd, runPlugin } from "./run-plugin.ts";
+import { addList, callPlugin, deleteList, type Plugin } from "./run-list.ts";
 
-const debian = path.join(unpacked, "usr/lib/cni");
 const leases = mkdtempSync(path.join(tmpdir(), "chain-"));
 
 let cni: CniRig;
@@ -19,54 +17,11 @@ test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();
 });
 
-type Plugin = Readonly<Record<string, unknown>> & { readonly type: string };
-
-/** Runs one plugin of a list on the host, as libcni does. */
-function call(command: string, plugin: Plugin, container: Machine, more: object) {
-  const own = plugin.type === "podnet-cni";
-  const { host } = cni.rig.lab;
-  const env = [
-    `CNI_COMMAND=${command}`,
-    `CNI_CONTAINERID=${container.name}`,
-    `CNI_NETNS=${container.path}`,
-    "CNI_IFNAME=eth0",
-    `CNI_PATH=${debian}:${path.dirname(pluginProgram)}`,
-    `PATH=${process.env["PATH"]}`,
-  ];
-  const config = { cniVersion: "1.0.0", name: "chain", ...plugin, ...more };
-  const stdin = JSON.stringify(own ? { ...config, socket: cni.socket } : config);
-  return runPlugin(env, stdin, own ? undefined : { on: host, program: `${debian}/${plugin.type}` });
-}
-
-interface Chained {
-  /** Of each plugin that was run; the last may have failed. */
-  readonly ends: readonly PluginEnd[];
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
-  readonly result: any;
-}
-
-async function add(list: readonly Plugin[], container: Machine): Promise<Chained> {
-  const ends: PluginEnd[] = [];
-  for (const plugin of list) {
-    const before = ends.at(-1)?.json;
-    ends.push(await call("ADD", plugin, container, before ? { prevResult: before } : {}));
-    if (ends.at(-1)?.exit !== 0) break;
-  }
-  return { ends, result: ends.at(-1)?.json };
-}
-
-/** DEL in reverse, with the final result where there is one. */
-async function del(list: readonly Plugin[], container: Machine, result?: object) {
-  for (const plugin of list.toReversed()) {
-    const { exit, stdout } = await call(
-      "DEL",
-      plugin,
-      container,
-      result ? { prevResult: result } : {},
-    );
-    if (exit !== 0) throw new Error(`DEL by ${plugin.type}: ${stdout}`);
-  }
-}
+const call = (command: string, plugin: Plugin, container: Machine, more: object) =>
+  callPlugin(cni, command, plugin, container, more);
+const add = (list: readonly Plugin[], container: Machine) => addList(cni, list, container);
+const del = (list: readonly Plugin[], container: Machine, result?: object) =>
+  deleteList(cni, list, container, result);
 
 const podnet: Plugin = { type: "podnet-cni" };
 const bridge = (type: string): Plugin => ({

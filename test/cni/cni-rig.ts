@@ -45,6 +45,8 @@ export interface CniRig extends AsyncDisposable {
   done(asked: Asked): Promise<Answered["json"]>;
   /** The links of attachments on the host. */
   links(): Promise<string[]>;
+  /** Whether podnetd still waits for what plugins after it make of a container. */
+  isSettling(container: Machine): boolean;
   /** Waits until no attachment is on its way, nor there. */
   settled(): Promise<void>;
   /** The same, and fails where something is left that was not there when the rig was opened. */
@@ -98,6 +100,7 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
       const lines = (await rig.lab.host.run("ip", "-o", "link", "show")).split("\n");
       return lines.flatMap((line) => /^\d+: (p[ci][a-z2-7]{12})/.exec(line)?.[1] ?? []);
     },
+    isSettling: ({ name }) => isSettling(rig.directory, name),
     settled,
     async gone(t) {
       await settled();
@@ -112,6 +115,14 @@ function attachmentsIn(directory: string): number {
   const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };
   return Number(db.prepare("SELECT count(*) AS n FROM attachments").get()?.["n"]);
+}
+
+function isSettling(directory: string, container: string): boolean {
+  const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
+  using _db = { [Symbol.dispose]: () => db.close() };
+  const waits = "plan ->> '$.fragment.settling' = 1";
+  const rows = `SELECT count(*) AS n FROM attachments WHERE container_id = ? AND ${waits}`;
+  return Number(db.prepare(rows).get(container)?.["n"]) > 0;
 }
 
 /** The environment and standard input of a plugin. */

@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
+import { until } from "../lab/until.ts";
 import { bodyOf, type CniRig, openCniRig } from "./cni-rig.ts";
 
 let cni: CniRig;
@@ -77,6 +78,7 @@ test.serial(
       await cni.container(),
     ];
     for (const container of [kept, broken, lost]) await cni.done({ container });
+    await until("plugins after podnet's are taken to be done", () => !cni.isSettling(broken));
     await cni.rig.daemon.kill();
     await kept.ping("192.168.123.1");
     await broken.run("ip", "addr", "flush", "dev", "eth0");

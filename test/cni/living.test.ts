@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import type { Machine } from "../lab/lab.ts";
+import { until } from "../lab/until.ts";
 import { eventually } from "../vm/standin-rig.ts";
 import { type CniRig, openCniRig } from "./cni-rig.ts";
 
@@ -52,6 +53,8 @@ for (const [what, harm, says] of [
     async (t) => {
       const container = await cni.container();
       await cni.done({ container });
+      // Until then what goes inside may be a later plugin's doing; a link that is down or gone is not.
+      if (what === "its address") await until("it is settled", () => !cni.isSettling(container));
       const after = await upToNow();
       await container.run("ip", ...harm);
       const { text } = await eventually(

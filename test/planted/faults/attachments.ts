@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/attachments.test.ts";
 const rates = "test/kernel/attachment-rates.test.ts";
+const later = "test/cni/later-plugins.test.ts";
 const second = "test/kernel/attachment-second.test.ts";
 const drift = "test/kernel/attachment-drift.test.ts";
 const living = "test/cni/living.test.ts";
@@ -21,6 +22,47 @@ const started = {
 
 /** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
 export const attachmentFaults: readonly Fault[] = [
+  {
+    kind: "repair",
+    name: "what plugins after podnet's make is put back while their list is under way",
+    file: "network/attachment/later.ts",
+    find: "const waits = settling === true && guest.up && !isNew;",
+    put: "const waits = false;",
+    noticedBy: { file: later, title: "tuning: a MAC and an MTU that a later plugin set stay" },
+  },
+  {
+    kind: "mark",
+    name: "a route of ours in another plugin's table is not wanted",
+    file: "network/attachment/routes.ts",
+    find: "  route.destination === destination &&\n  route.table !== main &&",
+    put: "  false &&",
+    noticedBy: {
+      file: later,
+      title: "a CHECK right after ADD takes what later plugins made for right",
+    },
+  },
+  {
+    kind: "mark",
+    name: "the address of a machine on a macvtap is given to its link as well",
+    file: "network/attachment/later.ts",
+    find: '(kind === "macvtap" || kind === "ipvtap") &&',
+    put: "false &&",
+    noticedBy: {
+      file: later,
+      title: "a machine on a macvtap keeps its address and MAC: laterMacvtap",
+    },
+  },
+  {
+    kind: "record",
+    name: "what later plugins made is forgotten",
+    file: "daemon/cni/records.ts",
+    find: "        setAttachmentPlan(db, plan, clock.now());\n        if (made === undefined) return;",
+    put: "        setAttachmentPlan(db, { ...plan, fragment: { ...plan.fragment, later: {} } }, clock.now());\n        if (made === undefined) return;",
+    noticedBy: {
+      file: later,
+      title: "what later plugins made outlives podnetd, and a pair that is lost comes back with it",
+    },
+  },
   {
     kind: "repair",
     name: "an IPv6 default route becomes a next hop of another link's",

@@ -72,8 +72,9 @@ export function insideDoor(
   namespaces: FakeNamespaces,
   keeper: Doorkeeper,
 ): InsideNetlink {
-  const { linksNamed, addresses } = kernelDoor(kernel, keeper, "").netlink;
+  const { links, linksNamed, addresses } = kernelDoor(kernel, keeper, "").netlink;
   return {
+    links,
     linksNamed,
     addresses,
     tryBatch: requestsDoor(kernel, namespaces, keeper).tryBatch,

@@ -4,7 +4,6 @@ import { familyOf, type Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { ownNetns, withNewNetns } from "../../../linux/netns.ts";
 import { addAddress } from "../../../linux/rtnetlink/address.ts";
-import type { Link } from "../../../linux/rtnetlink/link.ts";
 import { changeLink, newIfb, newVeth } from "../../../linux/rtnetlink/link-requests.ts";
 import type { Request } from "../../../linux/rtnetlink/message.ts";
 import { addIngress, setTokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
@@ -14,7 +13,7 @@ import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import type { AttachmentNetlink, InsideNetlink } from "../../../network/attachment/kernel.ts";
 import { insideDoor, requestsDoor } from "./attachment-door.ts";
 import type { AttachmentOperation } from "./attachment-sequence.ts";
-import { kernelDoor, openDoor } from "./door.ts";
+import { openDoor } from "./door.ts";
 import type { FakeKernel } from "./kernel.ts";
 import { FakeNamespaces } from "./namespaces.ts";
 import type { Subject } from "./subject.ts";
@@ -23,7 +22,7 @@ import type { Subject } from "./subject.ts";
 export interface Attaching {
   readonly host: Pick<AttachmentNetlink, "answer" | "answers" | "tryBatch">;
   /** Undefined when it has ended. */
-  readonly inside: (InsideNetlink & { links(): Promise<readonly Link[]> }) | undefined;
+  readonly inside: InsideNetlink | undefined;
   readonly fd: number;
   end(): void;
 }
@@ -49,10 +48,9 @@ export function fakeAttaching(host: FakeKernel, randomMac: () => Mac): Attaching
   const kernel = namespaces.make("inside");
   const { fd } = namespaces.open("inside") as { fd: number };
   namespaces.remove("inside");
-  const { links } = kernelDoor(kernel, openDoor, "").netlink;
   const attaching = {
     host: requestsDoor(host, namespaces, openDoor),
-    inside: { ...insideDoor(kernel, namespaces, openDoor), links } as Attaching["inside"],
+    inside: insideDoor(kernel, namespaces, openDoor) as Attaching["inside"],
     fd,
     end() {
       if (attaching.inside === undefined) return;

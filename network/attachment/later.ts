@@ -1,0 +1,81 @@
+import type { Cidr, IpPrefix, Mac } from "../../core/address.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { AttachmentFragment } from "./desired.ts";
+
+/**
+ * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by intention: values, and what they take
+ * away. A link that is gone or down is none of it.
+ */
+export type InsidePart =
+  | "mac"
+  | "mtu"
+  | `address ${IpPrefix}`
+  | `route ${Cidr}`
+  | `setting ${string}`;
+
+/** What later plugins made of the inside of a container, as it was seen once they were done. It is kept instead of what ADD made. */
+export interface LaterChanges {
+  readonly mac?: Mac;
+  /** Smaller than the planned one. */
+  readonly mtu?: number;
+  /** Left alone, whatever becomes of them. */
+  readonly left?: readonly InsidePart[];
+}
+
+/** Something that is planned or found different, and which part of the inside it is about, if that may be a later plugin's. */
+interface About {
+  readonly part?: InsidePart;
+}
+
+/**
+ * The steps that podnetd may take in a container. Of a container that is settling no step that may undo a later plugin's
+ * change is taken, unless its link was just made or is down: a link that goes down loses routes and IPv6 addresses by itself.
+ * Pure.
+ */
+export function permitted<T extends About>(
+  steps: readonly T[],
+  { settling, later }: Pick<AttachmentFragment, "settling" | "later">,
+  { guest, isNew }: { readonly guest: Pick<Link, "up">; readonly isNew: boolean },
+): T[] {
+  const waits = settling === true && guest.up && !isNew;
+  return steps.filter(
+    ({ part }) => part === undefined || !(waits || later?.left?.includes(part) === true),
+  );
+}
+
+/** Those of a machine that uses the container's link as its own (Kata's macvtap): its MAC and addresses are the machine's. Pure. */
+export const besideMachine = <T extends About>(steps: readonly T[]): T[] =>
+  steps.filter(({ part }) => part === undefined || !/^(?:mac|address|route)/.test(part));
+
+/** Whether a machine has a link upon this one, and with it its MAC and addresses. */
+export const carriesMachine = (links: readonly Link[], guest: Link): boolean =>
+  links.some(
+    ({ kind, link, linkNetnsId }) =>
+      (kind === "macvtap" || kind === "ipvtap") &&
+      link === guest.index &&
+      linkNetnsId === undefined,
+  );
+
+/** What is other than planned, as what later plugins made. Pure. */
+export function laterChanges(
+  steps: readonly About[],
+  { mac, mtu }: Pick<Link, "mac" | "mtu">,
+): LaterChanges {
+  const parts = new Set(steps.flatMap(({ part }) => part ?? []));
+  const left = [...parts].filter((part) => part !== "mac" && part !== "mtu");
+  return {
+    ...(parts.has("mac") && mac !== undefined ? { mac } : {}),
+    ...(parts.has("mtu") ? { mtu } : {}),
+    ...(left.length === 0 ? {} : { left }),
+  };
+}
+
+/** For people: what later plugins made; undefined where that is nothing. */
+export function laterText({ mac, mtu, left = [] }: LaterChanges): string | undefined {
+  const texts = [
+    ...(mac === undefined ? [] : [`MAC ${mac}`]),
+    ...(mtu === undefined ? [] : [`MTU ${mtu}`]),
+    ...left,
+  ];
+  return texts.length === 0 ? undefined : texts.join(", ");
+}
