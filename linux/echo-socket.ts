@@ -30,7 +30,7 @@ const MSG_DONTWAIT = 0x40;
 /** Of each family: its raw socket, and a filter whose set bits are the types that are not taken. */
 const families = {
   4: { domain: AF_INET, protocol: 1, filter: [255, 1], bytes: 4, taken: [0, 3] },
-  6: { domain: AF_INET6, protocol: 58, filter: [58, 1], bytes: 32, taken: [2, 129] },
+  6: { domain: AF_INET6, protocol: 58, filter: [58, 1], bytes: 32, taken: [1, 2, 129] },
 } as const;
 
 const longestPacket = 65_535;
@@ -43,6 +43,8 @@ export type EchoAnswer =
   | { readonly kind: "silent" }
   /** It is too long for a link on the way, or for the host's own; 0 when nobody says what would fit. */
   | { readonly kind: "too-big"; readonly mtu: number }
+  /** The host `from` says that there is no way on from there. */
+  | { readonly kind: "unreachable"; readonly from: Ip; readonly rttMs: number }
   /** It could not be sent: there is no route, or a rule forbids it. */
   | { readonly kind: "unsent"; readonly errno: string };
 
@@ -194,6 +196,12 @@ export class EchoSocket implements Disposable {
     if (waiting === undefined || message.id !== this.#id) return;
     if (message.kind === "too-big") {
       if (message.to === waiting.address) waiting.settle({ kind: "too-big", mtu: message.mtu });
+      return;
+    }
+    if (message.kind === "unreachable") {
+      const rttMs = performance.now() - waiting.sentAt;
+      if (message.to === waiting.address)
+        waiting.settle({ kind: "unreachable", from: message.from, rttMs });
       return;
     }
     const isOurs = this.#token.every((byte, i) => message.payload[i] === byte);

@@ -14,7 +14,9 @@ export interface EchoId {
 export type IcmpMessage =
   | (EchoId & { readonly kind: "reply"; readonly from: Ip; readonly payload: Uint8Array })
   /** A request was too long for a link on its way, which takes `mtu` bytes; 0 when the router does not say. */
-  | (EchoId & { readonly kind: "too-big"; readonly to: Ip; readonly mtu: number });
+  | (EchoId & { readonly kind: "too-big"; readonly to: Ip; readonly mtu: number })
+  /** A host says that the request cannot get to where it was sent: RFC 792 type 3, RFC 4443 type 1. */
+  | (EchoId & { readonly kind: "unreachable"; readonly from: Ip; readonly to: Ip });
 
 const echoHeader = 8;
 /** Bytes before the payload, in a packet. */
@@ -29,6 +31,7 @@ const types = {
 } as const;
 const unreachable4 = { type: 3, fragmentationNeeded: 4 } as const;
 const packetTooBig6 = 2;
+const unreachable6 = 1;
 const protocolIcmp: Readonly<Record<Family, number>> = { 4: 1, 6: 58 };
 
 /** An echo request. Its checksum is for the kernel to fill in where that is of IPv6. */
@@ -100,12 +103,14 @@ function parseMessage(family: Family, message: Uint8Array, from: Ip): IcmpMessag
     family === 4
       ? type === unreachable4.type && code === unreachable4.fragmentationNeeded
       : type === packetTooBig6;
-  if (!tooBig) return undefined;
-  // The packet that was too long follows, or the beginning of it.
+  const unreachable = type === (family === 4 ? unreachable4.type : unreachable6);
+  if (!tooBig && !unreachable) return undefined;
+  // The packet that did not get there follows, or the beginning of it.
   const packet = payloadOf(family, message.subarray(echoHeader));
   if (packet === undefined || packet.payload.length < echoHeader) return undefined;
   if (packet.payload[0] !== types[family].request) return undefined;
   const request = new DataView(packet.payload.buffer, packet.payload.byteOffset);
+  if (!tooBig) return { kind: "unreachable", from, to: packet.to, ...idOf(request) };
   const mtu = family === 4 ? view.getUint16(6) : view.getUint32(4);
   return { kind: "too-big", to: packet.to, ...idOf(request), mtu };
 }

@@ -15,6 +15,8 @@ import type { OtherHosts } from "./other-hosts.ts";
 import type { OverlayMemory } from "./overlay-memory.ts";
 import { ownsTable, type PeerMemory } from "./peer-memory.ts";
 import { recalledText } from "./trouble-text.ts";
+import type { RefusedPeers } from "./refused-peers.ts";
+import type { SharedSubnet } from "./shared-subnet.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 import type { Unread } from "./unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
@@ -28,12 +30,14 @@ export interface HostReportParts {
   readonly memory: Pick<OverlayMemory, "record">;
   readonly heard: Pick<LastHeard, "staleMs">;
   readonly known: Pick<PeerMemory, "former">;
-  readonly place: Pick<HostPlace, "uplink" | "troubles">;
+  readonly place: Pick<HostPlace, "uplink" | "backend" | "troubles">;
   readonly others: Pick<OtherHosts, "peers" | "conflicts" | "grants">;
   readonly kernel: Pick<KernelFollower, "wanted" | "error">;
   readonly leased: Pick<LeasedNetwork, "troubles">;
   readonly watch: Pick<TunnelWatch, "of" | "troubles">;
   readonly unread: Pick<Unread, "troubles">;
+  readonly refused: Pick<RefusedPeers, "troubles">;
+  readonly shared: Pick<SharedSubnet, "troubles">;
   readonly ends: Pick<LeaseEnds, "of">;
   readonly tunnels: Pick<Overlays["tunnels"], "get">;
 }
@@ -48,7 +52,7 @@ export class HostReport {
 
   view(phase: LeasePhase, mtu: number): OverlayView {
     const { name, network, clock, driver, memory, heard, known, place, others } = this.#parts;
-    const { kernel, leased, watch, unread, tunnels } = this.#parts;
+    const { kernel, leased, watch, unread, refused, shared, tunnels } = this.#parts;
     const { error } = kernel;
     const recalled = this.#recalled;
     return overlayView({
@@ -63,13 +67,16 @@ export class HostReport {
       state: driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(memory.record),
       uplink: place.uplink,
+      placed: place.uplink !== undefined && place.backend !== undefined,
       tunnel: tunnels.get(name),
       troubles: [
         ...unread.troubles,
         ...place.troubles,
         ...watch.troubles,
         ...leased.troubles,
+        ...shared.troubles,
         ...others.conflicts,
+        ...refused.troubles,
         ...recalledText(recalled, known.former, this.#forgotten),
         ...(error === undefined ? [] : [error.message]),
       ],

@@ -22,6 +22,8 @@ export interface HostKnowledge {
   /** What the host had when podnetd was last heard of it, where nothing newer is known. */
   readonly stored: Subnets | undefined;
   readonly uplink: Uplink | undefined;
+  /** Others can be told of this host: its interface is known, and its backend can be used. */
+  readonly placed: boolean;
   readonly mtu: number;
   readonly peers: Pick<Peers, "size" | "passedOver">;
   /** For how long etcd has not been heard, milliseconds; undefined while it is. */
@@ -71,7 +73,13 @@ export function overlayView(known: HostKnowledge): OverlayView {
     ...(known.staleMs === undefined ? {} : { staleMs: known.staleMs }),
     ...(ends === undefined ? {} : { expiresAt: ends }),
     reserved: status.reserved,
-    troubles: [...status.troubles.map(troubleText), ...known.troubles],
+    troubles: [
+      ...status.troubles
+        // A host without a place has no address yet: why it has none is told by `known.troubles`.
+        .filter(({ kind }) => known.placed || kind !== "no-address")
+        .map(troubleText),
+      ...known.troubles,
+    ],
     peers: peers.size + known.recalled,
     skippedKeys: unreadable + others["unknown-backend"] + others["other-backend"],
     network,

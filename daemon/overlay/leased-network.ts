@@ -24,6 +24,9 @@ export interface LeasedShape {
   readonly mtu: number;
 }
 
+/** How the network's lease is; `moving` is a drain because the configured range is another one, and not because the host leaves. */
+export type NetworkPhase = LeasePhase | "moving";
+
 export interface LeasedNetworkParts {
   readonly network: NetworkName;
   readonly overlay: string;
@@ -86,7 +89,7 @@ export class LeasedNetwork implements AsyncDisposable {
    * Has the network become this, once no pod holds an address of what goes. Resolves to whether it has: it has not when something
    * else is wanted meanwhile. `phase` is said to those who want something new on it until then, and after that if there is no subnet.
    */
-  become(shape: LeasedShape, phase: LeasePhase): Promise<boolean> {
+  become(shape: LeasedShape, phase: NetworkPhase): Promise<boolean> {
     this.#turn.abort();
     this.#turn = new AbortController();
     const { signal } = this.#turn;
@@ -101,7 +104,7 @@ export class LeasedNetwork implements AsyncDisposable {
     await this.#moving;
   }
 
-  async #move(shape: LeasedShape, phase: LeasePhase, signal: AbortSignal): Promise<boolean> {
+  async #move(shape: LeasedShape, phase: NetworkPhase, signal: AbortSignal): Promise<boolean> {
     const { networks, network, log, remember, takeBack } = this.#parts;
     if (sameTexts(shape.subnets, this.#shape.subnets)) this.#admit(phase);
     else networks.close(network, this.#refusal(phase));
@@ -149,14 +152,14 @@ export class LeasedNetwork implements AsyncDisposable {
     );
   }
 
-  #admit(phase: LeasePhase): void {
+  #admit(phase: NetworkPhase): void {
     const { networks, network } = this.#parts;
-    const open = this.#shape.subnets.length > 0 && phase !== "draining";
+    const open = this.#shape.subnets.length > 0 && phase !== "draining" && phase !== "moving";
     if (open) networks.open(network);
     else networks.close(network, this.#refusal(phase));
   }
 
-  #refusal(phase: LeasePhase): PodnetError {
+  #refusal(phase: NetworkPhase): PodnetError {
     const { network, overlay } = this.#parts;
     const [why, hint] = refusals[phase];
     return new PodnetError(
@@ -165,19 +168,23 @@ export class LeasedNetwork implements AsyncDisposable {
       {
         field: "network",
         hint,
-        details: { network, overlay, phase },
+        details: { network, overlay, phase: phase === "moving" ? "draining" : phase },
       },
     );
   }
 }
 
 const wait = "Ask again when it has; what is in the way: podnet overlay list";
-const refusals: Readonly<Record<LeasePhase, readonly [why: string, hint: string]>> = {
+const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: string]>> = {
   waiting: ["has no subnet yet of", wait],
   acquiring: ["has no subnet yet of", wait],
   held: ["is given another subnet of", "Ask again when the pods on the former one are gone"],
   lost: ["is given another subnet of", "Ask again when the pods on the former one are gone"],
   draining: ["is about to leave", "Use another network, or take part again: podnet overlay join"],
+  moving: [
+    "has a subnet that is outside of the configured range of",
+    "Ask again when the pods on it are gone: the network then gets a subnet of that range",
+  ],
   left: ["has left", "Take part again: podnet overlay join"],
 };
 

@@ -25,6 +25,8 @@ import { PeerMemory } from "./peer-memory.ts";
 import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
 import { refuseOverlap } from "./refuse-overlap.ts";
+import { RefusedPeers } from "./refused-peers.ts";
+import { SharedSubnet } from "./shared-subnet.ts";
 import { SubnetFile } from "./subnet-file.ts";
 import { Unread } from "./unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
@@ -54,6 +56,8 @@ export class OverlayHost implements AsyncDisposable {
   readonly #subnetEnv: SubnetFile;
   readonly #watch: TunnelWatch;
   readonly #unread: Unread;
+  readonly #refused: RefusedPeers;
+  readonly #shared: SharedSubnet;
   readonly #report: HostReport;
   readonly #told = Promise.withResolvers<void>();
   readonly #departure = new Departure();
@@ -70,6 +74,13 @@ export class OverlayHost implements AsyncDisposable {
     const memory = new OverlayMemory(db, name, log);
     this.#memory = memory;
     this.#unread = new Unread(log, `overlay ${name}`);
+    this.#refused = new RefusedPeers(name, log);
+    this.#shared = new SharedSubnet({
+      log,
+      overlay: name,
+      foreignAddresses: (subnets) =>
+        parts.overlays.foreignAddresses(subnets, networks.find(network).bridge),
+    });
     this.#heard = new LastHeard(memory, clock);
     this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
     const ready = (): void => this.#told.resolve();
@@ -78,7 +89,10 @@ export class OverlayHost implements AsyncDisposable {
       overlays: parts.overlays,
       clock,
       log,
-      onMade: (desired) => this.#made(desired),
+      onMade: (desired, { refused }) => {
+        this.#refused.follow(refused);
+        this.#made(desired);
+      },
       onHealed: (found, pauseMs) => onHealed(name, found, pauseMs),
     });
     this.#leased = new LeasedNetwork(
@@ -146,6 +160,8 @@ export class OverlayHost implements AsyncDisposable {
       leased: this.#leased,
       watch: this.#watch,
       unread: this.#unread,
+      refused: this.#refused,
+      shared: this.#shared,
       ends: new LeaseEnds({ store, clock }),
       tunnels: parts.overlays.tunnels,
     });
@@ -217,13 +233,15 @@ export class OverlayHost implements AsyncDisposable {
     return { prefix: this.#parts.prefix, config, registry: this.#driver.registry };
   }
 
-  diff(signal: AbortSignal): Promise<readonly string[]> {
-    return this.#kernel.diff(signal);
+  async diff(signal: AbortSignal): Promise<readonly string[]> {
+    await this.#shared.look(this.#leased.subnets);
+    return [...(await this.#kernel.diff(signal)), ...this.#shared.troubles];
   }
 
   /** Somebody may have changed something on the host. */
   look(): void {
     this.#kernel.look();
+    void guard("overlay", () => this.#shared.look(this.#leased.subnets));
     this.#lookAtFile();
     this.#others.tellExtension(this.#place.extension);
   }
@@ -350,7 +368,8 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   async #drain(): Promise<void> {
-    const drained = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, "draining");
+    const phase = this.#driver.state.wish === "leave" ? "draining" : "moving";
+    const drained = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, phase);
     if (!drained) throw new PodnetError("CANCELLED", "The subnets are to stay after all");
   }
 
@@ -397,6 +416,7 @@ export class OverlayHost implements AsyncDisposable {
     this.#memory.note({ desired: { ...desired, sides } });
     this.#known.note(desired);
     this.#tell(desired);
+    void guard("overlay", () => this.#shared.look(this.#leased.subnets));
     const backend = this.#config?.backend.type;
     if (backend !== undefined)
       this.#watch.follow({ backend, mtu: this.#mtu, peers: this.#others.peers });

@@ -30,6 +30,7 @@ export class Prober implements Disposable {
   readonly #options: Required<Omit<ProberOptions, "onChange">> & Pick<ProberOptions, "onChange">;
   readonly #timer: NodeJS.Timeout | undefined;
   readonly #targets = new Map<string, readonly Ip[]>();
+  #hosts: ReadonlyMap<string, readonly Ip[]> = new Map();
   readonly #probes = new Map<string, Probe>();
   /** To be asked, in this order; none twice. */
   readonly #due = new Set<string>();
@@ -46,8 +47,15 @@ export class Prober implements Disposable {
       ).unref();
   }
 
-  /** All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay the same is kept. */
-  follow(targets: ReadonlyMap<string, readonly Ip[]>): void {
+  /**
+   * All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay the same is kept. `hosts` are the
+   * public addresses by key: a host that says from there that it has no way on is there, though nothing has the probed address yet.
+   */
+  follow(
+    targets: ReadonlyMap<string, readonly Ip[]>,
+    hosts: ReadonlyMap<string, readonly Ip[]> = new Map(),
+  ): void {
+    this.#hosts = hosts;
     for (const key of this.#targets.keys()) {
       if (targets.has(key)) continue;
       this.#targets.delete(key);
@@ -129,6 +137,8 @@ export class Prober implements Disposable {
         found = { reachable: true, rttMs: answer.rttMs, address };
         break;
       }
+      if (answer.kind === "unreachable" && this.#hosts.get(key)?.includes(answer.from) === true)
+        found = { reachable: true, rttMs: answer.rttMs };
     }
     // It has gone meanwhile, or is asked at other addresses by now.
     if (this.#targets.get(key) !== addresses || addresses.length === 0) return;

@@ -38,6 +38,9 @@ export interface WatchedTunnel {
   readonly peers: Iterable<Peer>;
 }
 
+const publicAddresses = ({ publicIp, publicIp6 }: Peer): readonly Ip[] =>
+  [publicIp, publicIp6].filter((ip) => ip !== undefined);
+
 const timeoutMs = 1000;
 const pauseMs = 1000;
 /** So many of the peers that cannot be reached are named in the log. */
@@ -106,7 +109,11 @@ export class TunnelWatch implements Disposable {
       this.#checksum = undefined;
     }
     if (before?.backend !== backend) this.#targets = new WeakMap();
-    this.#prober.follow(new Map([...peers].map((peer) => [peer.key, this.#targetsOf(peer)])));
+    const all = [...peers];
+    this.#prober.follow(
+      new Map(all.map((peer) => [peer.key, this.#targetsOf(peer)])),
+      new Map(all.map((peer) => [peer.key, publicAddresses(peer)])),
+    );
     // One that has gone is none of them any more.
     this.#news.changed();
     const known = before && this.#prober.reached;

@@ -5,13 +5,14 @@ import type { OverlayChange } from "./change.ts";
 import type { OverlayDesired, OverlaySide } from "./desired.ts";
 import { type FollowedSide, refuseForeignAddress } from "./followed.ts";
 import type { OverlayKernel } from "./kernel.ts";
-import { observeDirect, observeMarked, observeSide } from "./observe.ts";
+import { observeBroadcasts, observeDirect, observeMarked, observeSide } from "./observe.ts";
 import { type ObservedSide, planSide } from "./plan.ts";
 import { deviceToCome, planTunnel, wantedTunnel } from "./udp/plan.ts";
 import { wantedSide } from "./wanted.ts";
 
 /** One side as it is to be, by what was seen of it, and what makes it so. */
-export interface ComparedSide extends Pick<FollowedSide, "wanted" | "direct" | "asked"> {
+export interface ComparedSide
+  extends Pick<FollowedSide, "wanted" | "broadcasts" | "direct" | "asked"> {
   readonly changes: readonly OverlayChange[];
 }
 
@@ -39,16 +40,18 @@ export async function compareSide(
   const tunnel = desired.backend.kind === "udp" ? tunnels.get(desired.name) : undefined;
   const seen = await observeSide(netlink, side, parent, tunnel);
   const observed = withChecksums(kernel, desired, seen);
+  const broadcasts = await observeBroadcasts(netlink, parent);
   const asked = side.peers.map(({ publicIp }) => publicIp);
   const direct = await directOf(kernel, desired, asked);
   const wanted = wantedSide(desired, side, {
     parentMtu: parent.mtu,
     deviceMac: observed.device?.mac,
     isDirect: (ip) => direct.has(ip),
+    broadcasts,
     tunnelDevice: tunnel?.device ?? deviceToCome,
   });
   const changes = planSide(desired.name, side.network, wanted, observed);
-  return { changes, wanted, direct: new Set(direct), asked: new Set(asked) };
+  return { changes, wanted, broadcasts, direct: new Set(direct), asked: new Set(asked) };
 }
 
 /** What makes podnetd's own tunnel as it is to be. */

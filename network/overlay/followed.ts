@@ -11,6 +11,8 @@ export interface FollowedSide {
   readonly wanted: WantedSide;
   readonly parentMtu: number;
   readonly deviceMac: Mac | undefined;
+  /** Of the parent's networks. */
+  readonly broadcasts: ReadonlySet<Ip>;
   /** Hosts on a link of this one, of those asked about. */
   readonly direct: Set<Ip>;
   readonly asked: Set<Ip>;

@@ -40,6 +40,9 @@ export function takeNews(
   const to = wantedSide(desired, { ...side, peers: come }, surroundings);
   const apart =
     wanted.refused.length + to.refused.length === 0 &&
+    // One of several leases of a host may go: what it shares with the others stays.
+    wanted.sharesMac !== true &&
+    to.sharesMac !== true &&
     tables.every((table) => isApart(wanted[table], from[table], to[table]));
   if (!apart) {
     const whole = wantedSide(desired, side, surroundings);

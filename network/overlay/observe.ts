@@ -1,4 +1,15 @@
-import { type Cidr, contains, type Family, type Ip, ipOf, type Mac } from "../../core/address.ts";
+import {
+  type Cidr,
+  contains,
+  type Family,
+  type Ip,
+  ipFromBigInt,
+  ipOf,
+  lengthOf,
+  type Mac,
+  networkOf,
+  rangeOf,
+} from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { FdbEntry } from "../../linux/rtnetlink/fdb.ts";
@@ -43,6 +54,21 @@ export async function observeDirect(
     return route?.type === "unicast" && route.gateway === undefined && route.nextHops === undefined;
   });
   return new Set(direct);
+}
+
+/** The broadcast addresses of a link's IPv4 networks, which are no host's: the last of each network of more than two addresses. */
+export async function observeBroadcasts(
+  netlink: Pick<OverlayNetlink, "addresses">,
+  { index }: Link,
+): Promise<ReadonlySet<Ip>> {
+  const addresses = await netlink.addresses({ index });
+  return new Set(
+    addresses.flatMap(({ prefix }) => {
+      const network = networkOf(prefix);
+      if (network.includes(":") || lengthOf(network) > 30) return [];
+      return [ipFromBigInt(4, rangeOf(network).last)];
+    }),
+  );
 }
 
 /** Looks at what is one side's on this host. Throws `NETLINK_FAILED`. */

@@ -1,6 +1,7 @@
 import type { Cidr, Family, Ip, Mac } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { throwFailures } from "../apply.ts";
 import type { Change } from "../change.ts";
@@ -107,6 +108,25 @@ export class Overlays implements AsyncDisposable {
         link.name === bridge || link.alias === overlayMark(name) || link.name.startsWith("flannel"),
       route: ({ protocol }) => protocol === mark.routeProtocol,
     });
+  }
+
+  /**
+   * Addresses of these subnets that links other than podnet's have: not the subnet's bridge, nor flannel's devices. Routes are not
+   * looked at. Throws `NETLINK_FAILED`.
+   */
+  foreignAddresses(
+    subnets: readonly Cidr[],
+    bridge: IfName | undefined,
+  ): Promise<readonly Overlap[]> {
+    const { netlink } = this.#kernel;
+    const looked = {
+      links: () => netlink.links(),
+      addresses: () => netlink.addresses(),
+      routes: () => Promise.resolve([]),
+    };
+    const link = (one: Link): boolean =>
+      one.name === bridge || parseOwner(one.alias) !== undefined || one.name.startsWith("flannel");
+    return overlapsOf(looked, subnets, { link });
   }
 
   /**

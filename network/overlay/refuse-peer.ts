@@ -1,11 +1,14 @@
-import { type Cidr, ipOf, ipToBytes, lengthOf } from "../../core/address.ts";
+import { type Cidr, type Ip, ipOf, ipToBytes, lengthOf } from "../../core/address.ts";
 import type { OverlayPeer, OverlaySide } from "./desired.ts";
 
 /**
  * Says why a peer must not be given routes. Whoever can write leases could otherwise lead this host's own pods' traffic,
  * or all of it, elsewhere.
  */
-export function peerRefusal(side: OverlaySide): (peer: OverlayPeer) => string | undefined {
+export function peerRefusal(
+  side: OverlaySide,
+  broadcasts: ReadonlySet<Ip> = none,
+): (peer: OverlayPeer) => string | undefined {
   const network = bitsOf(side.network);
   const own = bitsOf(side.subnet);
   const seen = new Set<Cidr>();
@@ -15,10 +18,22 @@ export function peerRefusal(side: OverlaySide): (peer: OverlayPeer) => string | 
     if (!isWithin(bits, network)) return `${subnet} is not in ${side.network}`;
     if (isWithin(bits, own) || isWithin(own, bits)) return `${subnet} is this host's own`;
     if (publicIp === side.publicIp) return `${publicIp} is this host's own address`;
+    if (!isSingleHost(publicIp) || broadcasts.has(publicIp))
+      return `${publicIp} is no address of a single host`;
     if (seen.has(subnet)) return `${subnet} is another peer's, too`;
     seen.add(subnet);
     return undefined;
   };
+}
+
+const none: ReadonlySet<Ip> = new Set();
+
+/** Not unspecified, loopback, multicast or the limited broadcast: RFC 6890, RFC 4291. */
+function isSingleHost(ip: Ip): boolean {
+  if (ip.includes(":")) return ip !== "::" && ip !== "::1" && !/^ff[0-9a-f]{2}:/.test(ip);
+  const first = Number(ip.slice(0, ip.indexOf(".")));
+  const group = first >= 224 && first < 240;
+  return first !== 0 && first !== 127 && !group && ip !== "255.255.255.255";
 }
 
 interface Bits {

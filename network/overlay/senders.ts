@@ -30,9 +30,10 @@ const sendsByOwnAddress = ({ backend }: Pick<OverlayDesired, "backend">): boolea
 export function sendersOf(
   desired: Pick<OverlayDesired, "backend">,
   side: OverlaySide,
+  broadcasts?: ReadonlySet<Ip>,
 ): Map<Cidr, Ip> | undefined {
   if (!sendsByOwnAddress(desired)) return undefined;
-  const refusal = peerRefusal(side);
+  const refusal = peerRefusal(side, broadcasts);
   const senders = new Map<Cidr, Ip>();
   for (const peer of side.peers)
     if (refusal(peer) === undefined) senders.set(peer.subnet, peer.publicIp);

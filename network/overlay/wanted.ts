@@ -43,6 +43,8 @@ export interface WantedSide extends PeerTables {
   readonly tunnel?: Map<Cidr, Ip>;
   /** Hosts that may send by their own addresses, by their subnets (`sendersOf`). */
   readonly senders?: Map<Cidr, Ip> | undefined;
+  /** Peers have an end of the tunnel in common: one host with several leases. */
+  readonly sharesMac?: boolean;
   readonly device: WantedDevice | undefined;
   readonly refused: readonly RefusedPeer[];
 }
@@ -60,6 +62,8 @@ export interface Surroundings {
   readonly deviceMac?: Mac | undefined;
   /** Whether packets to this address leave by a link the host is on, by no gateway and no tunnel. */
   readonly isDirect: (publicIp: Ip) => boolean;
+  /** Addresses at which all hosts of the parent's networks are reached. */
+  readonly broadcasts?: ReadonlySet<Ip>;
   /** What podnetd's own tunnel is called. */
   readonly tunnelDevice?: IfName | undefined;
 }
@@ -67,8 +71,32 @@ export interface Surroundings {
 /** What the kernel uses where no port is given (VXLAN_PORT of Linux; IANA's is another). */
 export const kernelVxlanPort = 8472;
 
-/** What one side of an overlay comes to on this host. Pure. */
+/**
+ * What one side of an overlay comes to on this host. Where peers exclude each other (one MAC at two addresses, say), the
+ * lower subnet wins, in whatever order leases were heard: a restart changes nothing. Pure.
+ */
 export function wantedSide(
+  desired: OverlayDesired,
+  side: OverlaySide,
+  surroundings: Surroundings,
+): WantedSide {
+  const wanted = sideOfPeers(desired, side, surroundings);
+  if (wanted.refused.length === 0) return wanted;
+  const peers = side.peers.toSorted(bySubnet);
+  const sorted = sideOfPeers(desired, { ...side, peers }, surroundings);
+  const order = new Map(side.peers.map((peer, i) => [peer, i]));
+  const at = ({ peer }: RefusedPeer): number => order.get(peer) ?? 0;
+  return { ...sorted, refused: sorted.refused.toSorted((a, b) => at(a) - at(b)) };
+}
+
+function bySubnet(a: OverlayPeer, b: OverlayPeer): number {
+  const keyOf = ({ subnet, publicIp, vtepMac }: OverlayPeer): string =>
+    `${subnet} ${publicIp} ${vtepMac ?? ""}`;
+  return keyOf(a) < keyOf(b) ? -1 : 1;
+}
+
+/** The same with the peers in the order given: the first of those that exclude each other wins. */
+function sideOfPeers(
   desired: OverlayDesired,
   side: OverlaySide,
   surroundings: Surroundings,
@@ -79,17 +107,19 @@ export function wantedSide(
   const routes = new Map<Cidr, RouteTo>();
   const refused: RefusedPeer[] = [];
   const device = wantedDevice(desired, side, surroundings);
-  const senders = sendersOf(desired, side);
-  if (backend.kind === "none") return { neighbours, fdb, routes, senders, device, refused };
+  const senders = sendersOf(desired, side, surroundings.broadcasts);
+  const base = { neighbours, fdb, routes, senders, device, refused };
   const tunnel = new Map<Cidr, Ip>();
   const ownMac = device?.mac ?? surroundings.deviceMac;
-  const refusal = peerRefusal(side);
+  const refusal = peerRefusal(side, surroundings.broadcasts);
+  let sharesMac = false;
   for (const peer of side.peers) {
     const reason = refusal(peer);
     if (reason !== undefined) {
       refused.push({ peer, reason });
       continue;
     }
+    if (backend.kind === "none") continue;
     const { subnet, publicIp, vtepMac } = peer;
     if (backend.kind === "udp") {
       tunnel.set(subnet, publicIp);
@@ -102,11 +132,12 @@ export function wantedSide(
       continue;
     }
     const gateway = ipOf(subnet);
-    const trouble = macTrouble(vtepMac, ownMac, fdb) ?? baseTrouble(gateway, neighbours);
+    const trouble = macTrouble(peer, ownMac, fdb) ?? baseTrouble(gateway, neighbours);
     if (vtepMac === undefined || trouble !== undefined) {
       refused.push({ peer, reason: trouble ?? "" });
       continue;
     }
+    sharesMac ||= fdb.has(vtepMac);
     neighbours.set(gateway, vtepMac);
     fdb.set(vtepMac, publicIp);
     routes.set(subnet, { destination: subnet, gateway, link: device.device, onlink: true });
@@ -115,9 +146,9 @@ export function wantedSide(
     // What is nobody's is answered by the tunnel, which has all of it.
     const { network } = side;
     routes.set(network, { destination: network, link: device.device, onlink: false });
-    return { neighbours, fdb, routes, tunnel, device, refused };
+    return { ...base, tunnel };
   }
-  return { neighbours, fdb, routes, senders, device, refused };
+  return { ...base, sharesMac };
 }
 
 function wantedDevice(
@@ -147,8 +178,9 @@ function wantedDevice(
   };
 }
 
+/** One host may have several leases: its MAC again at its address is no trouble. */
 function macTrouble(
-  mac: Mac | undefined,
+  { vtepMac: mac, publicIp }: OverlayPeer,
   own: Mac | undefined,
   fdb: ReadonlyMap<Mac, Ip>,
 ): string | undefined {
@@ -157,7 +189,10 @@ function macTrouble(
   if ("13579bdf".includes(mac.charAt(1)) || mac === "00:00:00:00:00:00")
     return `${mac} is no single host's MAC`;
   if (mac === own) return `${mac} is this host's own MAC`;
-  return fdb.has(mac) ? `${mac} is another peer's MAC, too` : undefined;
+  const holder = fdb.get(mac);
+  return holder === undefined || holder === publicIp
+    ? undefined
+    : `${mac} is another peer's MAC, too`;
 }
 
 const baseTrouble = (base: Ip, neighbours: ReadonlyMap<Ip, Mac>): string | undefined =>

@@ -133,3 +133,19 @@ test("the end of podnetd ends the wait for pods", async (t) => {
   await leased[Symbol.asyncDispose]();
   t.false(await moved);
 });
+
+test("who asks for a pod while the configured range is another one is not sent to a command that cannot help", async (t) => {
+  const { leased, closed, take, free } = stage(t, [one]);
+  take("10.77.1.9");
+  const moved = leased.become({ subnets: [], mtu: 1450 }, "moving");
+  await until("it to be closed", () => closed.why?.hint?.includes("the pods on it") === true);
+  t.regex(closed.why?.message ?? "", /outside of the configured range/);
+  t.notRegex(closed.why?.hint ?? "", /podnet overlay/);
+  t.is(closed.why?.details["phase"], "draining");
+  free("10.77.1.9");
+  t.true(await moved);
+  // A host that leaves can take part again.
+  t.true(await leased.become({ subnets: [], mtu: 1450 }, "draining"));
+  t.regex(closed.why?.hint ?? "", /podnet overlay join/);
+  await leased[Symbol.asyncDispose]();
+});

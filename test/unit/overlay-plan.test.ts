@@ -9,6 +9,7 @@ import type {
   OverlayRuled,
   OverlaySide,
 } from "../../network/overlay/desired.ts";
+import { peerRefusal } from "../../network/overlay/refuse-peer.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
 import { peerNews, type SideStep, takeNews } from "../../network/overlay/news.ts";
 import { planPeers } from "../../network/overlay/plan.ts";
@@ -87,6 +88,47 @@ test("a peer that would lead this host's own traffic, or more than its part, els
   };
   t.deepEqual(wantedOf(direct, true).refused, []);
   t.is(wantedOf(direct, false).refused.length, 1);
+});
+
+test("a host with two leases has both; who excludes whom does not depend on the order", (t) => {
+  const again = { ...peerOf(3), vtepMac: peerOf(2).vtepMac as Mac, publicIp: peerOf(2).publicIp };
+  const both = wantedOf(withPeers(again, peerOf(2)));
+  t.deepEqual(both.refused, []);
+  t.deepEqual([...both.routes.keys()].toSorted(), [peerOf(2).subnet, again.subnet]);
+  t.deepEqual([...both.fdb], [[peerOf(2).vtepMac, peerOf(2).publicIp]]);
+  // The first lease ends: the end of the tunnel, which is the other's as well, stays.
+  const desired = withPeers(again);
+  const [side] = desired.sides as [OverlaySide];
+  const around = { parentMtu: 1500, isDirect: () => false };
+  const news = { gone: [peerOf(2)], come: [] };
+  const step = takeNews(desired, side, around, both, news);
+  t.deepEqual(planPeers(step.to, { ...step.from, strays: [] }).map(overlayChangeText), [
+    "route - 10.77.2.0/24 via 10.77.2.0 dev flannel.1 onlink",
+    "neighbour - 10.77.2.0 on flannel.1",
+  ]);
+  // One MAC at two addresses: the lower subnet has it, whoever was heard first.
+  const other = { ...peerOf(4), vtepMac: peerOf(2).vtepMac as Mac };
+  for (const peers of [
+    [peerOf(2), other],
+    [other, peerOf(2)],
+  ]) {
+    const { routes, refused } = wantedOf(withPeers(...peers));
+    t.deepEqual([...routes.keys()], [peerOf(2).subnet]);
+    t.is(refused[0]?.peer.subnet, other.subnet);
+  }
+});
+
+test("an address that is no single host's is refused", (t) => {
+  const bad = "224.0.0.5 239.255.0.1 127.0.0.1 127.9.9.9 255.255.255.255 0.0.0.0 0.1.2.3".split(
+    " ",
+  );
+  const [side] = overlayOf(1).sides as [OverlaySide];
+  const refusal = peerRefusal(side, new Set([parseIp("192.0.2.255")]));
+  for (const ip of [...bad, "192.0.2.255", "ff02::1", "::", "::1"])
+    t.is(refusal({ ...peerOf(2), publicIp: parseIp(ip) }), `${ip} is no address of a single host`);
+  t.is(refusal({ ...peerOf(2), publicIp: parseIp("223.255.255.254") }), undefined);
+  t.is(refusal({ ...peerOf(3), publicIp: parseIp("240.0.0.1") }), undefined);
+  t.is(refusal({ ...peerOf(4), publicIp: parseIp("fd77::ff") }), undefined);
 });
 
 test("what fits is what the parent carries, less the headers of the family it goes by", (t) => {

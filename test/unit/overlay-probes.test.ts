@@ -46,6 +46,28 @@ test("a peer is asked through the overlay, where there is a way through it", (t)
   t.deepEqual(probeTargets({ ...six, publicIp6: undefined }, "alloc"), []);
 });
 
+test("a peer that says from its public address that it has no way on is there; another that says so is not it", async (t) => {
+  const asked = new Asked();
+  using prober = new Prober({ ask: asked.ask, periodMs: 60_000 });
+  const hosts = new Map([
+    ["k1", [ip("192.0.2.1")]],
+    ["k2", [ip("192.0.2.2")]],
+  ]);
+  prober.follow(
+    new Map([
+      ["k1", [ip("10.77.1.1")]],
+      ["k2", [ip("10.77.2.1")]],
+    ]),
+    hosts,
+  );
+  await asked.answer({ kind: "unreachable", from: ip("192.0.2.1"), rttMs: 2 });
+  t.deepEqual(prober.of("k1"), { reachable: true, rttMs: 2 });
+  // A router on the way to the second, say.
+  await asked.answer({ kind: "unreachable", from: ip("192.0.2.1"), rttMs: 2 });
+  t.deepEqual(prober.of("k2"), { reachable: false });
+  t.is(prober.reached, undefined, "nothing is tried out on what has not answered");
+});
+
 test("so many peers are asked at once and no more, and all of them in the end", async (t) => {
   const asked = new Asked();
   using prober = new Prober({ ask: asked.ask, periodMs: 60_000, atOnce: 2 });

@@ -14,6 +14,7 @@ const read =
     if (id > 0xffff || sequence > 0xffff) throw new Error(`Request ${id}, ${sequence}`);
     const ip = message.kind === "reply" ? message.from : message.to;
     if (!isIp(ip)) throw new Error(`An address ${ip}`);
+    if (message.kind === "unreachable" && !isIp(message.from)) throw new Error("Said by nobody");
     if (message.kind === "reply" && message.payload.length > bytes.length - 8)
       throw new Error("More than was received");
     if (message.kind === "too-big" && message.mtu > 0xffff_ffff) throw new Error("An MTU");

@@ -154,6 +154,64 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "mark",
+    name: "a host with two leases gets one route",
+    file: "network/overlay/wanted.ts",
+    find: "return holder === undefined || holder === publicIp",
+    put: "return holder === undefined",
+    noticedBy: {
+      file: "test/unit/overlay-plan.test.ts",
+      title: "a host with two leases has both; who excludes whom does not depend on the order",
+    },
+  },
+  {
+    kind: "mark",
+    name: "which of two peers with one MAC is refused depends on who was heard first",
+    file: "network/overlay/wanted.ts",
+    find: "const peers = side.peers.toSorted(bySubnet);",
+    put: "const peers = side.peers;",
+    noticedBy: {
+      file: "test/unit/overlay-plan.test.ts",
+      title: "a host with two leases has both; who excludes whom does not depend on the order",
+    },
+  },
+  {
+    kind: "access",
+    name: "packets for a peer's subnet are sent to a group, to loopback or to everyone",
+    file: "network/overlay/refuse-peer.ts",
+    find: "!isSingleHost(publicIp) || broadcasts",
+    put: "broadcasts",
+    noticedBy: {
+      file: "test/unit/overlay-plan.test.ts",
+      title: "an address that is no single host's is refused",
+    },
+  },
+  {
+    kind: "mark",
+    name: "whoever says that there is no way on is taken for the peer",
+    file: "daemon/overlay/prober.ts",
+    find: 'if (answer.kind === "unreachable" && this.#hosts.get(key)?.includes(answer.from) === true)',
+    put: 'if (answer.kind === "unreachable")',
+    noticedBy: {
+      file: "test/unit/overlay-probes.test.ts",
+      title:
+        "a peer that says from its public address that it has no way on is there; another that says so is not it",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a bridge that flannel's subnet was given to before is not named",
+    file: "daemon/overlay/shared-subnet.ts",
+    find: "this.#troubles = found.map(sharedText);",
+    put: "this.#troubles = found.slice(found.length).map(sharedText);",
+    noticedBy: {
+      file: "test/overlay/hosts-odd.test.ts",
+      title:
+        "a bridge that still has the gateway's address is named, in the diff as well, until it is gone",
+    },
+    slow: true,
+  },
+  {
     kind: "record",
     name: "after a restart within a boot podnetd's own tunnel has no peers until etcd answers",
     file: "daemon/overlay/peer-memory.ts",
