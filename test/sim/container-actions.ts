@@ -233,7 +233,12 @@ export class ContainerActions {
     if (deed === "master") links.change(host.index, { master: 0 });
     if (deed === "down") links.change(host.index, { up: false });
     if (deed === "inside") inside?.change(guest.index, { up: false, mtu: 1300 });
-    if (deed === "route") guest.routes = [];
+    if (deed === "route") {
+      // Of one that is settling this may be a later plugin's doing.
+      const row = this.#sim.node?.attachments.named(name);
+      if (row === undefined || row.plan.fragment.settling === true) book.withoutRoutes.add(id);
+      guest.routes = [];
+    }
     if (deed === "rate") host.queue = undefined;
     if (deed === "filters") host.filters = undefined;
   }

@@ -16,6 +16,8 @@ export class ContainerBook {
   readonly promised = new Map<string, Promised>();
   /** Attachments whose DEL was answered, or written down while the daemon was away. */
   readonly ended = new Set<AttachmentId>();
+  /** Attachments whose routes were taken off while they were settling: podnetd leaves that so. */
+  readonly withoutRoutes = new Set<AttachmentId>();
   /** How often the end of each was asked for: an ADD that was under way then promises nothing. */
   readonly #ends = new Map<string, number>();
 

@@ -5,6 +5,7 @@ import { portsOf } from "../../daemon/ports/wanted-port.ts";
 import type { AttachmentRow } from "../../daemon/store/attachments.ts";
 import { bucketOf } from "../../network/attachment/bandwidth.ts";
 import type { RateLimit } from "../../network/attachment/desired.ts";
+import { partOf } from "../../network/attachment/routes.ts";
 import { mark, portGroup } from "../../network/desired.ts";
 import { attachmentMark } from "../../network/ownership.ts";
 import type { ContainerBook } from "./container-book.ts";
@@ -37,7 +38,7 @@ export function attachmentViolations(world: World, node: Node, book: ContainerBo
   const promised = new Set(Array.from(book.promised.values(), ({ id }) => id));
   for (const row of rows) {
     if (row.state !== "ready") found.push(`attachment ${row.id} stays ${row.state}`);
-    else found.push(...wholeViolations(world, row, promised.has(row.id)));
+    else found.push(...wholeViolations(world, row, promised.has(row.id), book));
     if (book.ended.has(row.id)) found.push(`attachment ${row.id} had its DEL and is there`);
   }
   for (const { name, id } of book.promised.values())
@@ -51,6 +52,7 @@ function wholeViolations(
   { kernel, containers }: World,
   row: AttachmentRow,
   isPromised: boolean,
+  { withoutRoutes }: Pick<ContainerBook, "withoutRoutes">,
 ): string[] {
   const { containerId, plan } = row;
   const inside = containers.insideOf(containerId);
@@ -82,7 +84,9 @@ function wholeViolations(
   );
   const ways = (all: readonly { destination: string; gateway?: string }[]): string[] =>
     all.map(({ destination, gateway }) => `${destination} ${gateway}`).toSorted();
-  compare("routes", ways(guest.routes), ways(routes));
+  if (guest.routes.length > 0 || !withoutRoutes.has(row.id))
+    compare("routes", ways(guest.routes), ways(routes));
+  else compare("routes that are left", plan.fragment.later?.left, routes.map(partOf));
   if (inside.links.find("lo")?.up !== true) found.push(`lo of ${row.id} is down`);
   const limits = plan.fragment.bandwidth;
   const bucket = (limit: RateLimit | undefined): FakeLink["queue"] =>
