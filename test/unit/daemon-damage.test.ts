@@ -44,8 +44,8 @@ function scribble(path: string, at: number, bytes: number): void {
   writeSync(fd, Buffer.alloc(bytes, 0xa5), 0, bytes, at);
 }
 
-/** What befalls the file, and what podnetd calls it. */
-const damages: readonly (readonly [string, (directory: string) => void, string])[] = [
+/** What befalls the file, what podnetd calls it, and what it says is wrong, where it can know that. */
+const damages: readonly (readonly [string, (directory: string) => void, string, RegExp?])[] = [
   ["its header is overwritten", (dir) => scribble(file(dir), 0, 100), "STATE_CORRUPT"],
   [
     "a page in its middle is overwritten",
@@ -53,7 +53,7 @@ const damages: readonly (readonly [string, (directory: string) => void, string])
     "STATE_CORRUPT",
   ],
   ["it is cut", (dir) => truncateSync(file(dir), 5 * 4096), "STATE_CORRUPT"],
-  ["it is empty", (dir) => truncateSync(file(dir), 0), "STATE_CORRUPT"],
+  ["it is empty", (dir) => truncateSync(file(dir), 0), "STATE_CORRUPT", /the file is empty/],
   [
     "it is another program's database",
     (dir) => {
@@ -63,6 +63,7 @@ const damages: readonly (readonly [string, (directory: string) => void, string])
       raw.close();
     },
     "STATE_CORRUPT",
+    /another program's database/,
   ],
   [
     "it is no database",
@@ -80,13 +81,14 @@ const damages: readonly (readonly [string, (directory: string) => void, string])
   ],
 ];
 
-for (const [what, damage, code] of damages)
+for (const [what, damage, code, why = /./] of damages)
   test(`${what}: refused with a hint, and not a byte of it is changed`, (t) => {
     const directory = left();
     damage(directory);
     const before = readFileSync(file(directory));
     const error = t.throws(() => Database.openIn(directory), { code });
     t.true(isPodnetError(error) && error.hint !== undefined);
+    t.regex(`${error?.message}: ${String(error?.cause)}`, why);
     t.deepEqual(readFileSync(file(directory)), before);
   });
 

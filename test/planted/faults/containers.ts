@@ -53,7 +53,7 @@ export const containerFaults: readonly Fault[] = [
     name: "a container that cannot be ended keeps others from their burial",
     file: "daemon/cni/departures.ts",
     find: "      this.bury().catch((err: unknown) => this.#failing(err));\n",
-    put: "      void this.#endLeft()\n        .then(() => this.bury())\n        .catch(() => {});\n",
+    put: "      if (this.#failed.size === 0)\n        this.bury().catch((err: unknown) => this.#failing(err));\n",
     noticedBy: stuck,
   },
   {
