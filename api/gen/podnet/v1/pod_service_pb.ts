@@ -32,7 +32,8 @@ export type CreatePodRequest = Message<"podnet.v1.CreatePodRequest"> & {
   spec?: PodSpec | undefined;
 
   /**
-   * 1 to 64 visible ASCII characters. A retry with the same id and spec joins the first request; kept for 24 hours.
+   * 1 to 64 visible ASCII characters. A retry with the same id and spec joins the first request. An id is kept for 24
+   * hours, and the newest 10,000 at most.
    *
    * @generated from field: string request_id = 2;
    */
