@@ -10,7 +10,7 @@ import type { Span } from "./pod/span.ts";
 import type { Totals } from "./traffic/totals.ts";
 import type { FlowCounts } from "./ports/flows.ts";
 import type { HeldPorts } from "./ports/held-ports.ts";
-import type { AttachmentRow } from "./store/attachments.ts";
+import type { AnyAttachment } from "./store/attachments.ts";
 import type { PodState } from "./store/pods.ts";
 
 export interface MetricsSources {
@@ -115,7 +115,7 @@ export class Metrics {
   }
 
   /** Shows how many containers are attached to each network, counted when it is asked for. */
-  followAttachments(list: () => readonly AttachmentRow[]): void {
+  followAttachments(list: () => readonly AnyAttachment[]): void {
     const gauge = new Gauge({
       name: "podnet_attachments",
       help: "Attachments of containers by network and state",

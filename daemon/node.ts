@@ -166,7 +166,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       published,
     }),
   );
-  metrics.followAttachments(() => attachments.list());
+  metrics.followAttachments(() => attachments.listAny());
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
   // Not before: who has published port 53 keeps it.

@@ -1,11 +1,12 @@
 import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
 import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { damaged, parseJson } from "../store/rows.ts";
+import { checkVersion } from "../store/stored-version.ts";
+import { attachmentTrouble } from "./check-attachment.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
 export const attachmentPlanVersion = 1;
@@ -81,17 +82,12 @@ export interface AttachmentDns {
   readonly options: readonly string[];
 }
 
-/** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
+/** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
 export function parseStoredAttachment(text: string): AttachmentPlan {
-  const plan = parseJson(text, "an attachment's plan") as AttachmentPlan | null;
-  const version: unknown = plan?.version;
-  if (plan === null || typeof version !== "number")
-    throw damaged("an attachment's plan has no version");
-  if (version !== attachmentPlanVersion)
-    throw new PodnetError(
-      "STATE_NEWER",
-      `An attachment's stored plan has version ${version}, this podnetd knows ${attachmentPlanVersion}`,
-      { hint: "Run the podnetd that wrote it, or a newer one" },
-    );
+  const plan = parseJson(text, "plan") as AttachmentPlan | null;
+  if (plan === null) throw damaged("plan has no version");
+  checkVersion(plan.version, attachmentPlanVersion, "plan");
+  const trouble = attachmentTrouble(plan);
+  if (trouble !== undefined) throw damaged(trouble);
   return plan;
 }

@@ -9,7 +9,8 @@ import type { HostNetwork } from "../../network/ensure.ts";
 import { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import type { AttachmentName, AttachmentRow } from "../store/attachments.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
+import type { AnyAttachment, AttachmentName } from "../store/attachments.ts";
 import { resultOf } from "./answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, inNamespace, portsToHold, settlingPlan } from "./attachment-plan.ts";
@@ -62,12 +63,28 @@ export class Attachments implements AsyncDisposable {
     });
   }
 
+  /** The attachments whose records can be used. */
   list(): AttachmentRow[] {
     return this.#parts.records.list();
   }
 
+  /** All attachments, the damaged ones included. */
+  listAny(): AnyAttachment[] {
+    return this.#parts.records.listAny();
+  }
+
+  /** The row to show an attachment by: of a damaged one what other columns and tables say. */
+  readable(row: AnyAttachment): AttachmentRow {
+    return this.#parts.records.readable(row);
+  }
+
+  /** What is wrong with an attachment that podnetd cannot mend now; undefined where nothing is. */
+  troubleOf(row: AnyAttachment): string | undefined {
+    return isDamagedAttachment(row) ? row.damage.message : this.ready.troubleOf(row.id);
+  }
+
   /** The attachment that a runtime names so. */
-  named(name: AttachmentName): AttachmentRow | undefined {
+  named(name: AttachmentName): AnyAttachment | undefined {
     return this.#parts.records.named(name);
   }
 
@@ -103,7 +120,7 @@ export class Attachments implements AsyncDisposable {
    * Takes a container off a network; absent is success, and so is one that is not meant, as it stands when its turn has come.
    * Answers once nothing of it passes any more.
    */
-  delete(request: DelRequest, isMeant = (_row: AttachmentRow): boolean => true): Promise<void> {
+  delete(request: DelRequest, isMeant = (_row: AnyAttachment): boolean => true): Promise<void> {
     return this.#locks.run(request.containerId, async () => {
       const row = this.#parts.records.named(request);
       // The runtime's network is part of what it means: what another one made is another's.
@@ -117,6 +134,7 @@ export class Attachments implements AsyncDisposable {
     return this.#locks.run(request.containerId, async () => {
       const row = this.#parts.records.named(request);
       if (row?.state !== "ready" || row.config !== request.config.name) throw unknown(request);
+      if (isDamagedAttachment(row)) throw row.damage;
       const found = [
         ...compareResult(row.plan, request),
         ...(await this.#parts.network.check(
@@ -142,7 +160,9 @@ export class Attachments implements AsyncDisposable {
   async collect({ config }: NetworkRequest): Promise<void> {
     const key = ({ containerId, ifName }: AttachmentName): string => `${containerId} ${ifName}`;
     const valid = new Set(config.validAttachments?.map(key));
-    const stale = this.list().filter((row) => row.config === config.name && !valid.has(key(row)));
+    const stale = this.listAny().filter(
+      (row) => row.config === config.name && !valid.has(key(row)),
+    );
     await this.#detachAll(stale, "collected");
   }
 
@@ -176,11 +196,11 @@ export class Attachments implements AsyncDisposable {
   }
 
   /** Takes all of them away. Throws the first failure. */
-  async down(): Promise<AttachmentPlan[]> {
-    const rows = this.list();
+  async down(): Promise<AnyAttachment[]> {
+    const rows = this.listAny();
     await this.#detachAll(rows, "podnet down");
     await this.#departures.bury();
-    return rows.map(({ plan }) => plan);
+    return rows;
   }
 
   /** Takes no new ones from here on, until they are admitted again. */
@@ -206,7 +226,7 @@ export class Attachments implements AsyncDisposable {
   }
 
   /** Goes on past failures, and throws the first. */
-  async #detachAll(rows: readonly AttachmentRow[], text: string): Promise<void> {
+  async #detachAll(rows: readonly AnyAttachment[], text: string): Promise<void> {
     const ends = await Promise.allSettled(
       rows.map(({ id, containerId }) =>
         this.#locks.run(containerId, async () => {
@@ -243,7 +263,7 @@ export class Attachments implements AsyncDisposable {
     const { records } = this.#parts;
     const row = records.named(request);
     if (row === undefined) return;
-    const lost = whyLost(row.plan.fragment, this.#parts.network);
+    const lost = whyLost(isDamagedAttachment(row) ? row : row.plan.fragment, this.#parts.network);
     if (row.state === "ready" && lost === undefined) throw attached(row);
     await this.#departures.detach(row, lost ?? "not attached");
     await this.#departures.bury();

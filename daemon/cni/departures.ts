@@ -3,7 +3,7 @@ import { hostPart } from "../../network/attachment/host-part.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import type { AttachmentId, AttachmentRow } from "../store/attachments.ts";
+import type { AnyAttachment, AttachmentId } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 import type { AttachmentRecords } from "./records.ts";
@@ -54,9 +54,10 @@ export class Departures {
   }
 
   /** Ends an attachment's traffic. Can be repeated. What fails is tried again by itself, and thrown. */
-  async detach(row: AttachmentRow, text: string): Promise<void> {
+  async detach(found: AnyAttachment, text: string): Promise<void> {
     const { records, network, published } = this.#parts;
-    if (this.#waiting.has(row.id)) return;
+    if (this.#waiting.has(found.id)) return;
+    const row = records.readable(found);
     this.#parts.leaves(row.id);
     try {
       if (row.state !== "deleting") records.deleting(row, text);
@@ -142,7 +143,7 @@ export class Departures {
     const left = [...records.leaving(), ...unwritten].filter(
       ({ id }) => !this.#waiting.has(id) && !this.#trying.has(id),
     );
-    const dueMs = ({ id }: AttachmentRow): number => this.#failed.get(id)?.againMs ?? now;
+    const dueMs = ({ id }: AnyAttachment): number => this.#failed.get(id)?.againMs ?? now;
     const later = left.filter((row) => dueMs(row) > now);
     if (later.length > 0) this.#later(Math.min(...later.map(dueMs)) - now);
     const due = left.filter((row) => dueMs(row) <= now);
@@ -151,7 +152,7 @@ export class Departures {
     if (failed?.status === "rejected") throw failed.reason;
   }
 
-  async #endAgain({ id, containerId }: AttachmentRow): Promise<void> {
+  async #endAgain({ id, containerId }: AnyAttachment): Promise<void> {
     const { records, locks } = this.#parts;
     this.#trying.add(id);
     try {

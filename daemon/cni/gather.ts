@@ -4,7 +4,7 @@ import type { Config } from "../config/config.ts";
 import type { Addresses } from "../pod/addresses.ts";
 import { type KnownNetworks, named } from "../pod/gather-networks.ts";
 import { gatherPorts } from "../pod/gather-ports.ts";
-import { type AttachmentId, containerByMac, getAttachment } from "../store/attachments.ts";
+import { type AttachmentId, containerByMac, containerOf } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces, podByMac } from "../store/interfaces.ts";
 import { podNameById } from "../store/pods.ts";
@@ -87,6 +87,6 @@ function holderOf(mac: Mac, db: Database): string | undefined {
 function freshId({ db, randomBytes }: AttachmentWorld): AttachmentId {
   for (;;) {
     const id = podIdFromBytes(randomBytes(12)) as string as AttachmentId;
-    if (getAttachment(db, id) === undefined) return id;
+    if (containerOf(db, id) === undefined) return id;
   }
 }

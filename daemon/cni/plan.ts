@@ -14,12 +14,12 @@ import { checkPortRoom } from "../../network/port-limit.ts";
 import { planPublished, publishedDesired } from "../pod/plan-published.ts";
 import { containerWords } from "../pod/publish-words.ts";
 import type { InterfacePlan } from "../pod/pod-plan.ts";
-import type { AttachmentId } from "../store/attachments.ts";
 import { type AttachmentPlan, attachmentPlanVersion } from "./attachment-plan.ts";
 import { chooseAddresses } from "./choose-addresses.ts";
 import { chooseMac } from "./choose-mac.ts";
 import { refuseTaken } from "./earlier-plugins.ts";
 import { planDns } from "./plan-dns.ts";
+import { hostLinkName, ifbName } from "./link-names.ts";
 import { usualMtu } from "./refit.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "./wishes.ts";
@@ -29,10 +29,6 @@ export interface Attaching {
   /** OpenShift SDN: the host's end of a pair that is there already, and whose other end its plugin sets up. */
   readonly hostVeth?: IfName;
 }
-
-/** Names of links: what makes them ours is the id, and the letter tells what they are. */
-const hostLinkName = (id: AttachmentId): IfName => parseIfName(`pc${id}`);
-const ifbName = (id: AttachmentId): IfName => parseIfName(`pi${id}`);
 
 /**
  * Decides everything about an attachment: every name, address, route and rule. Pure. Throws `ADDRESS_*`,

@@ -2,15 +2,17 @@ import type { Clock } from "../../core/clock.ts";
 import { laterText } from "../../network/attachment/later.ts";
 import type { Journal } from "../journal.ts";
 import type { Addresses } from "../pod/addresses.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
 import {
+  type AnyAttachment,
   type AttachmentId,
   type AttachmentName,
   attachmentNamed,
   attachmentsIn,
-  type AttachmentRow,
   deleteAttachment,
   getAttachment,
   insertAttachment,
+  listAnyAttachments,
   listAttachments,
   setAttachmentPlan,
   setAttachmentState,
@@ -18,6 +20,7 @@ import {
 import type { Database } from "../store/database.ts";
 import { insertPorts } from "../store/ports.ts";
 import { type AttachmentPlan, containerText } from "./attachment-plan.ts";
+import { remainsOf } from "./remains.ts";
 
 export interface AttachmentRecordsParts {
   readonly db: Database;
@@ -37,21 +40,32 @@ export class AttachmentRecords {
     this.#parts = parts;
   }
 
+  /** The attachments whose records can be used. */
   list(): AttachmentRow[] {
     return listAttachments(this.#parts.db);
   }
 
+  /** All attachments, the damaged ones included. */
+  listAny(): AnyAttachment[] {
+    return listAnyAttachments(this.#parts.db);
+  }
+
   /** Those that are on their way out. */
-  leaving(): AttachmentRow[] {
+  leaving(): AnyAttachment[] {
     return attachmentsIn(this.#parts.db, "deleting");
   }
 
-  get(id: AttachmentId): AttachmentRow | undefined {
+  get(id: AttachmentId): AnyAttachment | undefined {
     return getAttachment(this.#parts.db, id);
   }
 
-  named(name: AttachmentName): AttachmentRow | undefined {
+  named(name: AttachmentName): AnyAttachment | undefined {
     return attachmentNamed(this.#parts.db, name);
+  }
+
+  /** The row to show or to remove an attachment by: of a damaged one what other columns and tables say. */
+  readable(row: AnyAttachment): AttachmentRow {
+    return isDamagedAttachment(row) ? remainsOf(this.#parts.db, row) : row;
   }
 
   /** Takes name, addresses and host ports: from here on the attachment exists, and nothing on the host has changed yet. */

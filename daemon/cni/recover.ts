@@ -2,7 +2,8 @@ import type { Clock } from "../../core/clock.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
-import type { AttachmentRow } from "../store/attachments.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
+import type { AnyAttachment } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
 import type { Departures } from "./departures.ts";
@@ -22,6 +23,8 @@ export interface RecoverParts {
   refit(plan: AttachmentPlan): AttachmentPlan;
 }
 
+const refused = "The container's record is damaged: nothing is done for it until it is removed";
+
 /** Attachments put right at a time. */
 const together = 16;
 
@@ -34,7 +37,7 @@ export async function recoverAttachments(
   sameBoot: boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  const waiting = parts.records.list().values();
+  const waiting = parts.records.listAny().values();
   const worker = async (): Promise<void> => {
     for (const row of waiting) await recoverOne(row, parts, sameBoot, signal);
   };
@@ -43,7 +46,7 @@ export async function recoverAttachments(
 }
 
 async function recoverOne(
-  row: AttachmentRow,
+  row: AnyAttachment,
   parts: RecoverParts,
   sameBoot: boolean,
   signal: AbortSignal,
@@ -51,8 +54,10 @@ async function recoverOne(
   const container = { container: row.containerId };
   try {
     const gone = whyGone(row, parts, sameBoot);
-    if (gone === undefined) await takeOver(row, parts, signal);
-    else await parts.departures.detach(row, gone);
+    if (gone !== undefined) await parts.departures.detach(row, gone);
+    // Its links stay as they are: what they should be is not known.
+    else if (isDamagedAttachment(row)) parts.log.error({ ...container, err: row.damage }, refused);
+    else await takeOver(row, parts, signal);
   } catch (err) {
     parts.log.error({ ...container, err }, "The container's network cannot be put right yet");
   }
@@ -82,12 +87,14 @@ const ageOf = ({ createdMs }: AttachmentRow, clock: Clock): number =>
 
 /** Why a container is to have no network any more; undefined while it is to have one. */
 function whyGone(
-  { state, plan }: AttachmentRow,
+  row: AnyAttachment,
   { network }: RecoverParts,
   sameBoot: boolean,
 ): string | undefined {
   if (!sameBoot) return "the host was restarted";
-  return state === "ready" ? whyLost(plan.fragment, network) : "podnetd ended meanwhile";
+  if (row.state !== "ready") return "podnetd ended meanwhile";
+  // Its namespace may be another than its damaged record says.
+  return isDamagedAttachment(row) ? undefined : whyLost(row.plan.fragment, network);
 }
 
 /** A podnetd before did not write down which namespace it is: it is taken to be the one that is there now, from here on. */

@@ -4,7 +4,7 @@ import type { AttachedFragment } from "../../network/desired.ts";
 import type { CniSettings } from "../config/cni.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { NetworkDefinition } from "../networks/definition.ts";
-import type { AttachmentRow } from "../store/attachments.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, settledPlan } from "./attachment-plan.ts";
 import type { ReadyAttachments } from "./ready.ts";
@@ -63,12 +63,13 @@ export async function refitAttachments(
     onNetwork(network, records).map(({ id, containerId }) =>
       locks.run(containerId, async () => {
         const row = records.get(id);
-        if (row?.state !== "ready" || refitted(row.plan, network, parts.settings) === undefined)
-          return;
+        if (row?.state !== "ready" || isDamagedAttachment(row)) return;
+        if (refitted(row.plan, network, parts.settings) === undefined) return;
         // What later plugins made is known before anything else becomes different.
         await parts.ready.settle(id, AbortSignal.timeout(60_000), true);
         const now = records.get(id);
-        if (now?.state === "ready") await refitOne(now.plan, network, parts);
+        if (now?.state === "ready" && !isDamagedAttachment(now))
+          await refitOne(now.plan, network, parts);
       }),
     ),
   );

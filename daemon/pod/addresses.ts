@@ -6,7 +6,8 @@ import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
 import type { AttachmentPlan } from "../cni/attachment-plan.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
-import { type AttachmentId, listAttachments } from "../store/attachments.ts";
+import { isDamagedAttachment } from "../store/attachment-rows.ts";
+import { type AnyAttachment, type AttachmentId, attachmentsIn } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import {
@@ -14,6 +15,7 @@ import {
   insertLease,
   type LeaseOwner,
   type LeaseRow,
+  leasedTo,
   listLeases,
   pruneLeases,
 } from "../store/leases.ts";
@@ -140,9 +142,16 @@ export class Addresses {
 
   /** Of containers that are on their way out: their links may answer for these until they are forgotten, which is what frees them. */
   #leaving(network: NetworkName): readonly Claim[] {
-    return listAttachments(this.#db)
-      .filter((row) => row.network === network && row.state === "deleting")
-      .flatMap(({ plan }) => claimsOf(plan));
+    return attachmentsIn(this.#db, "deleting")
+      .filter((row) => row.network === network)
+      .flatMap((row) => this.#claimsOfRow(row));
+  }
+
+  #claimsOfRow(row: AnyAttachment): readonly Claim[] {
+    if (!isDamagedAttachment(row)) return claimsOf(row.plan);
+    const owner = { kind: "attachment", id: row.id } as const;
+    const { network } = row;
+    return leasedTo(this.#db, network, owner).map((ip) => ({ network, ip, owner }));
   }
 
   #build(

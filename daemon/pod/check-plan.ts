@@ -1,63 +1,18 @@
-import { isIP } from "node:net";
-
-/**
- * Says what is wrong with a part of what was stored, beginning with where in it; undefined when nothing is. The place is put
- * together when something is wrong, and not before: every pod of a list is looked at.
- */
-type Check = (value: unknown) => string | undefined;
-
-const is = (what: string, holds: (value: unknown) => boolean): Check => {
-  const wrong = ` is no ${what}`;
-  return (value) => (holds(value) ? undefined : wrong);
-};
-
-const text = is("text", (value) => typeof value === "string");
-const whole = is("number", (value) => Number.isSafeInteger(value));
-const flag = is("truth value", (value) => typeof value === "boolean");
-const absolute = is("path", (value) => typeof value === "string" && value.startsWith("/"));
-const ip = is("address", (value) => typeof value === "string" && bits(value) > 0);
-const prefix = is("address with a length", (value) => typeof value === "string" && isPrefix(value));
-
-/** Bits of an address; 0 when it is none. Node's own look at it takes a tenth of the time of `core/address`. */
-const bits = (value: string): number =>
-  value.includes("%") ? 0 : ({ 4: 32, 6: 128 }[isIP(value)] ?? 0);
-
-function isPrefix(value: string): boolean {
-  const slash = value.indexOf("/");
-  const length = value.slice(slash + 1);
-  const most = slash < 0 ? 0 : bits(value.slice(0, slash));
-  return most > 0 && /^\d{1,3}$/.test(length) && Number(length) <= most;
-}
-
-const optional =
-  (check: Check): Check =>
-  (value) =>
-    value === undefined ? undefined : check(value);
-
-const list =
-  (check: Check): Check =>
-  (value) => {
-    if (!Array.isArray(value)) return " is no list";
-    for (let i = 0; i < value.length; i++) {
-      const wrong = check(value[i]);
-      if (wrong !== undefined) return `[${i}]${wrong}`;
-    }
-    return undefined;
-  };
-
-const fields = (checks: Readonly<Record<string, Check>>): Check => {
-  const all = Object.entries(checks);
-  return (value) => {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) return " is no object";
-    for (const [name, check] of all) {
-      const wrong = check((value as Record<string, unknown>)[name]);
-      if (wrong !== undefined) return `.${name}${wrong}`;
-    }
-    return undefined;
-  };
-};
-
-const record = fields({});
+import {
+  absolute,
+  fields,
+  flag,
+  ip,
+  list,
+  optional,
+  prefix,
+  published,
+  reachedAt,
+  record,
+  text,
+  u32,
+  whole,
+} from "../store/check.ts";
 
 const route = fields({ destination: text, interface: text, gateway: optional(ip) });
 const neighbour = fields({ interface: text, address: ip, mac: text });
@@ -124,7 +79,7 @@ const networkInterface = fields({
   addresses: list(prefix),
   gateways: optional(list(fields({ gateway: ip }))),
   gateway: optional(ip),
-  mtu: whole,
+  mtu: u32,
   guestName: text,
   nic: optional(nic),
   answeredBy: optional(list(ip)),
@@ -138,25 +93,7 @@ const port = fields({
   guestAddresses: list(prefix),
   alias: text,
   isolated: flag,
-  mtu: whole,
-});
-
-const reachedAt = fields({
-  protocol: text,
-  hostIp: optional(ip),
-  hostPort: whole,
-  podIp: ip,
-  podPort: whole,
-  count: whole,
-  bridge: text,
-});
-
-const published = fields({
-  protocol: text,
-  hostPort: whole,
-  podPort: whole,
-  count: whole,
-  at: list(fields({ hostIp: ip, podIp: ip })),
+  mtu: u32,
 });
 
 const plan = fields({
@@ -215,7 +152,9 @@ export function planTrouble(stored: unknown): string | undefined {
   if (machine.podId !== podId || ports.key !== podId) return "plan is of two pods";
   const its = [machine.runDir, ...(machine.jail?.cgroups ?? []).map(({ path }) => path)];
   const other = its.find((path) => !path.endsWith(`/${podId}`));
-  return other === undefined ? undefined : `plan names "${other}", which is none of its pod's`;
+  return other === undefined
+    ? undefined
+    : `plan names ${JSON.stringify(other.slice(0, 100))}, which is none of its pod's`;
 }
 
 const observed = fields({

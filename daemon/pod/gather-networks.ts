@@ -3,7 +3,7 @@ import { contains, type Family, familyOf, type Ip, ipOf } from "../../core/addre
 import type { NetworkName, PodId } from "../../core/names.ts";
 import { readHostDns } from "../host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../networks/definition.ts";
-import { type AttachmentId, getAttachment } from "../store/attachments.ts";
+import { type AttachmentId, containerOf } from "../store/attachments.ts";
 import type { Database } from "../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
 import { type PodContents, podNameById } from "../store/pods.ts";
@@ -75,10 +75,9 @@ function networkSnapshot(
 export function named(status: AddressStatus, db: Database): AddressStatus {
   if (status.kind !== "held") return status;
   const attachmentId = /^attachment ([a-z2-7]{12})$/.exec(status.by)?.[1];
-  const attachment =
-    attachmentId === undefined ? undefined : getAttachment(db, attachmentId as AttachmentId);
-  if (attachment !== undefined)
-    return { kind: "held", by: `container "${attachment.containerId}"` };
+  const container =
+    attachmentId === undefined ? undefined : containerOf(db, attachmentId as AttachmentId);
+  if (container !== undefined) return { kind: "held", by: `container "${container}"` };
   const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
   const pod = podId === undefined ? undefined : podNameById(db, podId as PodId);
   return pod === undefined ? status : { kind: "held", by: `pod "${pod}"` };

@@ -1,10 +1,10 @@
 import type { Ip, IpPrefix } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/desired.ts";
 import { damaged, parseJson } from "../store/rows.ts";
+import { checkVersion } from "../store/stored-version.ts";
 import { planTrouble } from "./check-plan.ts";
 import type { CniPlan } from "./cni-plan.ts";
 import type { PublishedPlan } from "./published-plan.ts";
@@ -89,18 +89,8 @@ export const parseStoredPlan = (text: string): PodPlan => readStoredPlan(parseJs
 /** The same of what has been parsed. What is `sound` has been looked at before. */
 export function readStoredPlan(stored: unknown, sound = false): PodPlan {
   const plan = stored as PodPlan | null | undefined;
-  const version: unknown = plan?.version;
-  if (plan === null || plan === undefined || typeof version !== "number")
-    throw damaged("plan has no version");
-  if (version !== planVersion) {
-    throw new PodnetError(
-      "STATE_NEWER",
-      `A stored plan has version ${version}, this podnetd knows ${planVersion}`,
-      {
-        hint: "Run the podnetd that wrote it, or a newer one",
-      },
-    );
-  }
+  if (plan === null || plan === undefined) throw damaged("plan has no version");
+  checkVersion(plan.version, planVersion, "plan");
   const trouble = sound ? undefined : planTrouble(plan);
   if (trouble !== undefined) throw damaged(trouble);
   return { ...plan, interfaces: plan.interfaces.map(readStored) };

@@ -3,7 +3,8 @@ import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { AttachmentRow, AttachmentState } from "../store/attachments.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
+import type { AttachmentState } from "../store/attachments.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
@@ -13,10 +14,17 @@ const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
 /** The service about container runtimes. */
 export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniService> {
   const { attachments, networks, installation } = parts;
-  const troubleOf = ({ id }: AttachmentRow): string => attachments.ready.troubleOf(id) ?? "";
   return {
     list: () => ({
-      attachments: attachments.list().map((row) => attachmentView(row, troubleOf(row))),
+      attachments: attachments
+        .listAny()
+        .map((row) =>
+          attachmentView(
+            attachments.readable(row),
+            attachments.troubleOf(row),
+            isDamagedAttachment(row),
+          ),
+        ),
     }),
 
     install({ dir, binDir, network }, context) {
@@ -54,7 +62,12 @@ const states: Readonly<Record<AttachmentState, wire.AttachmentState>> = {
   deleting: wire.AttachmentState.DELETING,
 };
 
-const attachmentView = ({ plan, ...row }: AttachmentRow, trouble: string): wire.Attachment =>
+/** Of a damaged one the MTU is not known. */
+const attachmentView = (
+  { plan, ...row }: AttachmentRow,
+  trouble = "",
+  damaged = false,
+): wire.Attachment =>
   create(wire.AttachmentSchema, {
     id: row.id,
     containerId: row.containerId,
@@ -65,7 +78,7 @@ const attachmentView = ({ plan, ...row }: AttachmentRow, trouble: string): wire.
     state: states[row.state],
     addresses: [...plan.addresses],
     mac: plan.mac,
-    mtu: plan.mtu,
+    mtu: damaged ? 0 : plan.mtu,
     hostLink: plan.fragment.hostLink,
     pod: plan.pod ?? "",
     ports: (plan.published ?? []).flatMap(({ protocol, hostPort, podPort, at }) =>

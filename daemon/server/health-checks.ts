@@ -6,7 +6,7 @@ import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
 import { guardHint } from "../../network/firewall/guarded.ts";
 import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
-import { containerText } from "../cni/attachment-plan.ts";
+import { rowText } from "../cni/row-text.ts";
 import { runDirProblem } from "../run-room.ts";
 import { isDamaged } from "../store/pod-rows.ts";
 import type { ServiceParts } from "./context.ts";
@@ -154,11 +154,11 @@ function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
 
 /** Nothing where there are no containers. */
 function containersCheck({ attachments }: ServiceParts): wire.HealthCheck[] {
-  const rows = attachments.list();
+  const rows = attachments.listAny();
   if (rows.length === 0) return [];
-  const told = rows.flatMap(({ id, plan }) => {
-    const trouble = attachments.ready.troubleOf(id);
-    return trouble === undefined ? [] : [`${containerText(plan)}: ${trouble}`];
+  const told = rows.flatMap((row) => {
+    const trouble = attachments.troubleOf(row);
+    return trouble === undefined ? [] : [`${rowText(row)}: ${trouble}`];
   });
   return told.length === 0
     ? [check("containers", OK, `${rows.length} attached, as planned`)]

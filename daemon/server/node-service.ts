@@ -6,7 +6,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/qemu/overlays.ts";
 import { changesText } from "../../network/change.ts";
 import { version } from "../../api/version.ts";
-import { containerText } from "../cni/attachment-plan.ts";
+import { rowText } from "../cni/row-text.ts";
 import { answeredKey } from "./answered.ts";
 import { callerKey } from "./callers.ts";
 import { note, type ServiceParts } from "./context.ts";
@@ -106,7 +106,7 @@ function downPlan({
   );
   return [
     ...rows.map(({ name }) => `pod ${name}`),
-    ...attachments.list().map(({ plan }) => containerText(plan)),
+    ...attachments.listAny().map(rowText),
     ...installation.paths(),
     ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
@@ -168,7 +168,7 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   await parts.hostRecords?.withdraw(AbortSignal.timeout(withdrawMs));
   return [
     ...rows.map(({ name }) => `pod ${name}`),
-    ...containers.map(containerText),
+    ...containers.map(rowText),
     ...plugin,
     ...ofOverlays,
     ...changesText(changes),

@@ -1,8 +1,14 @@
 import type { Brand } from "../../core/brand.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { type AttachmentPlan, parseStoredAttachment } from "../cni/attachment-plan.ts";
-import type { Database, Row } from "./database.ts";
-import { integer, text } from "./rows.ts";
+import type { AttachmentPlan } from "../cni/attachment-plan.ts";
+import {
+  anyAttachment,
+  type AttachmentRow,
+  type DamagedAttachment,
+  isDamagedAttachment,
+} from "./attachment-rows.ts";
+import type { Database } from "./database.ts";
+import { text } from "./rows.ts";
 
 /** A container's attachment to a network, as podnetd names it: 12 characters from a-z and 2-7. */
 export type AttachmentId = Brand<string, "AttachmentId">;
@@ -16,38 +22,14 @@ export interface AttachmentName {
   readonly ifName: string;
 }
 
-export interface AttachmentRow extends AttachmentName {
-  readonly id: AttachmentId;
-  /** The name of the runtime's network configuration. */
-  readonly config: string;
-  readonly network: NetworkName;
-  readonly netns: string;
-  readonly state: AttachmentState;
-  readonly plan: AttachmentPlan;
-  readonly createdMs: number;
-  readonly changedMs: number;
-}
-
-const fromRow = (row: Row): AttachmentRow => ({
-  id: text<AttachmentId>(row, "id"),
-  containerId: text(row, "container_id"),
-  ifName: text(row, "if_name"),
-  config: text(row, "config"),
-  network: text<NetworkName>(row, "network"),
-  netns: text(row, "netns"),
-  state: text<AttachmentState>(row, "state"),
-  plan: parseStoredAttachment(text(row, "plan")),
-  createdMs: integer(row, "created_ms"),
-  changedMs: integer(row, "changed_ms"),
-});
-
 /** Writes an attachment that is being added. */
 export function insertAttachment(db: Database, plan: AttachmentPlan, nowMs: number): void {
   const { id, containerId, ifName, config, network, netns } = plan;
   db.run(
     `INSERT INTO attachments
-       (id, container_id, if_name, config, network, netns, state, plan, created_ms, changed_ms)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'adding', ?7, ?8, ?8)`,
+       (id, container_id, if_name, config, network, netns, state, plan, mac, host_link,
+        created_ms, changed_ms)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'adding', ?7, ?8, ?9, ?10, ?10)`,
     id,
     containerId,
     ifName,
@@ -55,6 +37,8 @@ export function insertAttachment(db: Database, plan: AttachmentPlan, nowMs: numb
     network,
     netns,
     JSON.stringify(plan),
+    plan.mac,
+    plan.fragment.hostLink,
     nowMs,
   );
 }
@@ -82,36 +66,49 @@ export function deleteAttachment(db: Database, id: AttachmentId): void {
   db.run("DELETE FROM attachments WHERE id = ?", id);
 }
 
-export function getAttachment(db: Database, id: AttachmentId): AttachmentRow | undefined {
+/** A container that has a row, whether or not the row can be used. */
+export type AnyAttachment = AttachmentRow | DamagedAttachment;
+
+export function getAttachment(db: Database, id: AttachmentId): AnyAttachment | undefined {
   const row = db.get("SELECT * FROM attachments WHERE id = ?", id);
-  return row === undefined ? undefined : fromRow(row);
+  return row === undefined ? undefined : anyAttachment(row);
 }
 
-/** The attachment that a runtime names so. */
+/** The attachment of a container's interface, as its runtime names both. */
 export function attachmentNamed(
   db: Database,
   { containerId, ifName }: AttachmentName,
-): AttachmentRow | undefined {
+): AnyAttachment | undefined {
   const row = db.get(
     "SELECT * FROM attachments WHERE container_id = ? AND if_name = ?",
     containerId,
     ifName,
   );
-  return row === undefined ? undefined : fromRow(row);
+  return row === undefined ? undefined : anyAttachment(row);
 }
 
 export const attachmentIds = (db: Database): Set<string> =>
   new Set(db.all("SELECT id FROM attachments").map((row) => text(row, "id")));
 
-export function listAttachments(db: Database): AttachmentRow[] {
-  return db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(fromRow);
-}
+/** All attachments, in the order they were made. */
+export const listAnyAttachments = (db: Database): AnyAttachment[] =>
+  db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(anyAttachment);
 
-/** Those in a state, in the order they came: of nine hundred that are ready none is read to find one that is not. */
-export function attachmentsIn(db: Database, state: AttachmentState): AttachmentRow[] {
+/** The attachments whose rows can be used. */
+export const listAttachments = (db: Database): AttachmentRow[] =>
+  listAnyAttachments(db).filter((row): row is AttachmentRow => !isDamagedAttachment(row));
+
+/** The attachments in one state, in the order they were made; reads no row in another state. */
+export function attachmentsIn(db: Database, state: AttachmentState): AnyAttachment[] {
   return db
     .all("SELECT * FROM attachments WHERE state = ? ORDER BY created_ms, id", state)
-    .map(fromRow);
+    .map(anyAttachment);
+}
+
+/** The container of an attachment, by its runtime's id; undefined where there is no such attachment. */
+export function containerOf(db: Database, id: AttachmentId): string | undefined {
+  const row = db.get("SELECT container_id FROM attachments WHERE id = ?", id);
+  return row === undefined ? undefined : text(row, "container_id");
 }
 
 /** The containers on a network, by their ids, in order. */
@@ -126,9 +123,6 @@ export function containersOnNetwork(db: Database, network: NetworkName): string[
 
 /** The container that has a MAC on a network of podnet's. */
 export function containerByMac(db: Database, mac: string): string | undefined {
-  const row = db.get(
-    "SELECT container_id FROM attachments WHERE plan ->> '$.mac' = ? LIMIT 1",
-    mac,
-  );
+  const row = db.get("SELECT container_id FROM attachments WHERE mac = ? LIMIT 1", mac);
   return row === undefined ? undefined : text(row, "container_id");
 }

@@ -65,6 +65,20 @@ export function listLeases(db: Database, network: NetworkName): LeaseRow[] {
   return db.all("SELECT * FROM leases WHERE network = ? ORDER BY address", network).map(fromRow);
 }
 
+/**
+ * The addresses that were given to an owner last, those in quarantine too: a container on its way out keeps its links for a
+ * while. An address that has another owner by now is not among them.
+ */
+export const leasedTo = (db: Database, network: NetworkName, { kind, id }: LeaseOwner): Ip[] =>
+  db
+    .all(
+      "SELECT address FROM leases WHERE network = ? AND owner_kind = ? AND owner_id = ? ORDER BY address",
+      network,
+      kind,
+      id,
+    )
+    .map((row) => text<Ip>(row, "address"));
+
 /** Forgets addresses whose quarantine ended before `beforeMs`. */
 export function pruneLeases(db: Database, beforeMs: number): void {
   db.run("DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?", beforeMs);

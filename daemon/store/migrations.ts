@@ -159,4 +159,14 @@ export const migrations: readonly string[] = [
   `,
   // Each ADD asks who has its MAC.
   "CREATE INDEX attachments_by_mac ON attachments (plan ->> '$.mac')",
+  // What identifies a container's links, readable where its plan is not: a row with a damaged plan could not even be deleted, for
+  // SQLite then computes its key in the index over the plan.
+  `
+  DROP INDEX attachments_by_mac;
+  ALTER TABLE attachments ADD COLUMN mac TEXT;
+  ALTER TABLE attachments ADD COLUMN host_link TEXT;
+  UPDATE attachments SET mac = plan ->> '$.mac', host_link = plan ->> '$.fragment.hostLink'
+    WHERE json_valid(plan);
+  CREATE INDEX attachments_by_mac ON attachments (mac);
+  `,
 ];

@@ -1,10 +1,11 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("api", async () => {
-  const [{ api }, { networkSpecs }, { settingTexts }] = await Promise.all([
+  const [{ api }, { networkSpecs }, { settingTexts }, { storedPlans }] = await Promise.all([
     import("./targets/api.ts"),
     import("./targets/networks.ts"),
     import("./targets/settings.ts"),
+    import("./targets/stored-plans.ts"),
   ]);
-  return [...api, networkSpecs, ...settingTexts];
+  return [...api, networkSpecs, ...settingTexts, storedPlans];
 });

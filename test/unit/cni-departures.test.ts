@@ -7,7 +7,9 @@ import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
 import { Departures } from "../../daemon/cni/departures.ts";
 import { AttachmentRecords } from "../../daemon/cni/records.ts";
 import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import { Addresses } from "../../daemon/pod/addresses.ts";
 import { openLog } from "../../linux/log.ts";
+import { attachmentMark } from "../../network/ownership.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
 const fragment = {
@@ -21,7 +23,7 @@ const fragment = {
   mtu: 1500,
   addresses: ["10.0.0.2/29"],
   routes: [],
-  alias: "podnet:attachment/aaaaaaaaaaaa",
+  alias: attachmentMark("aaaaaaaaaaaa"),
   isolated: false,
 };
 const plan = {
@@ -79,6 +81,7 @@ function openSite() {
     return found;
   };
   return {
+    node,
     done,
     failing,
     stuck,
@@ -102,6 +105,17 @@ test("a container's row goes after its link, and its address is nobody's before"
   t.deepEqual(done.slice(3), ["sweep, deleting", "end flows, deleting"]);
   t.is(records.get(plan.id), undefined);
   t.true(site.isFree());
+  await departures.close();
+});
+
+test("a container on its way out keeps its address over a start, though its record is damaged", async (t) => {
+  using site = openSite();
+  const { departures, node, row } = site;
+  await departures.detach(row(), "detached");
+  node.db.run("UPDATE attachments SET plan = '{}' WHERE id = ?", plan.id);
+  const started = new Addresses(node.db, node.definitions, 0, systemClock);
+  t.is(started.status(plan.network, "10.0.0.2" as Ip).kind, "held");
+  t.is(started.status(plan.network, "10.0.0.3" as Ip).kind, "free");
   await departures.close();
 });
 
@@ -179,7 +193,7 @@ function others(...names: readonly string[]): AttachmentPlan[] {
   return names.map((name, i) => {
     const key = name.padEnd(12, "x");
     const addresses = [`10.0.0.${i + 3}/29`];
-    const own = { ...fragment, key, addresses, alias: `podnet:attachment/${key}` };
+    const own = { ...fragment, key, addresses, alias: attachmentMark(key) };
     return { ...plan, id: key, containerId: name, addresses, fragment: own } as never;
   });
 }

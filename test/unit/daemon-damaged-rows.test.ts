@@ -61,6 +61,31 @@ const damages: readonly (readonly [string, string, RegExp])[] = [
     "plan = replace(plan, id, 'aaaaaaaaaaaa')",
     /plan is that of pod "victim" \(aaaaaaaaaaaa\)/,
   ],
+  [
+    "its version is no number",
+    "plan = json_set(plan, '$.version', '2')",
+    /plan's version is no number/,
+  ],
+  [
+    "its version is a fraction",
+    "plan = json_set(plan, '$.version', 1.5)",
+    /plan's version is no number/,
+  ],
+  [
+    "its version is 0",
+    "plan = json_set(plan, '$.version', 0)",
+    /plan's version is 0, which no podnetd writes/,
+  ],
+  [
+    "its version is far ahead",
+    "plan = json_set(plan, '$.version', 1000001)",
+    /plan's version is 1000001, which no podnetd writes/,
+  ],
+  [
+    "it publishes more ports than there are",
+    `plan = json_set(plan, '$.published', json('[{"protocol":"tcp","hostPort":80,"podPort":80,"count":1000000000,"at":[]}]'))`,
+    /plan\.published\[0\]\.count is no number of ports up to 4096/,
+  ],
   ["its spec is a number", "spec = '5'", /spec is no object/],
   ["its spec has no labels", "spec = json_remove(spec, '$.labels')", /spec\.labels is no object/],
   ["what it goes back to is empty", "before = '{}'", /plan has no version/],
@@ -151,6 +176,15 @@ for (const [what, sql, said] of damages)
     t.is(node.kept.get(row.id), undefined);
     await pods.close(0);
   });
+
+test("a plan of a newer podnetd is no damage: the node refuses to start", async (t) => {
+  const config = await damaged("plan = json_set(plan, '$.version', 2)");
+  using node = openNode(config);
+  await t.throwsAsync(node.pods.recover("b"), {
+    code: "STATE_NEWER",
+    message: "A stored plan has version 2, this podnetd knows 1",
+  });
+});
 
 test("of a damaged pod of which no plan is kept other rows and its directories say what goes", async (t) => {
   const config = await damaged("plan = '{}', spec = '{}'");

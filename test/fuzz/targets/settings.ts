@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import {
   parseCount,
   parseDuration,
@@ -6,11 +5,9 @@ import {
   parsePairs,
   parseParts,
 } from "../../../cli/parse.ts";
-import { parseStoredAttachment } from "../../../daemon/cni/attachment-plan.ts";
 import { resolveConfig } from "../../../daemon/config/config.ts";
 import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
 import { errorFromRecord, parseErrorRecord } from "../../../daemon/pod/error-record.ts";
-import { parseStoredPlan } from "../../../daemon/pod/pod-plan.ts";
 import { parseRemembered } from "../../../daemon/store/network-memory.ts";
 import {
   integer,
@@ -24,13 +21,6 @@ import { Memory } from "../../../network/memory.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["CONFIG_INVALID"] as const;
-
-/** Plans as podnetds have stored them, the first with one gateway an interface. */
-const storedPlans = ["state-1", "state-5"].flatMap((fixture) => {
-  const file = new URL(`../../fixtures/${fixture}.sql`, import.meta.url);
-  const [, text = ""] = /'({"version":1,"podId"[^']*})'/.exec(readFileSync(file, "utf8")) ?? [];
-  return text === "" ? [] : [text];
-});
 
 const toml = `state_dir = "/var/lib/podnet"
 quarantine_s = 60
@@ -216,7 +206,6 @@ const memoryOfSix = {
   chains6: ["nft filter HYPER"],
   table: true,
 };
-const plan = (interfaces: unknown): object => ({ version: 1, interfaces });
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
 /** What is read can be worked with, and all of it was in the text. */
 function rememberedKept(text: string): void {
@@ -236,46 +225,18 @@ function rememberedKept(text: string): void {
 
 const stored: Target = {
   name: "stored-rows",
-  files: [
-    "daemon/store/rows.ts",
-    "daemon/pod/pod-plan.ts",
-    "daemon/pod/error-record.ts",
-    "daemon/store/network-memory.ts",
-    "daemon/cni/attachment-plan.ts",
-  ],
+  files: ["daemon/store/rows.ts", "daemon/pod/error-record.ts", "daemon/store/network-memory.ts"],
   // What is done with records that have been read.
-  except: [
-    "recordError",
-    "errorFromRecord",
-    "withNic",
-    "withCni",
-    "hasAgent",
-    "staying",
-    "containerText",
-    "portsToHold",
-    "inNamespace",
-  ],
+  except: ["recordError", "errorFromRecord"],
   seeds: [
-    ...storedPlans.map((text) => chosen(0, utf8(text))),
-    ...[
-      plan([{ gateways: [{ gateway: "10.0.0.1" }] }, { gateway: "10.0.0.1" }, {}]),
-      plan([]),
-      plan([null]),
-      plan({}),
-      { version: 1, podId: "abcdefghijkl" },
-      { version: 2 },
-      { version: "1" },
-      null,
-      5,
-    ].map((value) => chosen(0, json(value))),
     ...[{ a: "text" }, { a: 5 }, { a: null }, {}, { a: "{}" }, { a: "{" }].map((row) =>
-      chosen(1, json(row)),
+      chosen(0, json(row)),
     ),
     ...[
       { ...error, hint: "h" },
       { ...error, details: { a: [] } },
       { ...error, code: "NEW" },
-    ].map((record) => chosen(2, json(record))),
+    ].map((record) => chosen(1, json(record))),
     ...[
       memory,
       memoryOfSix,
@@ -283,14 +244,10 @@ const stored: Target = {
       { ...memory, pinned: ["5"] },
       { ...memory, besideForward: [5] },
       null,
-    ].map((value) => chosen(3, json(value))),
-    ...[{ version: 1, containerId: "c" }, { version: 2 }, { version: "1" }, {}, null, 5].map(
-      (value) => chosen(4, json(value)),
-    ),
+    ].map((value) => chosen(2, json(value))),
   ],
   words: ["version", "1", "a", "details", "null", "[]"],
   run: choosing([
-    (bytes) => void valueOf(damage, () => parseStoredPlan(textOf(bytes))),
     (bytes) => {
       const row = Object(jsonOf(bytes)) as Record<string, string>;
       for (const read of [
@@ -305,7 +262,6 @@ const stored: Target = {
     },
     (bytes) => void valueOf(damage, () => errorFromRecord(parseErrorRecord(textOf(bytes)))),
     (bytes) => rememberedKept(textOf(bytes)),
-    (bytes) => void valueOf(damage, () => parseStoredAttachment(textOf(bytes))),
   ]),
 };
 

@@ -17,6 +17,12 @@ const damagedRow = (what: string) => ({
   title: `${what}: that pod alone is refused, and a delete by force ends it`,
 });
 
+const damagedContainers = {
+  file: "test/cni/damaged.test.ts",
+  title:
+    "containers whose records are damaged are refused alone: podnetd starts, all others work, and DEL removes them",
+};
+
 /** The state directory: one daemon, durable, refused when it is not as it should be. */
 export const stateFaults: readonly Fault[] = [
   {
@@ -122,12 +128,67 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a newer podnetd's plan is taken for one of ours",
-    file: "daemon/pod/pod-plan.ts",
-    find: "if (version !== planVersion) {",
-    put: "if (version < planVersion) {",
+    file: "daemon/store/stored-version.ts",
+    find: "if (version === known) return;",
+    put: "if (Number(version) >= known) return;",
     noticedBy: {
       file: pods,
       title: "a plan that a newer podnetd stored is refused, not guessed at",
+    },
+  },
+  {
+    kind: "record",
+    name: "a nonsense version of one pod's plan is taken for a newer podnetd's",
+    file: "daemon/store/stored-version.ts",
+    find: "if (found < 1 || found > known + newestAhead)",
+    put: "if (found < 1)",
+    noticedBy: damagedRow("its version is far ahead"),
+  },
+  {
+    kind: "bound",
+    name: "a stored plan may publish any number of ports",
+    file: "daemon/store/check.ts",
+    find: "within(1, maxPorts)",
+    put: "within(1, Number.MAX_SAFE_INTEGER)",
+    noticedBy: damagedRow("it publishes more ports than there are"),
+  },
+  {
+    kind: "record",
+    name: "a container's stored plan is accepted unchecked",
+    file: "daemon/cni/attachment-plan.ts",
+    find: "if (trouble !== undefined) throw damaged(trouble);",
+    put: "void trouble;",
+    noticedBy: damagedContainers,
+    slow: true,
+  },
+  {
+    kind: "mark",
+    name: "a container's plan may be another's",
+    file: "daemon/store/attachment-rows.ts",
+    find: "    requireOwn(plan, columns);\n",
+    put: "",
+    noticedBy: damagedContainers,
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a container's damaged record ends podnetd's start",
+    file: "daemon/store/attachment-rows.ts",
+    find: 'if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;',
+    put: "throw thrown;",
+    noticedBy: damagedContainers,
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "a container on its way out loses its address when its record is damaged",
+    file: "daemon/pod/addresses.ts",
+    find: "if (!isDamagedAttachment(row)) return claimsOf(row.plan);",
+    put: "return isDamagedAttachment(row) ? [] : claimsOf(row.plan);",
+    noticedBy: {
+      file: "test/unit/cni-departures.test.ts",
+      title:
+        "a container on its way out keeps its address over a start, though its record is damaged",
     },
   },
   {

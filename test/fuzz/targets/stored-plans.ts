@@ -1,0 +1,126 @@
+import { readFileSync } from "node:fs";
+import { contains, ipOf, type Cidr } from "../../../core/address.ts";
+import { resultOf } from "../../../daemon/cni/answer.ts";
+import { containerText, portsToHold } from "../../../daemon/cni/attachment-plan.ts";
+import { refitted } from "../../../daemon/cni/refit.ts";
+import { parseStoredPlan, withCni, withNic } from "../../../daemon/pod/pod-plan.ts";
+import { portsOf } from "../../../daemon/ports/wanted-port.ts";
+import { anyAttachment, isDamagedAttachment } from "../../../daemon/store/attachment-rows.ts";
+import { hostPart } from "../../../network/attachment/host-part.ts";
+import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
+
+/** Plans as earlier podnetds have stored them, the first with one gateway an interface. */
+const found = (fixture: string, pattern: RegExp): string[] => {
+  const file = new URL(`../../fixtures/${fixture}.sql`, import.meta.url);
+  return [...readFileSync(file, "utf8").matchAll(pattern)].map(([, text = ""]) => text);
+};
+const pods = ["state-1", "state-5"].flatMap((fixture) =>
+  found(fixture, /'({"version":1,"podId"[^']*})'/g).slice(0, 2),
+);
+const containers = found("state-5", /'({"version":1,"id"[^']*"containerId":"attach[^']*})'/g);
+
+const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
+const anywhere = "10.0.0.0/8" as Cidr;
+
+/** A pod's plan that is accepted can be worked with. */
+function podPlan(text: string): void {
+  const plan = valueOf(damage, () => parseStoredPlan(text));
+  if (plan === undefined) return;
+  for (const { addresses, gateways } of plan.interfaces) {
+    for (const address of addresses) contains(anywhere, ipOf(address));
+    for (const { gateway } of gateways) contains(anywhere, gateway);
+  }
+  portsOf(plan.published ?? []);
+  withCni(withNic(plan.interfaces));
+}
+
+const network = { isolated: true, mtu: 1400 };
+const end = { name: "br0", mac: "02:00:00:00:00:01" as never, mtu: 1500 };
+
+/** A container's row is refused for itself, never with another error; one that is accepted can be worked with. */
+function containerRow(text: string): void {
+  const [, id = ""] = /"id":"([a-z2-7]{12})"/.exec(text) ?? [];
+  const [, name = ""] = /"containerId":"([a-z]+)"/.exec(text) ?? [];
+  const row = valueOf(["STATE_NEWER"], () =>
+    anyAttachment({
+      id,
+      container_id: name,
+      if_name: "eth0",
+      config: "podnet",
+      network: "default",
+      netns: `/run/netns/${name}`,
+      state: text.startsWith(" ") ? "gone" : "ready",
+      plan: text,
+      mac: null,
+      host_link: null,
+      created_ms: 1,
+      changed_ms: 1,
+    }),
+  );
+  if (row === undefined) return;
+  if (isDamagedAttachment(row)) {
+    valueOf(["STATE_CORRUPT"], () => {
+      throw row.damage;
+    });
+    return;
+  }
+  const { plan } = row;
+  const [part] = hostPart(plan.fragment).ports;
+  for (const address of part?.guestAddresses ?? []) contains(anywhere, ipOf(address));
+  for (const address of plan.addresses) contains(anywhere, ipOf(address));
+  portsOf(portsToHold(plan) ?? []);
+  containerText(plan);
+  refitted(plan, network, { mtu: undefined });
+  resultOf(plan, { bridge: end, host: end }, undefined);
+}
+
+const versions = [1, 2, 101, 102, 0, -1, 1.5, "1", null, undefined].map((version) => ({ version }));
+
+export const storedPlans: Target = {
+  name: "stored-plans",
+  files: [
+    "daemon/pod/check-plan.ts",
+    "daemon/pod/pod-plan.ts",
+    "daemon/cni/check-attachment.ts",
+    "daemon/cni/attachment-plan.ts",
+    "daemon/store/attachment-rows.ts",
+    "daemon/store/check.ts",
+    "daemon/store/stored-version.ts",
+  ],
+  // What is done with plans that have been read, and what other targets and tests judge.
+  except: [
+    "withNic",
+    "withCni",
+    "hasAgent",
+    "staying",
+    "containerText",
+    "portsToHold",
+    "inNamespace",
+    "specTrouble",
+    "observedTrouble",
+    "named",
+  ],
+  longest: 16_384,
+  seeds: [
+    ...[
+      ...pods.map(utf8),
+      ...versions.map(json),
+      json({ version: 1, podId: "abcdefghijkl" }),
+      json(null),
+      json(5),
+      utf8("{"),
+    ].map((bytes) => chosen(0, bytes)),
+    ...[
+      ...containers.map(utf8),
+      ...containers.map((text) => utf8(` ${text}`)),
+      ...containers.map((text) => utf8(text.replace('"config":"podnet"', '"config":"other"'))),
+      ...containers.map((text) => utf8(text.replace(/"alias":"[^"]*"/, '"alias":"podnet:x"'))),
+      ...containers.map((text) => utf8(text.replace("/run/netns", "/run/other"))),
+      ...versions.map(json),
+      json(null),
+      utf8("{"),
+    ].map((bytes) => chosen(1, bytes)),
+  ],
+  words: ["version", "1", "null", "[]", "undefined", "10.0.0.2/24", "/", "%"],
+  run: choosing([(bytes) => podPlan(textOf(bytes)), (bytes) => containerRow(textOf(bytes))]),
+};
