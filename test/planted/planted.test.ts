@@ -1,11 +1,8 @@
-import { readFileSync } from "node:fs";
-import path from "node:path";
 import test from "ava";
 import { drawFaults } from "./draw.ts";
 import { faults } from "./faults.ts";
 import { Tree, type Unharmed } from "./tree.ts";
 
-const top = path.resolve(import.meta.dirname, "../..");
 const complete = process.env["PODNET_TEST_FULL"] === "1";
 /** Quick faults that one short run plants. */
 const share = 25;
@@ -54,15 +51,6 @@ test.serial.before((t) => {
 });
 test.serial.after.always(() => {
   for (const tree of trees) tree[Symbol.dispose]();
-});
-
-test("each fault has a name of its own", (t) => {
-  t.is(new Set(faults.map(({ name }) => name)).size, faults.length);
-});
-
-test("each fault stands where it is to be planted, once", (t) => {
-  for (const { name, file, find } of faults)
-    t.is(readFileSync(path.join(top, file), "utf8").split(find).length, 2, `${name}, ${file}`);
 });
 
 for (const fault of drawn) {
