@@ -1,7 +1,8 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
-import type { AttachmentName, AttachmentRow } from "../../daemon/store/attachments.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../../daemon/store/attachment-rows.ts";
+import type { AttachmentName } from "../../daemon/store/attachments.ts";
 import { askCni, type CniCall, envOf } from "./container-call.ts";
 import { silenceViolations } from "./container-invariants.ts";
 import type { LiveNode } from "./daemon-life.ts";
@@ -133,7 +134,7 @@ export class ContainerActions {
     const row = node.attachments.named(name);
     sim.call(`DEL ${textOf(call)}`, async (asked) => {
       await askCni(asked, call);
-      if (!foreign && row !== undefined) this.#hasEnded(row, asked);
+      if (!foreign && row !== undefined && !isDamagedAttachment(row)) this.#hasEnded(row, asked);
     });
   }
 
