@@ -79,9 +79,16 @@ export const leasedTo = (db: Database, network: NetworkName, { kind, id }: Lease
     )
     .map((row) => text<Ip>(row, "address"));
 
-/** Forgets addresses whose quarantine ended before `beforeMs`. */
+/**
+ * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still has a row is kept: where the
+ * plan of the row is damaged, the lease alone says which address its link answers for.
+ */
 export function pruneLeases(db: Database, beforeMs: number): void {
-  db.run("DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?", beforeMs);
+  db.run(
+    `DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?
+     AND NOT (owner_kind = 'attachment' AND owner_id IN (SELECT id FROM attachments))`,
+    beforeMs,
+  );
 }
 
 /** Forgets resting addresses of a network that are in none of its subnets any more. */
