@@ -163,7 +163,7 @@ export async function openDaemon(
     db,
     settings: config.cni,
     program: builtPlugin,
-    containers: () => node.attachments.list().filter(({ state }) => state !== "deleting").length,
+    containers: () => node.attachments.listAny().filter(({ state }) => state !== "deleting").length,
     log: logOf("cni"),
   });
   const parts: ServiceParts = {

@@ -33,6 +33,8 @@ const fragment = fields({
   key: text,
   netns: absolute,
   namespace: optional(text),
+  settling: optional(flag),
+  later: optional(fields({ mac: optional(mac), mtu: optional(u32), left: optional(list(text)) })),
   hostLink: text,
   guestLink: text,
   madeByCaller: optional(flag),
