@@ -237,7 +237,8 @@ export class ContainerActions {
     if (deed === "route") {
       // Of one that is settling this may be a later plugin's doing.
       const row = this.#sim.node?.attachments.named(name);
-      if (row === undefined || row.plan.fragment.settling === true) book.withoutRoutes.add(id);
+      const plan = row === undefined || isDamagedAttachment(row) ? undefined : row.plan;
+      if (plan === undefined || plan.fragment.settling === true) book.withoutRoutes.add(id);
       guest.routes = [];
     }
     if (deed === "rate") host.queue = undefined;

@@ -22,6 +22,22 @@ const containers = found("state-5", /'({"version":1,"id"[^']*"containerId":"atta
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
 const anywhere = "10.0.0.0/8" as Cidr;
 
+/** A pod's plan with one part put in the place of another. */
+const changed = (change: (plan: StoredPod) => void): Uint8Array[] =>
+  pods.map((text) => {
+    const plan = JSON.parse(text) as StoredPod;
+    change(plan);
+    return json(plan);
+  });
+interface StoredPod {
+  readonly vm: { podId: string; runDir: string };
+  readonly interfaces: { addresses: unknown; gateway?: unknown; gateways?: unknown }[];
+}
+const eachInterface = (over: object) =>
+  changed(({ interfaces }) => {
+    for (const each of interfaces) Object.assign(each, over);
+  });
+
 /** A pod's plan that is accepted can be worked with. */
 function podPlan(text: string): void {
   const plan = valueOf(damage, () => parseStoredPlan(text));
@@ -96,6 +112,8 @@ export const storedPlans: Target = {
     "containerText",
     "portsToHold",
     "inNamespace",
+    "settlingPlan",
+    "settledPlan",
     "specTrouble",
     "observedTrouble",
     "named",
@@ -105,6 +123,14 @@ export const storedPlans: Target = {
     ...[
       ...pods.map(utf8),
       ...versions.map(json),
+      ...changed(({ vm }) => void (vm.podId = "aaaaaaaaaaaa")),
+      ...changed(({ vm }) => void (vm.runDir = "/run")),
+      ...eachInterface({ gateway: undefined, gateways: undefined }),
+      ...eachInterface({ gateway: "10.0.0.1", gateways: undefined }),
+      ...["x", "fe80::1%lo", "fe80::1%lo/64", "fd00::1/129", "10.0.0.2", "10.0.0.2/x"].flatMap(
+        (address) => eachInterface({ addresses: [address] }),
+      ),
+      ...["x", "fe80::1%lo"].flatMap((gateway) => eachInterface({ gateways: [{ gateway }] })),
       json({ version: 1, podId: "abcdefghijkl" }),
       json(null),
       json(5),
