@@ -101,6 +101,8 @@ async function reach(
   const guest = host.openGuest({
     ...channelsOf(plan, vm),
     reattach: ask,
+    // A pod is followed once it runs, and it runs once its guest has been configured.
+    configuredBefore: true,
     time: live.time,
     ...spokenTo(plan),
   });

@@ -82,6 +82,11 @@ export interface OpenGuestOptions {
   readonly ttyPath: string | undefined;
   /** The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is silent. */
   readonly reattach: boolean;
+  /**
+   * A guest found again was configured before, which is on record: a plain hyperstart has acknowledged its STARTPOD then, and gets
+   * no second one. READY, which says that the guest has booted, overrides it.
+   */
+  readonly configuredBefore?: boolean;
   /** The guest is a clone that does not run yet. */
   readonly wake?: Wake;
   /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */

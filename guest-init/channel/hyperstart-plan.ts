@@ -192,6 +192,17 @@ function named(config: GuestConfig, hostname: string, dns: GuestDns): string[] {
   ];
 }
 
+/** Interfaces that do not have the name they are to have, in words. */
+export const misnamed = (
+  { interfaces }: GuestConfig,
+  found: readonly ObservedInterface[],
+): string[] =>
+  interfaces.flatMap((wanted) => {
+    const there = found.find(({ mac }) => mac === wanted.mac);
+    if (there === undefined || there.name === wanted.name) return [];
+    return [`${there.name} is not named ${wanted.name}`];
+  });
+
 /** What a configuration makes of STARTPOD, which is sent once. */
 export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
   ...emptyStartPod,

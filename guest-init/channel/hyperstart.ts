@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { PodnetError, isPodnetError } from "../../core/errors.ts";
-import { decodeUtf8 } from "../../core/utf8.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import type {
@@ -11,14 +10,14 @@ import type {
 } from "../protocol/configure.ts";
 import { encodeInterfaceSetup, encodeRouteSetup } from "../protocol/network-messages.ts";
 import { encodeStartPod } from "../protocol/pod-messages.ts";
-import { parseResolver } from "../protocol/resolver.ts";
 import { hyperstartInput } from "../protocol/tty-frame.ts";
 import { abortError } from "../../core/aborting.ts";
 import type { Dialect, DialectContext } from "./dialect.ts";
-import { runForText } from "./exec.ts";
+import { GuestPrograms } from "./guest-programs.ts";
 import {
   checkForHyperstart,
   interfaceStep,
+  misnamed,
   missingRoutes,
   podOf,
   routeRemoval,
@@ -26,33 +25,35 @@ import {
   routesInTheWay,
   shortfalls,
 } from "./hyperstart-plan.ts";
-import { parseIpAddr, parseIpRoute } from "./iproute-text.ts";
+import { HyperstartView } from "./hyperstart-view.ts";
 
 /** Between two looks for an interface: hyperstart tells of none. */
 const lookMs = 100;
+/** Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to answer. */
+const clockToleranceMs = 3000;
 const input = { frame: hyperstartInput.frame, pingEvery: hyperstartInput.buffer / 2 };
 
-/** Only STARTPOD brings it up. */
-const isLoopbackUp = (links: string): boolean => /^\d+: lo: <[^>]*\bUP\b/m.test(links);
-
-/** Whether STARTPOD was sent to this hyperstart: a second one would end it. */
-type PodState = "new" | "unknown" | "started";
+/** Whether this hyperstart has acknowledged a STARTPOD: a second one fails, and a failure powers the guest off. */
+export type PodState = "new" | "unknown" | "started";
 
 /**
  * A plain hyperstart. One configuration becomes STARTPOD (once), SETUPINTERFACE for what differs and
  * SETUPROUTE for what is missing then, since the former flushes routes. Its ACK proves nothing about the kernel,
  * whose replies it never reads, so `ip addr` and `ip route` are read back and compared.
- * Not done here: clock and entropy, for which it has no command. Refused: IPv6, neighbours, metrics.
+ * For entropy it has no command; the clock is set with the guest's `date`. Refused: IPv6, neighbours, metrics.
  */
 export class HyperstartDialect implements Dialect {
   readonly input = input;
   readonly #context: DialectContext;
+  readonly #view: HyperstartView;
   #pod: PodState;
   /** Routes it may have been told to have by this podnetd. */
   #told: readonly GuestRoute[] = [];
 
-  constructor(context: DialectContext, pod: "new" | "unknown") {
+  /** `pod`: `started` when an earlier configuration of this guest is on record. */
+  constructor(context: DialectContext, pod: PodState) {
     this.#context = context;
+    this.#view = new HyperstartView(new GuestPrograms(context.processes, input));
     this.#pod = pod;
   }
 
@@ -62,33 +63,75 @@ export class HyperstartDialect implements Dialect {
     // Until it is done, what was told before may be there as well as what is told now.
     const before = this.#told;
     this.#told = [...before, ...missingRoutes(config.routes, before)];
+    const begun = performance.now();
     await this.#startPod(config, signal);
     await this.#setUpInterfaces(config, signal);
     await this.#setRoutes(config, before, signal);
-    const { observed, loopbackUp } = await this.#observe(config.requestId, signal);
+    const { observed, loopbackUp } = await this.#view.observe(config.requestId, signal);
     const faults = shortfalls(config, before, { ...observed, loopbackUp });
-    if (faults.length > 0)
-      throw new PodnetError(
-        "AGENT_REFUSED",
-        `The guest said yes and did not do it: ${faults.slice(0, 5).join("; ")}`,
-        { details: { faults: faults.length } },
-      );
+    if (faults.length > 0) throw notDone(faults);
     this.#told = config.routes;
-    return observed;
+    if (config.clockMs === undefined) return observed;
+    return this.#setClock(observed, config.clockMs - begun, signal);
   }
 
   async #startPod(config: GuestConfig, signal: AbortSignal): Promise<void> {
-    // STARTPOD alone brings lo up.
-    if (this.#pod === "unknown")
-      this.#pod = isLoopbackUp(await this.#text(["ip", "addr"], signal)) ? "started" : "new";
-    if (this.#pod === "started") return;
+    if (this.#pod === "unknown") this.#pod = (await this.#hasPod(signal)) ? "started" : "new";
+    if (this.#pod === "started") return this.#raiseLoopback(signal);
     this.#pod = "unknown";
     await this.#call(command.startPod, encodeStartPod(podOf(config)), "the pod", signal);
     this.#pod = "started";
   }
 
+  /** Whether a guest of which nothing is on record shows that it has had a STARTPOD. Each sign may be missing by itself. */
+  async #hasPod(signal: AbortSignal): Promise<boolean> {
+    return (await this.#view.links(signal)).loopbackUp || (await this.#view.hasPodFiles(signal));
+  }
+
+  /** STARTPOD brings `lo` up once; a guest that has lost it since gets it back. Whether it worked is read back with all else. */
+  async #raiseLoopback(signal: AbortSignal): Promise<void> {
+    if ((await this.#view.links(signal)).loopbackUp) return;
+    await this.#view.textIfAny(["ip", "link", "set", "dev", "lo", "up"], signal);
+  }
+
+  /**
+   * A name that the kernel refused is noticed here: routes to a device of that name would block the guest for 2 s each, and the
+   * change has flushed those that were there. They are put back before the failure is reported.
+   */
+  async #requireNames(
+    config: GuestConfig,
+    had: readonly GuestRoute[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { interfaces: found } = await this.#view.links(signal);
+    const names = misnamed(config, found);
+    if (names.length === 0) return;
+    const lost = missingRoutes(had, await this.#view.routes(signal)).filter((route) =>
+      found.some(({ name }) => name === route.interface),
+    );
+    if (lost.length > 0)
+      await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(lost)), "routes", signal);
+    throw notDone(names);
+  }
+
+  /** Sets the clock of a guest that is behind, as after a pause. `offset`: wall time less `performance.now()`, milliseconds. */
+  async #setClock(
+    observed: ObservedGuest,
+    offset: number,
+    signal: AbortSignal,
+  ): Promise<ObservedGuest> {
+    const nowMs = (): number => Math.round((offset + performance.now()) / 1000) * 1000;
+    // Without a `date` it is not known.
+    if (observed.clockMs === 0 || Math.abs(observed.clockMs - nowMs()) < clockToleranceMs)
+      return observed;
+    const clockMs = nowMs();
+    const text = await this.#view.textIfAny(["date", "-s", `@${clockMs / 1000}`], signal);
+    return text === "" ? observed : { ...observed, clockMs };
+  }
+
   async #setUpInterfaces(config: GuestConfig, signal: AbortSignal): Promise<void> {
     // Twice at most: an address taken away takes with it others of its subnet, which were to stay.
+    let had: readonly GuestRoute[] | undefined;
     for (let pass = 0; pass < 2; pass++) {
       const found = await this.#awaitInterfaces(config, signal);
       const steps = config.interfaces.flatMap((wanted) => {
@@ -96,6 +139,8 @@ export class HyperstartDialect implements Dialect {
         return (there === undefined ? undefined : interfaceStep(wanted, there)) ?? [];
       });
       if (steps.length === 0) return;
+      if (steps.some(({ newName }) => newName !== undefined))
+        had ??= await this.#view.routes(signal);
       for (const step of steps)
         await this.#call(
           command.setupInterface,
@@ -104,6 +149,7 @@ export class HyperstartDialect implements Dialect {
           signal,
         );
     }
+    if (had !== undefined) await this.#requireNames(config, had, signal);
   }
 
   async #setRoutes(
@@ -111,13 +157,13 @@ export class HyperstartDialect implements Dialect {
     before: readonly GuestRoute[],
     signal: AbortSignal,
   ): Promise<void> {
-    const found = await this.#routes(signal);
+    const found = await this.#view.routes(signal);
     const inTheWay = routesInTheWay(config, before, found);
     // Whether it worked is read back with all else.
-    for (const route of inTheWay) await this.#textIfAny(routeRemoval(route), signal);
+    for (const route of inTheWay) await this.#view.textIfAny(routeRemoval(route), signal);
     const missing = missingRoutes(
       config.routes,
-      inTheWay.length === 0 ? found : await this.#routes(signal),
+      inTheWay.length === 0 ? found : await this.#view.routes(signal),
     );
     if (missing.length > 0)
       await this.#call(command.setupRoute, encodeRouteSetup(routeSteps(missing)), "routes", signal);
@@ -126,7 +172,7 @@ export class HyperstartDialect implements Dialect {
   async #awaitInterfaces(config: GuestConfig, signal: AbortSignal): Promise<ObservedInterface[]> {
     const until = performance.now() + config.waitMs;
     for (let asked = false; ; asked = true) {
-      const found = parseIpAddr(await this.#text(["ip", "addr"], signal));
+      const { interfaces: found } = await this.#view.links(signal);
       const absent = config.interfaces.find((wanted) => found.every((f) => f.mac !== wanted.mac));
       if (absent === undefined) return found;
       // A first look that took all of the time is no reason to give up unasked.
@@ -142,61 +188,15 @@ export class HyperstartDialect implements Dialect {
     }
   }
 
-  async #routes(signal: AbortSignal): Promise<GuestRoute[]> {
-    return parseIpRoute(await this.#text(["ip", "route"], signal));
-  }
-
-  async #observe(
-    requestId: string,
-    signal: AbortSignal,
-  ): Promise<{ readonly observed: ObservedGuest; readonly loopbackUp: boolean }> {
-    const read = (...args: string[]): Promise<string> => this.#textIfAny(args, signal);
-    const links = await this.#text(["ip", "addr"], signal);
-    const routes = await this.#routes(signal);
-    const [hostname, resolv, status, seconds] = await Promise.all([
-      read("cat", "/tmp/hyper/hostname"),
-      read("cat", "/tmp/hyper/resolv.conf"),
-      read("cat", "/proc/1/status"),
-      read("date", "+%s"),
-    ]);
-    const observed = {
-      requestId,
-      hostname: hostname.trim().slice(0, 255),
-      dns: parseResolver(resolv),
-      interfaces: parseIpAddr(links),
-      routes,
-      clockMs: Number(/^\d{1,12}$/.exec(seconds.trim())?.[0] ?? 0) * 1000,
-      agentRssKib: Number(/^VmRSS:\s+(\d{1,12}) kB$/m.exec(status)?.[1] ?? 0),
-    };
-    return { observed, loopbackUp: isLoopbackUp(links) };
-  }
-
-  /** What a command prints in the guest. Throws `AGENT_REFUSED` when it fails. */
-  async #text(args: readonly string[], signal: AbortSignal): Promise<string> {
-    const { code, stdout } = await runForText(this.#context.processes, input, args, signal);
-    if (code !== 0)
-      throw new PodnetError(
-        "AGENT_REFUSED",
-        `"${args.join(" ")}" exited with ${code} in the guest`,
-        {
-          hint: "Reading back what a hyperstart did needs busybox's ip in its image",
-        },
-      );
-    return decodeUtf8(stdout);
-  }
-
-  /** The same, empty for a command or file that is not there. */
-  async #textIfAny(args: readonly string[], signal: AbortSignal): Promise<string> {
-    try {
-      return await this.#text(args, signal);
-    } catch (error) {
-      if (isPodnetError(error, "AGENT_REFUSED")) return "";
-      throw error;
-    }
-  }
-
   async #call(code: number, payload: Uint8Array, what: string, signal: AbortSignal): Promise<void> {
     const deadlineMs = this.#context.limits.commandMs;
     await this.#context.control.call(code, payload, { deadlineMs, signal, what });
   }
 }
+
+const notDone = (faults: readonly string[]): PodnetError =>
+  new PodnetError(
+    "AGENT_REFUSED",
+    `The guest said yes and did not do it: ${faults.slice(0, 5).join("; ")}`,
+    { details: { faults: faults.length } },
+  );

@@ -17,7 +17,7 @@ import type {
   OpenGuestOptions,
   Wake,
 } from "./guest.ts";
-import { HyperstartDialect } from "./hyperstart.ts";
+import { HyperstartDialect, type PodState } from "./hyperstart.ts";
 import { GuestTime } from "./guest-time.ts";
 import { identify } from "./identify.ts";
 import { refusal } from "../protocol/replies.ts";
@@ -298,7 +298,7 @@ export class GuestSession implements Guest {
     const context = { ...wires, limits: this.#limits, life: life.signal };
     const dialect = ours
       ? ourDialect(context)
-      : new HyperstartDialect(context, booted ? "new" : "unknown");
+      : new HyperstartDialect(context, this.#podState(booted));
     const up: Up = { kind: "up", wires, identity, dialect, life };
     this.#state = up;
     this.#up.resolve(up);
@@ -310,6 +310,12 @@ export class GuestSession implements Guest {
     } catch (error) {
       this.#end(toPodnetError(error));
     }
+  }
+
+  /** What is known of a plain hyperstart's pod. One that has just booted has none. */
+  #podState(booted: boolean): PodState {
+    if (booted) return "new";
+    return this.#options.configuredBefore === true ? "started" : "unknown";
   }
 
   #end(reason: PodnetError): void {

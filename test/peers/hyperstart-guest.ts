@@ -51,6 +51,8 @@ interface Container {
 export interface GuestOptions {
   readonly network: GuestNetwork;
   readonly ip: IpFlavour;
+  readonly applets: "all" | "few";
+  readonly clock: { behindMs: number };
   /** Whether a 9p share can be mounted. */
   readonly nineP: boolean;
 }
@@ -64,11 +66,13 @@ export class Guest {
   /** The agent's own files: those that no kernel makes. */
   readonly files = new Map<string, Buffer>();
   podStarted = false;
+  readonly clock: { behindMs: number };
   hostname = "";
 
   constructor(options: GuestOptions, events: ProcessEvents) {
     this.#options = options;
     this.#events = events;
+    this.clock = options.clock;
   }
 
   async handle(code: number, payload: Buffer): Promise<Buffer> {
@@ -151,6 +155,7 @@ export class Guest {
     texts(lists, "externalNetworks");
     const hostname = text(fields, "hostname") ?? "";
     const dns = resolvConf(fields);
+    if (this.podStarted) throw new Refused("the pod is started");
     if (text(fields, "shareDir") !== undefined && !this.#options.nineP)
       throw new Refused("cannot mount the share");
     const { network } = this.#options;
@@ -252,6 +257,8 @@ export class Guest {
       programOf({
         network: this.#options.network,
         ip: this.#options.ip,
+        applets: this.#options.applets,
+        clock: this.clock,
         files: container?.files ?? this.files,
         // The pod's name is set in a UTS namespace that the agent is not in.
         hostname: container ? this.hostname : "(none)",

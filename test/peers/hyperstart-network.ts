@@ -38,10 +38,13 @@ export class GuestNetwork {
   #routes: GuestRoute[] = [];
   #nextIndex = loopback + 1;
   readonly #deviceWaitMs: number;
+  readonly #keepsNames: boolean;
   readonly #appeared = new EventTarget();
 
-  constructor(deviceWaitMs: number) {
+  /** `keepsNames`: the kernel refuses every new name, as kernels before 6.2 do for a link that is up (EBUSY). */
+  constructor(deviceWaitMs: number, keepsNames = false) {
     this.#deviceWaitMs = deviceWaitMs;
+    this.#keepsNames = keepsNames;
   }
 
   /** In the kernel's order: by destination, the wider prefix first only if the destination differs. */
@@ -100,12 +103,13 @@ export class GuestNetwork {
     }
     // RTM_SETLINK with all flags to be changed and none set: the link goes down, with or without a new name. Whether a
     // name given that is the old one counts was not recorded; here it does, which asks more of the host.
-    if (newName !== undefined && !(newName !== device && this.find(newName))) {
-      this.#down(link);
+    const taken = newName !== undefined && newName !== device && this.find(newName) !== undefined;
+    if (newName !== undefined && !taken && !(this.#keepsNames && newName !== "")) {
+      this.down(link);
       if (newName !== "") link.name = newName.slice(0, 15);
     }
     if (mtu !== 0 && mtu >= 68 && mtu <= 65535) {
-      this.#down(link);
+      this.down(link);
       link.mtu = mtu;
     }
     this.up(link);
@@ -195,7 +199,7 @@ export class GuestNetwork {
   }
 
   /** Routes of the link go with it, and not only those by a gateway; those of its addresses come back with it. */
-  #down(link: GuestLink): void {
+  down(link: GuestLink): void {
     if (!link.up) return;
     link.up = false;
     this.#routes = this.#routes.filter((route) => route.link !== link.index);

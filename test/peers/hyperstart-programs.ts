@@ -16,6 +16,9 @@ export type Program = (args: readonly string[], io: ProgramIo) => number | Promi
 export interface Surroundings {
   readonly network: GuestNetwork;
   readonly ip: IpFlavour;
+  readonly applets: "all" | "few";
+  /** The kernel's, for all programs. */
+  readonly clock: { behindMs: number };
   readonly files: ReadonlyMap<string, Buffer>;
   readonly hostname: string;
 }
@@ -23,13 +26,18 @@ export interface Surroundings {
 /** Status of what cannot be run; recorded of a missing ipvsadm. */
 export const notFound = 127;
 
+/** What hyperstart's own image links to its busybox. */
+const linked: readonly string[] = ["busybox", "sh", "tar", "hwclock", "modprobe", "depmod"];
+
 /** Runs what `args` names, by path or name, or as an applet of busybox. */
 export function programOf(around: Surroundings): Program {
   const programs = programsOf(around);
   return (args, io) => {
     const [name, ...rest] = args;
     const base = (name ?? "").replace(/^.*\//, "");
-    if (base === "busybox" && rest.length > 0) return programOf(around)(rest, io);
+    if (base === "busybox" && rest.length > 0)
+      return programOf({ ...around, applets: "all" })(rest, io);
+    if (around.applets === "few" && !linked.includes(base)) return notFound;
     return Object.hasOwn(programs, base) ? (programs[base] as Program)(args, io) : notFound;
   };
 }
@@ -45,6 +53,12 @@ function programsOf(around: Surroundings): Readonly<Record<string, Program>> {
     },
     async sleep([, seconds = "0"]) {
       await sleep(Number(seconds) * 1000, undefined, { ref: false });
+      return 0;
+    },
+    date: ([, ...args], io) => {
+      const set = /^@(\d+)$/.exec(args[args.indexOf("-s") + 1] ?? "");
+      if (set !== null) around.clock.behindMs = Date.now() - Number(set[1]) * 1000;
+      io.stdout(`${Math.floor((Date.now() - around.clock.behindMs) / 1000)}\n`);
       return 0;
     },
     hostname: (_args, io) => {

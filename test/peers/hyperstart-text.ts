@@ -33,6 +33,8 @@ export function ip(args: readonly string[], network: GuestNetwork, flavour: IpFl
     return usage(flavour, `Option "${unknown}" is unknown, try "ip -help".`);
   if (/^r(?:o(?:ute?)?)?$/.test(what) && words[0] === "del")
     return deleteRoute(network, words.slice(1), named);
+  if (/^l(?:i(?:nk?)?)?$/.test(what) && words[0] === "set")
+    return setLink(network, words.slice(1), named);
   if (/^r(?:o(?:ute?)?)?$/.test(what)) return showRoutes(view, words, named);
   const isAddress = /^a(?:ddr(?:ess)?)?$/.test(what);
   if (!isAddress && !/^l(?:i(?:nk?)?)?$/.test(what))
@@ -56,6 +58,19 @@ export function ip(args: readonly string[], network: GuestNetwork, flavour: IpFl
     return view.oneLine ? [head.join("\\")] : [...head, ...blocks];
   });
   return { stdout: lines.map((line) => `${line}\n`).join(""), status: 0 };
+}
+
+/** `ip link set [dev] NAME up|down`. */
+function setLink(
+  network: GuestNetwork,
+  words: readonly string[],
+  device: string | undefined,
+): Output {
+  const link = network.find(device ?? words[0] ?? "");
+  if (link === undefined) return { stderr: "ip: SIOCGIFFLAGS: No such device\n", status: 1 };
+  if (words.at(-1) === "up") network.up(link);
+  else network.down(link);
+  return { status: 0 };
 }
 
 /** `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel takes away the first that fits, or says ESRCH. */

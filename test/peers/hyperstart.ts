@@ -36,6 +36,12 @@ export interface HyperstartOptions {
   /** Routes that are there at boot. */
   readonly routes?: readonly { readonly dest: string; readonly gateway: string }[];
   readonly ip?: IpFlavour;
+  /** `few`: only the applets that hyperstart's own image links by name; the others by `busybox NAME` alone. */
+  readonly applets?: "all" | "few";
+  /** How far the guest's clock is behind, milliseconds, as after a pause. */
+  readonly clockBehindMs?: number;
+  /** The kernel refuses new names of links; the MTU that is set with one takes the link down all the same. */
+  readonly keepsNames?: boolean;
   /** Whether the share of STARTPOD can be mounted; default no. */
   readonly nineP?: boolean;
   /** False: the agent said READY to someone else, before a template was saved or a daemon restarted. */
@@ -72,6 +78,7 @@ export interface HyperstartState {
   }[];
   readonly hostname: string;
   readonly resolvConf: string;
+  readonly clockBehindMs: number;
   readonly processes: readonly {
     readonly container: string;
     readonly id: string;
@@ -134,7 +141,7 @@ class Hyperstart implements HyperstartPeer {
 
   constructor(options: HyperstartOptions) {
     this.#options = options;
-    this.#network = new GuestNetwork(options.deviceWaitMs ?? 2000);
+    this.#network = new GuestNetwork(options.deviceWaitMs ?? 2000, options.keepsNames);
     for (const { name, mac, addresses = [] } of options.links ?? []) {
       const link = this.#network.addLink(name, mac);
       for (const written of addresses) {
@@ -148,7 +155,13 @@ class Hyperstart implements HyperstartPeer {
       if (!this.#network.addRoute(route)) throw new Error(`No kernel would take a route ${dest}`);
     }
     this.#guest = new Guest(
-      { network: this.#network, ip: options.ip ?? "busybox", nineP: options.nineP ?? false },
+      {
+        network: this.#network,
+        ip: options.ip ?? "busybox",
+        nineP: options.nineP ?? false,
+        applets: options.applets ?? "all",
+        clock: { behindMs: options.clockBehindMs ?? 0 },
+      },
       {
         output: (seq, data) => this.#later(() => this.#output(seq, data)),
         exit: (process, status) => this.#later(() => this.#exit(process, status)),
@@ -201,6 +214,7 @@ class Hyperstart implements HyperstartPeer {
         connected: route.source !== undefined,
       })),
       hostname: this.#guest.hostname,
+      clockBehindMs: this.#guest.clock.behindMs,
       resolvConf: (this.#guest.files.get("/tmp/hyper/resolv.conf") ?? "").toString(),
       processes: this.#guest.processes.map(({ spec, size, status, stdin }) => ({
         container: spec.container,

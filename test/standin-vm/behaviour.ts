@@ -71,6 +71,7 @@ const known = {
     "flood-ready",
     "chatter",
     "hyperstart",
+    "applets",
     "lies",
   ],
 } as const;

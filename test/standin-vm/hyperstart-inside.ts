@@ -36,6 +36,7 @@ export class HyperstartInside {
       controlPath: paths[0] as string,
       ttyPath: paths[1] as string,
       links: [...this.#nics.values()].map((nic) => ({ name: this.#nameFor(nic), mac: nic.mac })),
+      applets: behaviour.is("applets", "few") ? "few" : "all",
       ignores: Object.entries(command)
         .filter(([name]) => behaviour.is("lies", name))
         .map(([, code]) => code),

@@ -21,8 +21,8 @@ const mac = "52:54:00:00:00:07";
 interface Pair extends AsyncDisposable {
   readonly peer: HyperstartPeer;
   readonly guest: GuestSession;
-  /** The same guest, found again by a new daemon. */
-  reopen(): GuestSession;
+  /** The same guest, found again by a new daemon, which has it on record or not. */
+  reopen(configuredBefore?: boolean): GuestSession;
   /** Names of what was sent, but for execs. */
   commands(): string[];
 }
@@ -38,15 +38,15 @@ async function pair(options: Partial<HyperstartOptions> = {}): Promise<Pair> {
     ...options,
   });
   const opened: GuestSession[] = [];
-  const open = (reattach: boolean): GuestSession => {
-    const guest = openGuest({ channelPath, ttyPath, reattach });
+  const open = (reattach: boolean, configuredBefore = false): GuestSession => {
+    const guest = openGuest({ channelPath, ttyPath, reattach, configuredBefore });
     opened.push(guest);
     return guest;
   };
   return {
     peer,
     guest: open(options.ready === false),
-    reopen: () => open(true),
+    reopen: (configuredBefore) => open(true, configuredBefore),
     commands: () =>
       peer.received
         .filter(({ code }) => code !== command.execCmd)
@@ -231,6 +231,92 @@ test("a new daemon finds a guest whose pod is started, and does not start it twi
   await again.configure(config, never);
   t.is(both.commands().filter((name) => name === "startPod").length, 1);
   t.is(both.peer.state.gone, undefined);
+});
+
+for (const onRecord of [true, false])
+  test(`a guest that has lost lo gets it back and no second STARTPOD, ${onRecord ? "by the record" : "by its files"}`, async (t) => {
+    await using both = await pair();
+    await both.guest.configure(config, never);
+    await outcome(await both.guest.exec(request("ip", "link", "set", "lo", "down"), never));
+    t.like(both.peer.state.links[0], { name: "lo", up: false });
+    await both.guest.close();
+    await both.reopen(onRecord).configure(config, never);
+    t.is(both.commands().filter((name) => name === "startPod").length, 1);
+    t.like(both.peer.state, { gone: undefined });
+    t.like(both.peer.state.links[0], { name: "lo", up: true });
+  });
+
+test("of a guest on record that shows nothing of its pod any more STARTPOD is not asked", async (t) => {
+  // hyperstart's own image may have no cat, and its files may have been removed: the record alone knows.
+  await using both = await pair({ ready: false });
+  await both.guest.close();
+  await both.reopen(true).configure(config, never);
+  t.deepEqual(
+    both.commands().filter((name) => name === "startPod"),
+    [],
+  );
+  t.like(both.peer.state.links[0], { name: "lo", up: true });
+});
+
+test("a guest on record that says READY has booted anew, and gets its STARTPOD", async (t) => {
+  await using both = await pair({ bootMs: 300 });
+  await both.guest.close();
+  await both.reopen(true).configure(config, never);
+  t.is(both.commands().filter((name) => name === "startPod").length, 1);
+  t.like(both.peer.state, { hostname: "pod-one" });
+});
+
+test("hyperstart's own image, which links few applets of its busybox: all is asked of busybox", async (t) => {
+  await using both = await pair({ applets: "few", clockBehindMs: 3_600_000 });
+  const plain = await outcome(await both.guest.exec(request("ip", "addr"), never));
+  t.is(plain[2], 127, "control: there is no ip by its name");
+  const observed = await both.guest.configure({ ...config, clockMs: Date.now() }, never);
+  t.like(observed.interfaces, [{ name: "eth0", mac, up: true, addresses: ["192.168.123.2/24"] }]);
+  t.true(observed.routes.some((route) => route.gateway === "192.168.123.1"));
+  t.like(observed, { hostname: "pod-one", dns: { servers: ["8.8.8.8"] } });
+  const [eth0] = config.interfaces;
+  const changed = { ...(eth0 as NonNullable<typeof eth0>), mtu: 1300 };
+  await both.guest.configure({ ...config, interfaces: [changed], routes: [] }, never);
+  t.like(both.peer.state.links[1], { mtu: 1300 });
+  await both.guest.close();
+  const asked = both.peer.state.processes.length;
+  await both.reopen(true).configure({ ...config, interfaces: [changed] }, never);
+  t.is(both.commands().filter((name) => name === "startPod").length, 1);
+  const failed = both.peer.state.processes.slice(asked).filter(({ status }) => status === 127);
+  t.is(failed.filter(({ args }) => args[0] === "ip").length, 1, "it is remembered");
+});
+
+test("the clock of a guest that was paused is set, that of one in time is left alone", async (t) => {
+  for (const [behindMs, most] of [
+    [3_600_000, 2000],
+    [-3_600_000, 2000],
+    [1000, 1000],
+  ] as const) {
+    await using both = await pair({ clockBehindMs: behindMs });
+    const observed = await both.guest.configure({ ...config, clockMs: Date.now() }, never);
+    t.true(Math.abs(both.peer.state.clockBehindMs) <= most, `${both.peer.state.clockBehindMs}`);
+    t.true(Math.abs(observed.clockMs - Date.now()) < 4000);
+    if (behindMs === 1000) t.is(both.peer.state.clockBehindMs, 1000);
+  }
+});
+
+test("a name that the kernel refuses is noticed before routes are sent, and the routes come back", async (t) => {
+  await using both = await pair({ keepsNames: true });
+  await both.guest.configure(config, never);
+  const [eth0] = config.interfaces;
+  const renamed = { ...(eth0 as NonNullable<typeof eth0>), name: "net0", mtu: 1300 };
+  const routes = config.routes.map((route) => ({ ...route, interface: "net0" }));
+  const begun = performance.now();
+  const error = await t.throwsAsync(
+    both.guest.configure({ ...config, interfaces: [renamed], routes }, never),
+    { code: "AGENT_REFUSED" },
+  );
+  t.regex(error?.message ?? "", /eth0 is not named net0/);
+  t.true(performance.now() - begun < 1900, "no device was waited for");
+  t.deepEqual(
+    both.peer.state.routes.filter(({ connected }) => !connected),
+    [{ dest: "default", gateway: "192.168.123.1", device: "eth0", connected: false }],
+  );
 });
 
 test("a guest of a template says no READY, and has no pod yet", async (t) => {

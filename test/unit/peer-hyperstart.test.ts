@@ -137,15 +137,26 @@ test("STARTPOD: name and resolvers, and lo comes up", async (t) => {
   t.deepEqual(peer.state.links, [
     { name: "lo", mac: "00:00:00:00:00:00", mtu: 65536, up: true, addresses: ["127.0.0.1/8"] },
   ]);
+  const other = await setUp(t);
   t.is(
-    await host.ask(1, {
+    await other.host.ask(1, {
       dns: ["fd00:1234:5678::8888"],
       dnsSearch: ["a", "b"],
       dnsOptions: ["ndots:1"],
     }),
     "ACK",
   );
-  t.is(peer.state.resolvConf, "nameserver fd00:1234:5678::\0\0\0\0\0search a b\noptions ndots:1\n");
+  t.is(
+    other.peer.state.resolvConf,
+    "nameserver fd00:1234:5678::\0\0\0\0\0search a b\noptions ndots:1\n",
+  );
+});
+
+test("a second STARTPOD: ERROR, then power-off", async (t) => {
+  const { host, peer } = await setUp(t);
+  t.is(await host.ask(1, { hostname: "pod" }), "ACK");
+  t.is(await host.ask(1, { hostname: "pod" }), "ERROR");
+  t.is(await peer.exited, "powered off");
 });
 
 test("STARTPOD with an unknown key, or a share that cannot be mounted: ERROR, then power-off", async (t) => {

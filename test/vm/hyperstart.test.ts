@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
@@ -111,8 +112,17 @@ test.serial(
     t.is((await routes()).length, 2);
     t.like((await now()).guest, { kind: "hyperstart", extension: 0 });
     await rig.client.pods.pause({ idOrName: "old" });
+    await delay(6000);
     await rig.client.pods.resume({ idOrName: "old" });
     t.is((await inGuest("echo", "on")).trim(), "on");
+    const behindS = async (): Promise<number> =>
+      Math.abs(Date.now() / 1000 - Number(await inGuest("date", "+%s")));
+    for (let look = 0; look < 50 && (await behindS()) > 2.5; look++) await delay(100);
+    t.true((await behindS()) <= 2.5, "its clock is set after the pause");
+    await inGuest("ip", "link", "set", "lo", "down");
+    await rig.restart("kill");
+    for (let look = 0; look < 100 && !/lo: <LOOPBACK,UP/.test(await inGuest("ip", "addr")); look++);
+    t.regex(await inGuest("ip", "addr"), /lo: <LOOPBACK,UP/);
     const { pod: stopped } = await rig.client.pods.stop({ idOrName: "old" });
     t.is(stopped?.state, PodState.STOPPED);
     const { pod: started } = await rig.client.pods.start({ idOrName: "old" });

@@ -87,3 +87,45 @@ test.serial(
     await rig.client.pods.delete({ idOrName: "unasked" });
   },
 );
+
+test.serial(
+  "a restart of podnetd lets a pod live whose guest has lost lo, and gives lo back",
+  async (t) => {
+    const { pod } = await create("no-lo");
+    await execIn(rig.client, "no-lo", "ip", "link", "set", "lo", "down");
+    t.notRegex((await execIn(rig.client, "no-lo", "ip", "addr")).output, /lo: <LOOPBACK,UP/);
+    await rig.restart("kill");
+    await eventually(rig.client, ({ pod: seen }) => seen?.name === "no-lo" && seen.reason === "");
+    const links = async (): Promise<string> =>
+      (await execIn(rig.client, "no-lo", "ip", "addr")).output;
+    for (let look = 0; look < 100 && !(await links()).includes("lo: <LOOPBACK,UP"); look++);
+    t.regex(await links(), /lo: <LOOPBACK,UP/);
+    t.true(await rig.lab.host.reaches(addressOf(pod)));
+    const { pod: now } = await rig.client.pods.get({ idOrName: "no-lo" });
+    t.like(now, { state: PodState.RUNNING, reason: "" });
+    await rig.client.pods.delete({ idOrName: "no-lo" });
+  },
+);
+
+test.serial(
+  "hyperstart's own image: a pod is made, gets a NIC while it runs, and outlives podnetd's death",
+  async (t) => {
+    const { pod } = await create("own", ",applets:few");
+    t.like(pod?.guest, { kind: "hyperstart", hostname: "own" });
+    t.is((await execIn(rig.client, "own", "ip", "addr")).code, 127, "control");
+    t.true(await rig.lab.host.reaches(addressOf(pod)));
+    const added = await rig.client.pods.addInterface({ idOrName: "own", interface: {} });
+    t.is(added.pod?.interfaces[1]?.state, InterfaceState.CONFIGURED);
+    t.true(await rig.lab.host.reaches(bare(added.pod?.interfaces[1]?.addresses[0])));
+    await rig.restart("kill");
+    await eventually(rig.client, ({ pod: seen }) => seen?.name === "own" && seen.reason === "");
+    t.true(await rig.lab.host.reaches(addressOf(pod)));
+    const { pod: changed } = await rig.client.pods.updateInterface({
+      idOrName: "own",
+      guestName: "eth0",
+      mtu: 1300,
+    });
+    t.is(changed?.interfaces[0]?.observedMtu, 1300);
+    await rig.client.pods.delete({ idOrName: "own" });
+  },
+);

@@ -106,4 +106,72 @@ export const guestsFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "record",
+    name: "a hyperstart's pod that is on record is not believed to be started",
+    file: "guest-init/channel/session.ts",
+    find: 'return this.#options.configuredBefore === true ? "started" : "unknown";',
+    put: 'return "unknown";',
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title: "of a guest on record that shows nothing of its pod any more STARTPOD is not asked",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a hyperstart that has lost lo does not get it back",
+    file: "guest-init/channel/hyperstart.ts",
+    find: 'await this.#view.textIfAny(["ip", "link", "set", "dev", "lo", "up"], signal);',
+    put: "",
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title: "a guest that has lost lo gets it back and no second STARTPOD, by the record",
+    },
+  },
+  {
+    kind: "mark",
+    name: "the files of a hyperstart's pod say nothing",
+    file: "guest-init/channel/hyperstart.ts",
+    find: "|| (await this.#view.hasPodFiles(signal))",
+    put: "",
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title: "a guest that has lost lo gets it back and no second STARTPOD, by its files",
+    },
+  },
+  {
+    kind: "repair",
+    name: "busybox is not asked for what an image has not linked",
+    file: "guest-init/channel/guest-programs.ts",
+    find: "if (result.code !== notFound) return result;",
+    put: "return result;",
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title:
+        "hyperstart's own image, which links few applets of its busybox: all is asked of busybox",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a name that the kernel refused is not noticed before routes are sent",
+    file: "guest-init/channel/hyperstart.ts",
+    find: "if (had !== undefined) await this.#requireNames(config, had, signal);",
+    put: "",
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title:
+        "a name that the kernel refuses is noticed before routes are sent, and the routes come back",
+    },
+  },
+  {
+    kind: "repair",
+    name: "the clock of a hyperstart that was paused stays behind",
+    file: "guest-init/channel/hyperstart.ts",
+    find: 'const text = await this.#view.textIfAny(["date", "-s", `@${clockMs / 1000}`], signal);',
+    put: 'const text = "";',
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title: "the clock of a guest that was paused is set, that of one in time is left alone",
+    },
+  },
 ];
