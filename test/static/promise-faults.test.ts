@@ -59,3 +59,32 @@ test("each promise has a planted fault that one of its linked tests notices", (t
 test("a promise without a planted fault says why", (t) => {
   for (const [number, why] of Object.entries(uncovered)) t.true(why.length > 20, number);
 });
+
+/** Every literal of a file as the titles that it may be: a template string's `${…}` is anything. */
+function literalsOf(file: string): readonly RegExp[] {
+  const text = readFileSync(path.join(top, file), "utf8");
+  const literals = [...text.matchAll(/"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`/gs)];
+  return literals
+    .map(([, plain, template]) => plain ?? template ?? "")
+    .filter((literal) => literal.length > 8)
+    .map((literal) => {
+      const parts = literal.replaceAll('\\"', '"').split(/\$\{(?:[^{}]|\{[^{}]*\})*\}/);
+      return new RegExp(
+        `^${parts.map((part) => part.replaceAll(/[^\w\s]/g, "\\$&")).join(".+")}$`,
+        "s",
+      );
+    });
+}
+
+test("each planted fault names a test that is there", (t) => {
+  const files = new Map<string, readonly RegExp[]>();
+  const missing = faults.filter(({ noticedBy: { file, title } }) => {
+    const literals = files.get(file) ?? literalsOf(file);
+    files.set(file, literals);
+    return !literals.some((literal) => literal.test(title));
+  });
+  t.deepEqual(
+    missing.map(({ name, noticedBy }) => `${name}: ${noticedBy.file}: ${noticedBy.title}`),
+    [],
+  );
+});

@@ -37,7 +37,11 @@ export const agentsFaults: readonly Fault[] = [
     file: "guest-init/channel/exec-queue.ts",
     find: "const eventCost = 128;",
     put: "const eventCost = 0;",
-    noticedBy: { file: exec, title: "tiny frames count for what they cost" },
+    noticedBy: {
+      file: exec,
+      title:
+        "tiny frames of one stream become one event; of two in turns, they count for what they cost",
+    },
     slow: true,
   },
   {

@@ -262,10 +262,10 @@ export const promisedFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a leave that is cut short is forgotten",
-    file: "daemon/overlay/overlay-host.ts",
-    find: "this.#memory.remember({ left: true });",
-    put: "",
+    name: "what an overlay leaves behind in the kernel stays until the next start",
+    file: "daemon/overlay/leftovers.ts",
+    find: "        await this.sweep();\n",
+    put: "        void this.sweep;\n",
     noticedBy: {
       file: "test/crash/overlay.test.ts",
       title: "a host is in its overlay wholly or not at all, killed, failed or held up anywhere",
