@@ -89,13 +89,14 @@ export const sameWrite = ({ key, text }: Lease): LeaseWrite => ({ key, value: te
 
 /**
  * Leases that are this host's: those with its mark, if its address or its memory says so too (machines are cloned, marks and
- * all), and those with its address where nobody has put a mark, as flannel tells.
+ * all), and those with its address where nobody has put a mark, as flannel tells, or the mark of a host that is gone.
  */
 export function leasesOf(
   host: Host,
   previous: Subnets | undefined,
   config: OverlayConfig,
   leases: Leases,
+  isGone: (owner: OwnerId) => boolean = () => false,
 ): Lease[] {
   const ip = config.v4 === undefined ? host.publicIp6 : host.publicIp;
   const isRemembered = ({ subnets }: Lease): boolean =>
@@ -106,5 +107,14 @@ export function leasesOf(
   const unmarked = (ip === undefined ? [] : leases.at(ip)).filter(
     ({ grant }) => ownerOf(grant) === undefined,
   );
-  return [...marked, ...unmarked];
+  const addresses = [config.v4 && host.publicIp, config.v6 && host.publicIp6];
+  const left = new Set(
+    addresses
+      .flatMap((one) => (one === undefined ? [] : leases.at(one)))
+      .filter(({ grant }) => {
+        const owner = ownerOf(grant);
+        return owner !== undefined && owner !== host.owner && isGone(owner);
+      }),
+  );
+  return [...marked, ...unmarked, ...left];
 }

@@ -16,6 +16,7 @@ import {
   type Request,
 } from "./lease-state.ts";
 import { step } from "./lease.ts";
+import type { OwnerId } from "./owner.ts";
 import { type EntryChange, Registry } from "./registry.ts";
 import type { LeaseStore, LeaseTransaction, StoreUpdate } from "./store.ts";
 
@@ -95,8 +96,14 @@ export class LeaseDriver {
     this.#events.push({ kind: "leave" });
   }
 
-  join(): void {
-    this.#events.push({ kind: "join" });
+  /** Takes part again. `takeOver`: leases of other hosts that name this host's address are taken over. */
+  join(takeOver = false): void {
+    this.#events.push({ kind: "join", takeOver });
+  }
+
+  /** These hosts are gone, and no others: what they have of this host's address is this host's. */
+  departed(owners: ReadonlySet<OwnerId>): void {
+    this.#events.push({ kind: "departed", owners });
   }
 
   /** Ends every task. The lease lasts on. */

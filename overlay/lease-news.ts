@@ -29,7 +29,13 @@ export function take(state: LeaseState, event: LeaseEvent, moment: Moment): Step
     case "leave":
       return only({ ...state, wish: "leave" });
     case "join":
-      return only({ ...state, wish: "join" });
+      return only({
+        ...state,
+        wish: "join",
+        takesOver: state.takesOver || event.takeOver === true,
+      });
+    case "departed":
+      return only({ ...state, departed: event.owners });
     case "drained":
       return only(state.drain === "asked" ? { ...state, drain: "done" } : state);
     case "config":

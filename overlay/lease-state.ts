@@ -4,6 +4,7 @@ import type { Host } from "./claim.ts";
 import type { OverlayConfig } from "./flannel/config.ts";
 import type { Subnets } from "./flannel/key.ts";
 import type { Prefix } from "./flannel/prefix.ts";
+import type { OwnerId } from "./owner.ts";
 import type { Committed, GrantId, LeaseTransaction, Revision } from "./store.ts";
 
 /** Of a host's lease: how long, and what becomes of it when it no longer fits. */
@@ -85,6 +86,10 @@ export interface LeaseState {
    */
   readonly probation: { readonly own: Own; readonly until: Revision } | undefined;
   readonly wish: "join" | "leave";
+  /** Hosts that are gone: their leases do not keep this host from their addresses. */
+  readonly departed: ReadonlySet<OwnerId>;
+  /** Leases that name this host's address are to be taken over, whoever has them, until this host has its own. */
+  readonly takesOver: boolean;
   readonly drain: "no" | "asked" | "done";
   readonly request: Request | undefined;
   readonly nextRequest: number;
@@ -127,7 +132,10 @@ export type LeaseEvent =
   /** The host's address or its backend's data are others now. */
   | { readonly kind: "host"; readonly host: Host }
   | { readonly kind: "leave" }
-  | { readonly kind: "join" }
+  /** Takes part again; `takeOver`: whatever other host has a lease that names this host's address. */
+  | { readonly kind: "join"; readonly takeOver?: boolean }
+  /** These hosts are gone, and no others. */
+  | { readonly kind: "departed"; readonly owners: ReadonlySet<OwnerId> }
   /** Nothing is left in the subnets. */
   | { readonly kind: "drained" };
 
@@ -163,6 +171,8 @@ export const beginning = (
   candidate: undefined,
   probation: undefined,
   wish: "join",
+  departed: new Set(),
+  takesOver: false,
   drain: "no",
   request: undefined,
   nextRequest: 1,

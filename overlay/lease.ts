@@ -24,8 +24,17 @@ import type { Lease, Leases } from "./registry.ts";
 export function step(state: LeaseState, event: LeaseEvent, leases: Leases, moment: Moment): Step {
   const taken = take(state, event, moment);
   const settled = settle(taken.state, leases, moment);
-  return { state: settled.state, commands: [...taken.commands, ...settled.commands] };
+  return { state: tookOver(settled.state), commands: [...taken.commands, ...settled.commands] };
 }
+
+/** Nothing more is taken from others once this host has its lease, at its address. */
+const tookOver = (state: LeaseState): LeaseState =>
+  state.takesOver &&
+  state.own !== undefined &&
+  state.request === undefined &&
+  !state.troubles.some(({ kind }) => kind === "shared")
+    ? { ...state, takesOver: false }
+    : state;
 
 /** Brings the state nearer to what is wanted, until something has to be waited for. */
 function settle(state: LeaseState, leases: Leases, moment: Moment): Step {

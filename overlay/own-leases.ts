@@ -5,9 +5,11 @@ import type { Subnets } from "./flannel/key.ts";
 import type { LeaseState, Trouble } from "./lease-state.ts";
 import type { Lease, Leases } from "./registry.ts";
 
-/** Every lease that is the host's, by its mark or its addresses. */
+/** Every lease that is the host's, by its mark or its addresses; of hosts that are gone as well. */
 export const ownLeases = (state: LeaseState, config: OverlayConfig, leases: Leases): Lease[] =>
-  leasesOf(state.host, state.own?.subnets ?? state.previous, config, leases);
+  leasesOf(state.host, state.own?.subnets ?? state.previous, config, leases, (owner) =>
+    state.takesOver ? true : state.departed.has(owner),
+  );
 
 /** What the host would write for these subnets, or why it must not. */
 export function claimOf(

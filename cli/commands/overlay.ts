@@ -109,11 +109,14 @@ function addLeave(group: Command, context: Context): void {
 }
 
 function addJoin(group: Command, context: Context): void {
-  const command = group.command("join").description("take part again after leaving");
-  addOverlayOption(command).action(async (options: Options) => {
-    const { overlay = "" } = options;
+  const command = group
+    .command("join")
+    .description("take part again after leaving")
+    .option("--take-over", "take over a lease that names this host's address: its host is no more");
+  addOverlayOption(command).action(async (options: Options & { readonly takeOver?: boolean }) => {
+    const { overlay = "", takeOver = false } = options;
     await withPodnet(context, options, (podnet, signal) =>
-      podnet.overlays.join({ overlay }, { signal }),
+      podnet.overlays.join({ overlay, takeOver }, { signal }),
     );
     context.io.stdout.write("Joining: podnet overlay list shows how far it is\n");
   });

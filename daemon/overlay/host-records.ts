@@ -14,6 +14,8 @@ import {
   type PodRecord,
   podRecordText,
 } from "../../overlay/pods/record.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import { HostPresence } from "../../overlay/pods/presence.ts";
 import { RemotePods } from "../../overlay/pods/remote-pods.ts";
 import { OwnRecords } from "./own-records.ts";
 import { unreadTexts } from "./trouble-text.ts";
@@ -34,6 +36,8 @@ export interface HostRecordsParts {
   readonly pods: () => readonly PodRecord[];
   /** One of them; undefined when it is gone. */
   readonly pod: (id: PodId) => PodRecord | undefined;
+  /** Told which hosts have a record when that is another set; undefined: it is not known. */
+  readonly onPresent?: (owners: ReadonlySet<OwnerId> | undefined) => void;
   /** How long records outlast a host that keeps silent, seconds; 300 unless given. */
   readonly ttlSeconds?: number;
 }
@@ -53,6 +57,7 @@ export class HostRecords implements AsyncDisposable {
   readonly remote: RemotePods;
   readonly #parts: HostRecordsParts;
   readonly #own: OwnRecords;
+  readonly #presence: HostPresence;
   readonly #stop = new AbortController();
   readonly #ttlMs: number;
   #tasks: Promise<unknown> = Promise.resolve();
@@ -76,6 +81,7 @@ export class HostRecords implements AsyncDisposable {
     this.#parts = parts;
     this.#ttlMs = ttlSeconds * 1000;
     this.remote = new RemotePods(prefix, host);
+    this.#presence = new HostPresence(prefix);
     this.#own = new OwnRecords((key) => parseRecordKey(prefix, key)?.host === host);
   }
 
@@ -154,6 +160,7 @@ export class HostRecords implements AsyncDisposable {
   }
 
   #take(followed: Followed): void {
+    this.#notePresence(followed);
     this.#staleSince = followed.kind === "stale" ? followed.since : undefined;
     this.#unread = followed.kind === "stale" ? followed.reason : undefined;
     if (followed.kind === "snapshot") {
@@ -171,6 +178,23 @@ export class HostRecords implements AsyncDisposable {
         if (this.#own.changed({ key, modRevision, ...(kv === undefined ? {} : { kv }) }))
           this.#touch();
       }
+  }
+
+  #notePresence(followed: Followed): void {
+    const { onPresent = () => {} } = this.#parts;
+    if (followed.kind === "stale") {
+      onPresent(undefined);
+      return;
+    }
+    let changed = followed.kind !== "changes";
+    if (followed.kind === "snapshot") this.#presence.replace(followed.kvs.map(({ key }) => key));
+    if (followed.kind === "changes")
+      for (const event of followed.events)
+        if (
+          event.kind === "put" ? this.#presence.put(event.kv.key) : this.#presence.delete(event.key)
+        )
+          changed = true;
+    if (changed) onPresent(this.#presence.owners);
   }
 
   async #publish(): Promise<void> {

@@ -106,7 +106,8 @@ export class Membership implements AsyncDisposable {
     this.#ending.delete(name);
     try {
       if (host === undefined) await add(name);
-      else if (!host.resigned && (host.phase === "left" || host.phase === "draining")) host.join();
+      else if (!host.resigned && (host.phase === "left" || host.phase === "draining"))
+        host.join(false);
       this.#failed.delete(name);
     } catch (thrown) {
       this.#fail(name, "This host cannot take part in the overlay", thrown);

@@ -4,6 +4,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
 import type { Log } from "../../linux/log.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
 import { hostIdOf, recordsPrefix } from "../../overlay/pods/keys.ts";
 import type { PodRecord } from "../../overlay/pods/record.ts";
 import type { Config } from "../config/config.ts";
@@ -24,6 +25,7 @@ export interface HostRecordsSources {
     list(): readonly OverlayView[];
     onChange: () => void;
     recordTroubles: () => readonly string[];
+    present(owners: ReadonlySet<OwnerId> | undefined): void;
   };
   readonly db: Database;
   readonly journal: Journal;
@@ -48,6 +50,7 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
     clock,
     random: Math.random,
     log,
+    onPresent: (owners) => overlays.present(owners),
     self: () => ({
       name: hostname(),
       leases: overlays.list().flatMap(({ leaseKey }) => leaseKey ?? []),

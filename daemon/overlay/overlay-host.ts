@@ -6,6 +6,7 @@ import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
@@ -22,6 +23,7 @@ import { OtherHosts } from "./other-hosts.ts";
 import type { OverlayHostParts } from "./overlay-host-parts.ts";
 import { OverlayMemory } from "./overlay-memory.ts";
 import { PeerMemory } from "./peer-memory.ts";
+import { DepartedHosts } from "./departed-hosts.ts";
 import { Departure } from "./departure.ts";
 import { TunnelWatch } from "./tunnel-watch.ts";
 import { refuseOverlap } from "./refuse-overlap.ts";
@@ -57,6 +59,7 @@ export class OverlayHost implements AsyncDisposable {
   readonly #watch: TunnelWatch;
   readonly #unread: Unread;
   readonly #refused: RefusedPeers;
+  readonly #departed: DepartedHosts;
   readonly #shared: SharedSubnet;
   readonly #report: HostReport;
   readonly #told = Promise.withResolvers<void>();
@@ -138,6 +141,20 @@ export class OverlayHost implements AsyncDisposable {
       ...(settings.allowOverlap ? {} : { refuse: (config) => this.#refuseOverlap(config) }),
     });
     this.#others = new OtherHosts(this.#driver.registry);
+    this.#departed = new DepartedHosts({
+      leases: this.#driver.registry,
+      addresses: () =>
+        [this.#place.uplink?.publicIp, this.#place.uplink?.publicIp6].filter(
+          (ip) => ip !== undefined,
+        ),
+      onDeparted: (owners) => {
+        log.info(
+          { overlay: name, hosts: owners.size },
+          "Leases of hosts that are gone may be taken over",
+        );
+        this.#driver.departed(owners);
+      },
+    });
     this.#watch = new TunnelWatch({
       settings,
       log,
@@ -246,6 +263,11 @@ export class OverlayHost implements AsyncDisposable {
     this.#others.tellExtension(this.#place.extension);
   }
 
+  /** These hosts have a record in etcd; undefined: that is not known. */
+  present(owners: ReadonlySet<OwnerId> | undefined): void {
+    this.#departed.present(owners);
+  }
+
   /** The kernel is not touched from when this resolves until what it answers is called. */
   rest(): Promise<() => void> {
     return this.#kernel.rest();
@@ -274,9 +296,9 @@ export class OverlayHost implements AsyncDisposable {
     this.#subnetEnv.remove();
   }
 
-  join(): void {
+  join(takeOver: boolean): void {
     this.#memory.remember({ left: false });
-    this.#driver.join();
+    this.#driver.join(takeOver);
     if (this.#started) return;
     this.#started = true;
     this.#driver.start();
@@ -285,6 +307,7 @@ export class OverlayHost implements AsyncDisposable {
   /** Ends every task. Lease, device, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
     clearTimeout(this.#leftAgain);
+    this.#departed[Symbol.dispose]();
     // A drain of the lease waits for the network.
     await Promise.all([this.#leased[Symbol.asyncDispose](), this.#driver[Symbol.asyncDispose]()]);
     await this.#place[Symbol.asyncDispose]();

@@ -10,6 +10,7 @@ import type { Etcd } from "../../etcd/etcd.ts";
 import { EtcdStore } from "../../overlay/etcd-store.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import { networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
 import type { Config } from "../config/config.ts";
@@ -67,6 +68,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   /** What overlays have of addresses and numbers, the first to come first. */
   readonly #claims: Claims = new Map();
   readonly #membership: Membership;
+  /** Hosts with a record in etcd, as far as that is known. */
+  #present: ReadonlySet<OwnerId> | undefined;
   /** From when the hosts take part. */
   #begun = false;
 
@@ -128,8 +131,14 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     return this.#host(name).leave(signal);
   }
 
-  join(name: string): void {
-    this.#host(name).join();
+  join(name: string, takeOver: boolean): void {
+    this.#host(name).join(takeOver);
+  }
+
+  /** These hosts have a record in etcd; undefined: that is not known. */
+  present(owners: ReadonlySet<OwnerId> | undefined): void {
+    this.#present = owners;
+    for (const host of this.#hosts.values()) host.present(owners);
   }
 
   diff(name: string, signal: AbortSignal): Promise<readonly string[]> {
@@ -258,6 +267,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       },
     });
     this.#hosts.set(name, host);
+    host.present(this.#present);
     return host;
   }
 

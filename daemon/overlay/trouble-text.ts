@@ -18,7 +18,7 @@ export function troubleText(trouble: Trouble): string {
     case "taken":
       return `${trouble.holder} has the lease of ${subnetsText(trouble.subnets)}`;
     case "shared":
-      return `the lease ${trouble.holder} names ${trouble.ip}, which is this host's address`;
+      return `the lease ${trouble.holder} names ${trouble.ip}, which is this host's address; it is taken over once its host has not been heard for 5 minutes. If that host is no more: podnet overlay join --take-over, or etcdctl del '${trouble.holder}'`;
     case "no-address":
       return `this host has no address of IPv${trouble.family} for others to send to`;
     case "misfit":

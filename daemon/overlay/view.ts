@@ -85,8 +85,8 @@ export interface OverlayControl {
   leasedNodes(name: string): Promise<readonly OverlayPeerView[]>;
   /** Drains this host's subnets and gives the lease up; resolves once that is done. */
   leave(name: string, signal: AbortSignal): Promise<void>;
-  /** Takes part again after a `leave`. */
-  join(name: string): void;
+  /** Takes part again after a `leave`. `takeOver`: takes over what other hosts have leased with this host's address. */
+  join(name: string, takeOver: boolean): void;
   /** What the kernel is to have, one line each. */
   planned(name: string): readonly string[];
   /** What of the kernel is not as planned, one line each. */

@@ -49,10 +49,10 @@ export function overlayService(
       return {};
     },
 
-    join({ overlay }, context) {
+    join({ overlay, takeOver }, context) {
       const { control, name } = chosen(overlay);
-      note(parts, context, `join overlay ${name}`);
-      control.join(name);
+      note(parts, context, `join overlay ${name}${takeOver ? ", taking leases over" : ""}`);
+      control.join(name, takeOver);
       return {};
     },
 

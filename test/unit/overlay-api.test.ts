@@ -109,7 +109,8 @@ const scripted = (script: Script): OverlayControl => ({
     script.calls.push(`leave ${name}`);
     return Promise.resolve();
   },
-  join: (name) => void script.calls.push(`join ${name}`),
+  join: (name, takeOver) =>
+    void script.calls.push(`join ${name}${takeOver ? " and take over" : ""}`),
   planned: () => [],
   diff: () => Promise.resolve(script.diff),
   rest: () => Promise.resolve(() => {}),
@@ -192,10 +193,10 @@ test("a host in no overlay lists none, and every other call says so", async (t) 
 test("the only overlay need not be named; of several one must be, and one that is there", async (t) => {
   await using many = await open(scripted);
   await many.overlays.join({});
-  await many.overlays.join({ overlay: "flannel" });
+  await many.overlays.join({ overlay: "flannel", takeOver: true });
   many.script.views = [flannel, { ...flannel, name: "blue" }];
   await many.overlays.leave({ overlay: "blue" });
-  t.deepEqual(many.script.calls, ["join flannel", "join flannel", "leave blue"]);
+  t.deepEqual(many.script.calls, ["join flannel", "join flannel and take over", "leave blue"]);
   await refused(t, many.overlays.join({}), "INVALID_ARGUMENT", "overlay");
   await refused(t, many.overlays.join({ overlay: "red" }), "OVERLAY_NOT_FOUND", "overlay");
   await refused(t, many.overlays.join({ overlay: "No!" }), "INVALID_ARGUMENT", "overlay");

@@ -334,6 +334,31 @@ test("an address that another podnet host's lease names is not taken over, one o
   t.is(flannels.request?.kind, "grant");
 });
 
+test("a lease of a host that is gone is taken over with its subnet, one of a host that is there on request alone", (t) => {
+  const gone = 8 as OwnerId;
+  const known = registryOf(
+    stored("10.77.9.0-24", { PublicIP: host.publicIp }, grantOf(gone, 0.1)),
+    stored("10.77.8.0-24", { PublicIP: "192.168.77.3" }, grantOf(gone, 0.2)),
+  );
+  const waiting = begun(known);
+  const moment = { at: 2, draw: 0.5 };
+  const written = (state: LeaseState): string | undefined => {
+    const { request } = state;
+    if (request?.kind !== "grant") return undefined;
+    const answered = { kind: "answered", request: request.id } as const;
+    const next = step(state, answered, known, moment).state.request;
+    return next?.kind === "commit" ? next.transaction.puts[0]?.write.key : undefined;
+  };
+  const others = { kind: "departed", owners: new Set([9 as OwnerId]) } as const;
+  t.is(written(step(waiting, others, known, moment).state), undefined);
+  const event = { kind: "departed", owners: new Set([gone]) } as const;
+  // Of its leases the one that names this host's address.
+  t.is(written(step(waiting, event, known, moment).state), "/net/subnets/10.77.9.0-24");
+  t.is(written(step(waiting, { kind: "join" }, known, moment).state), undefined);
+  const asked = step(waiting, { kind: "join", takeOver: true }, known, moment).state;
+  t.is(written(asked), "/net/subnets/10.77.9.0-24");
+});
+
 test("a clone with the mark but another address and no memory takes subnets of its own", (t) => {
   const marked = stored("10.77.9.0-24", { PublicIP: "192.168.77.200" }, grantOf(host.owner, 0.1));
   const known = registryOf(marked);

@@ -155,6 +155,29 @@ export const overlayFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
+    name: "a lease of a host that is gone is refused for a day",
+    file: "overlay/claim.ts",
+    find: "return [...marked, ...unmarked, ...left];",
+    put: "return [...marked, ...unmarked, ...[...left].slice(left.size)];",
+    noticedBy: {
+      file: leases,
+      title:
+        "a lease of a host that is gone is taken over with its subnet, one of a host that is there on request alone",
+    },
+  },
+  {
+    kind: "mark",
+    name: "a host that has just written its lease, and not yet its record, is taken for gone",
+    file: "daemon/overlay/departed-hosts.ts",
+    find: "this.#become(new Set(owners.filter((owner) => before.has(owner))));",
+    put: "this.#become(before.size >= 0 ? new Set(owners) : before);",
+    noticedBy: {
+      file: "test/unit/overlay-departed.test.ts",
+      title: "a host without a record at two looks is gone, if its lease names this host's address",
+    },
+  },
+  {
+    kind: "mark",
     name: "a host with two leases gets one route",
     file: "network/overlay/wanted.ts",
     find: "return holder === undefined || holder === publicIp",
