@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import type { Clock } from "../core/clock.ts";
 import type { Driver } from "../hypervisor/driver.ts";
+import { bootMoment, type BootMoment } from "../linux/boot-moment.ts";
 import type { Log } from "../linux/log.ts";
 import { type HostNetwork, openHostNetwork } from "../network/ensure.ts";
 import { Attachments as KernelAttachments } from "../network/attachment/attachments.ts";
@@ -46,6 +47,8 @@ export interface NodeParts
   readonly clock: Clock;
   /** This boot of the host. */
   readonly bootId: string;
+  /** The moment that is now, of this boot; the host's own unless given. */
+  readonly moment?: () => BootMoment;
   /** The real one unless given. */
   readonly kernel?: HostKernel;
   /** The same for containers. */
@@ -218,6 +221,7 @@ function openAttachments(
     db,
     config,
     clock,
+    moment: parts.moment ?? bootMoment,
     randomBytes: (count) => parts.randomBytes(count),
     records: new AttachmentRecords({ ...shared, db, clock }),
     log: parts.logOf("cni"),

@@ -70,6 +70,25 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
   return new OpenConnection(fd);
 }
 
+/**
+ * Connects once, without waiting, to see whether somebody listens. A listener whose backlog is full is one, too: whoever does not
+ * accept may never do. Throws `SYSCALL_FAILED` as `connectUnix` does.
+ */
+export function findListener(path: string): void {
+  const what = `Cannot connect to "${path}"`;
+  using short = listenPath(path);
+  const fd = checked(
+    socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+    "socket",
+    what,
+  );
+  try {
+    cross("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));
+  } finally {
+    closeSync(fd);
+  }
+}
+
 /** False when the listener's backlog is full. */
 function tryConnect(fd: number, path: string, what: string): boolean {
   // struct sockaddr_un { u16 family; char path[108]; }

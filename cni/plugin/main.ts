@@ -118,7 +118,7 @@ function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
     record = writePending(
       settings.pendingDirectory,
       request,
-      renderPending(env, config, Math.floor(sys.clock())),
+      renderPending(env, config, Math.floor(sys.clock()), sys.moment()),
     );
   } catch (cause) {
     if (!(cause instanceof SysError)) throw cause;

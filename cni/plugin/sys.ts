@@ -1,4 +1,5 @@
 import { decodeUtf8 } from "../../core/utf8.ts";
+import type { Moment } from "../protocol/pending.ts";
 
 /**
  * The system calls the plugin has, as native/sys.c offers them: each answers a number, failures as the negative error
@@ -53,8 +54,8 @@ function checked(what: string, result: number): number {
   return result;
 }
 
-/** Flags of open(2): O_WRONLY | O_CREAT | O_TRUNC, and O_RDONLY | O_DIRECTORY (x86_64). */
-export const openFlag = { make: 0o1101, directory: 0o200000 } as const;
+/** Flags of open(2): O_RDONLY, O_WRONLY | O_CREAT | O_TRUNC, and O_RDONLY | O_DIRECTORY (x86_64). */
+export const openFlag = { read: 0, make: 0o1101, directory: 0o200000 } as const;
 
 export const sys = {
   /** Variables whose names begin so, `NAME=value` each; undefined when they have more bytes than `limit`. */
@@ -107,6 +108,16 @@ export const sys = {
   monotonic: (): number => podnetSys.monotonic(),
   /** Milliseconds since 1970. */
   clock: (): number => podnetSys.clock(),
+  /** The moment that is now, of this boot of the host; undefined without /proc. */
+  moment(): Moment | undefined {
+    const fd = podnetSys.open("/proc/sys/kernel/random/boot_id", openFlag.read, 0);
+    if (fd < 0) return undefined;
+    const bytes = new Uint8Array(64);
+    const used = podnetSys.readAll(fd, bytes);
+    podnetSys.close(fd);
+    const boot = used > 0 ? decodeUtf8(bytes.subarray(0, used)).trim() : "";
+    return boot === "" ? undefined : { boot, us: Math.floor(podnetSys.monotonic() * 1000) };
+  },
   pid: (): number => podnetSys.pid(),
   exit: (code: number): number => podnetSys.exit(code),
   base64(bytes: Uint8Array): string {

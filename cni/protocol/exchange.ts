@@ -35,7 +35,7 @@ export interface Outcome {
 export const renderExchange = (
   env: Readonly<Record<string, string>>,
   config: string,
-  more: Readonly<Record<string, number>> = {},
+  more: Readonly<Record<string, number | string>> = {},
 ): string => JSON.stringify({ env, config, ...more });
 
 /** Reads the body of a request. Throws with CNI's error 6. */

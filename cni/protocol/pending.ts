@@ -1,6 +1,6 @@
 import { decodeUtf8 } from "../../core/utf8.ts";
 import { type Exchange, parseExchange, renderExchange } from "./exchange.ts";
-import { asObject, countAt } from "./json.ts";
+import { asObject, countAt, textAt } from "./json.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
@@ -27,25 +27,62 @@ export const isPendingName = (name: string): boolean =>
   !name.startsWith(".") && name.endsWith(".json");
 
 export interface Pending extends Exchange {
-  /** When it was written, milliseconds since 1970: what was attached later is not meant. */
+  /** When it was written, milliseconds since 1970. */
   readonly atMs: number;
+  /** The same moment, whatever is done to the clock; absent in records of plugins before. */
+  readonly moment?: Moment;
+}
+
+/** A moment of one boot of the host, by a clock that nobody sets. */
+export interface Moment {
+  /** /proc/sys/kernel/random/boot_id. */
+  readonly boot: string;
+  /** CLOCK_MONOTONIC, microseconds. */
+  readonly us: number;
+}
+
+/**
+ * Whether a record is about an attachment that was made at a moment: what was attached after it was written is not meant. Without
+ * both moments the host's clock decides. `now` is the boot it is asked in.
+ */
+export function isMeant(
+  { atMs, moment }: Pick<Pending, "atMs" | "moment">,
+  made: { readonly createdMs: number; readonly moment: Moment | undefined },
+  now: string,
+): boolean {
+  if (moment === undefined || made.moment === undefined) return made.createdMs <= atMs;
+  if (moment.boot === made.moment.boot) return made.moment.us <= moment.us;
+  // No container outlives its boot.
+  return moment.boot === now;
 }
 
 export const renderPending = (
   env: Readonly<Record<string, string>>,
   config: string,
   atMs: number,
-): string => renderExchange(env, config, { atMs });
+  moment?: Moment,
+): string =>
+  renderExchange(env, config, {
+    atMs,
+    ...(moment === undefined ? {} : { boot: moment.boot, monotonicUs: moment.us }),
+  });
 
 /** Reads a record. Throws with CNI's error 6. */
 export function parsePending(bytes: Uint8Array): Pending {
   const exchange = parseExchange(bytes);
-  const atMs = countAt(asObject(JSON.parse(decodeUtf8(bytes)), "body"), "atMs", "atMs");
+  const object = asObject(JSON.parse(decodeUtf8(bytes)), "body");
+  const atMs = countAt(object, "atMs", "atMs");
   if (atMs === undefined)
     throw refusal("The record does not say when it was written", {
       cni: cniError.decode,
       field: "atMs",
       hint: "Remove the file: what it asks for, garbage collection does",
     });
-  return { ...exchange, atMs };
+  const boot = textAt(object, "boot", "boot");
+  const us = countAt(object, "monotonicUs", "monotonicUs");
+  return {
+    ...exchange,
+    atMs,
+    ...(boot === undefined || us === undefined ? {} : { moment: { boot, us } }),
+  };
 }

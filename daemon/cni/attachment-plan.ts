@@ -2,6 +2,7 @@ import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
 import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import { damaged, parseJson } from "../store/rows.ts";
@@ -37,6 +38,8 @@ export interface AttachmentPlan {
   /** The runtime holds the host ports of what is published; absent: podnetd does, with sockets of its own. */
   readonly portsHeldByRuntime?: true;
   readonly dns: AttachmentDns;
+  /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
+  readonly claimed?: BootMoment;
   /** The pod it belongs to, where its runtime says so: `namespace/name`. */
   readonly pod?: string;
 }

@@ -3,6 +3,7 @@ import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { AttachedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
@@ -34,6 +35,8 @@ export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
   readonly host: Pick<HostNetwork, "endFlows">;
   readonly clock: Clock;
+  /** The moment that is now; see `AttachmentPlan.claimed`. */
+  readonly moment: () => BootMoment;
   readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing" | "retry">;
   readonly records: AttachmentRecords;
   readonly log: Log;
@@ -245,7 +248,8 @@ export class Attachments implements AsyncDisposable {
     // Nothing comes in between: no two plans have the same address.
     const claim = (): AttachmentPlan => {
       const snapshot = gatherAttachment(request, wishes, this.#parts);
-      const plan = planAttachment(request, wishes, snapshot, attaching);
+      const claimed = this.#parts.moment();
+      const plan = { ...planAttachment(request, wishes, snapshot, attaching), claimed };
       this.#parts.records.claim(plan);
       return plan;
     };

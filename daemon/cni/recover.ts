@@ -1,5 +1,5 @@
-import type { Clock } from "../../core/clock.ts";
 import { toPodnetError } from "../../core/errors.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
@@ -17,7 +17,7 @@ export interface RecoverParts {
   readonly published: Pick<HeldPorts, "adopt" | "missing">;
   readonly ready: ReadyAttachments;
   readonly departures: Departures;
-  readonly clock: Clock;
+  readonly moment: () => BootMoment;
   readonly log: Log;
   /** A plan as its network is now, written down where it is another. */
   refit(plan: AttachmentPlan): AttachmentPlan;
@@ -68,22 +68,22 @@ async function takeOver(
   parts: RecoverParts,
   signal: AbortSignal,
 ): Promise<void> {
-  const { published, ready, refit, log, clock } = parts;
+  const { published, ready, refit, log, moment } = parts;
   const plan = refit(identifiedPlan(row, parts));
   const container = { container: row.containerId };
   await published.adopt(row.id, portsToHold(plan));
   const missing = published.missing(row.id);
   if (missing !== undefined)
     log.error({ ...container, err: missing }, "A published port is not held");
-  ready.enter(plan, ageOf(row, clock));
+  ready.enter(plan, ageOf(plan, moment()));
   const options = { heal: () => true, linksOnly: false, inside: true };
   const { error } = await ready.inspect(row.id, options, signal);
   if (error !== undefined) throw toPodnetError(error);
 }
 
-/** How long ago it was attached, milliseconds; after a step back of the clock it is taken to be now. */
-const ageOf = ({ createdMs }: AttachmentRow, clock: Clock): number =>
-  Math.max(0, clock.now() - createdMs);
+/** How long ago a container was attached, milliseconds. */
+const ageOf = ({ claimed }: AttachmentPlan, now: BootMoment): number =>
+  claimed?.boot === now.boot ? (now.us - claimed.us) / 1000 : 0;
 
 /** Why a container is to have no network any more; undefined while it is to have one. */
 function whyGone(

@@ -1,10 +1,11 @@
 import { readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { cross } from "../../core/crossing.ts";
-import { isDraftName, isPendingName, parsePending } from "../../cni/protocol/pending.ts";
+import { isDraftName, isMeant, isPendingName, parsePending } from "../../cni/protocol/pending.ts";
 import { parseRequest } from "../../cni/protocol/request-read.ts";
 import { bodyLimit } from "../../cni/protocol/exchange.ts";
 import type { Log } from "../../linux/log.ts";
+import { bootId } from "../../linux/proc.ts";
 import { readRegular } from "../../linux/regular-file.ts";
 import type { Attachments } from "./attachments.ts";
 
@@ -12,6 +13,8 @@ export interface SettlePending {
   readonly directory: string;
   readonly attachments: Pick<Attachments, "delete">;
   readonly log: Log;
+  /** The boot of the host; the one there is unless given. */
+  readonly bootId?: string;
 }
 
 /**
@@ -20,12 +23,14 @@ export interface SettlePending {
  */
 export class PendingDels {
   readonly #parts: SettlePending;
+  readonly #bootId: string;
   readonly #underWay = new Map<string, Promise<void>>();
   /** Why one cannot be done, as it was told last. */
   readonly #told = new Map<string, string>();
 
   constructor(parts: SettlePending) {
     this.#parts = parts;
+    this.#bootId = parts.bootId ?? bootId();
   }
 
   /** Does those that are there; whichever an earlier look is at is left to that one. Never rejects. */
@@ -54,11 +59,13 @@ export class PendingDels {
       const written = contentOf(path);
       // Its plugin has reached podnetd after all.
       if (written === undefined) return;
-      const { env, stdin, atMs } = parsePending(written);
-      const request = parseRequest(env, stdin);
+      const pending = parsePending(written);
+      const request = parseRequest(pending.env, pending.stdin);
       // What was attached after it was written is not meant by it.
       if (request.command === "DEL")
-        await attachments.delete(request, ({ createdMs }) => createdMs <= atMs);
+        await attachments.delete(request, ({ createdMs, plan }) =>
+          isMeant(pending, { createdMs, moment: plan.claimed }, this.#bootId),
+        );
       // One that has come in its place meanwhile is another DEL's, for the next look.
       if (contentOf(path)?.equals(written) !== true) return;
       cross("file", "remove pending DEL", () => rmSync(path, { force: true }));

@@ -4,7 +4,7 @@ import { cross, crossAsync } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { groupId } from "../../linux/accounts.ts";
-import { connectUnix, listenPath, type SocketPath } from "../../linux/unix-socket.ts";
+import { findListener, listenPath, type SocketPath } from "../../linux/unix-socket.ts";
 
 export interface UnixListenerOptions {
   readonly path: string;
@@ -31,7 +31,7 @@ export async function listenUnix(
   onConnection: (socket: Socket) => void,
 ): Promise<UnixListener> {
   const { path, of = "API" } = options;
-  await removeDead(path, of);
+  removeDead(path, of);
   const short: SocketPath = listenPath(path);
   const server = createServer({ pauseOnConnect: false }, onConnection);
   try {
@@ -72,9 +72,9 @@ async function listenClosed(server: Server, path: string): Promise<void> {
 }
 
 /** Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens on it. */
-async function removeDead(path: string, of: string): Promise<void> {
+function removeDead(path: string, of: string): void {
   try {
-    using _alive = await connectUnix(path);
+    findListener(path);
   } catch (thrown) {
     const errno = thrown instanceof PodnetError ? thrown.details["errno"] : undefined;
     if (errno === "ENOENT") return;

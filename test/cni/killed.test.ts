@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
+import { type BootMoment, bootMoment } from "../../linux/boot-moment.ts";
 import { until } from "../lab/until.ts";
 import { bodyOf, type CniRig, openCniRig } from "./cni-rig.ts";
 
@@ -94,23 +95,29 @@ test.serial(
 test.serial(
   "a DEL that came while podnetd was away is done before the next one answers; what was attached since is left",
   async (t) => {
-    const [gone, again] = [await cni.container(), await cni.container()];
-    for (const container of [gone, again]) await cni.done({ container });
+    const [gone, again, stepped] = [
+      await cni.container(),
+      await cni.container(),
+      await cni.container(),
+    ];
+    for (const container of [gone, again, stepped]) await cni.done({ container });
     const pending = join(cni.rig.directory, "state", "cni-pending");
     await cni.rig.daemon.kill();
     mkdirSync(pending, { recursive: true });
-    const leave = (container: typeof gone, atMs: number): void => {
+    const leave = (container: typeof gone, atMs: number, moment?: BootMoment): void => {
       const { env, config: stdin } = JSON.parse(bodyOf({ command: "DEL", container }));
       writeFileSync(
         join(pending, pendingName(container.name, "eth0")),
-        renderPending(env, stdin, atMs),
+        renderPending(env, stdin, atMs, moment),
       );
     };
     leave(gone, Date.now());
     leave(again, 1);
+    // The clock was set back between its ADD and its DEL.
+    leave(stepped, 1, bootMoment());
     await cni.rig.restart("kill");
     await cni.done({ command: "STATUS", container: again });
-    t.false(await gone.reaches("192.168.123.1"));
+    for (const container of [gone, stepped]) t.false(await container.reaches("192.168.123.1"));
     await again.ping("192.168.123.1");
     t.deepEqual(readdirSync(pending), []);
     await cni.done({ command: "DEL", container: again });

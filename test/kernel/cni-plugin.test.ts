@@ -15,6 +15,7 @@ import { text } from "node:stream/consumers";
 import test, { type ExecutionContext } from "ava";
 import { parseExchange } from "../../cni/protocol/exchange.ts";
 import { parsePending } from "../../cni/protocol/pending.ts";
+import { bootMoment } from "../../linux/boot-moment.ts";
 
 const program = path.resolve(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
 
@@ -201,6 +202,11 @@ for (const [how, serve] of [
     t.deepEqual(record.env, { ...attachment, CNI_COMMAND: "DEL" });
     t.is(Buffer.from(record.stdin).toString(), JSON.stringify(here.config));
     t.true(record.atMs >= begin - 1000);
+    // By the clock that podnetd compares it with.
+    const now = bootMoment();
+    t.is(record.moment?.boot, now.boot);
+    const ago = now.us - (record.moment?.us ?? 0);
+    t.true(ago > 0 && ago < 60_000_000, `${ago} µs ago`);
   });
 
 test("a podnetd that comes while a DEL is being written down does it, and no record stays", async (t) => {

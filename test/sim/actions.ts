@@ -73,7 +73,6 @@ export class Actions {
       case "clock": {
         const ms = random.pick([-86_400_000, -5000, 5000, 3_600_000]);
         this.#sim.note(`the clock jumps by ${ms} ms`);
-        this.#sim.clockWentBack ||= ms < 0;
         return this.#sim.time.jump(ms);
       }
     }

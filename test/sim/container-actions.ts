@@ -165,10 +165,10 @@ export class ContainerActions {
     if (existsSync(path)) return;
     sim.note(`DEL ${textOf(call)} is written down`);
     const stdin = Buffer.from(JSON.stringify(call.configuration)).toString("base64");
-    writeFileSync(path, renderPending(envOf(call), stdin, time.wallMs));
+    const moment = { boot: world.bootId, us: Math.floor(time.monotonicMs * 1000) };
+    writeFileSync(path, renderPending(envOf(call), stdin, time.wallMs, moment));
     book.end(name);
-    // One that was attached after it, by clocks that were set back, is not meant.
-    if (promised !== undefined && !sim.clockWentBack) book.ended.add(promised.id);
+    if (promised !== undefined) book.ended.add(promised.id);
   }
 
   #collect(): void {

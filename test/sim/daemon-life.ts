@@ -82,6 +82,7 @@ export function startLife(options: LifeOptions): Life {
     driver: driverDoor(machines, process),
     clock: { now: () => time.wallMs, monotonic: () => time.monotonicMs },
     bootId: world.bootId,
+    moment: () => ({ boot: world.bootId, us: Math.floor(time.monotonicMs * 1000) }),
     kernel: kernelDoor(kernel, process, world.bootId),
     openTap: (name) => tapDoor(kernel, process, name, taps),
     openGuest: (options) => guestDoor(options, { machines, process, time, random }),
@@ -127,7 +128,12 @@ async function openLive(
   const drift = DriftWatch.open({ ...node, clock, log, everyMs, watch });
   const { pendingDir: directory } = parts.config.cni;
   const { attachments } = node;
-  const pending = new PendingDels({ directory, attachments, log: parts.logOf("cni") });
+  const pending = new PendingDels({
+    directory,
+    attachments,
+    log: parts.logOf("cni"),
+    bootId: parts.bootId,
+  });
   await pending.settle();
   // (What the kernel tells of the directory would come in real time.)
   const looks = setInterval(() => void pending.settle(), pendingMs);

@@ -57,8 +57,6 @@ export class Simulation {
   weather: Weather = calm;
   /** What container runtimes were answered. */
   readonly book = new ContainerBook();
-  /** The wall's clock was set back. */
-  clockWentBack = false;
   /** Calls of clients that are not answered yet. */
   readonly pending = new Set<Promise<void>>();
   /** Pods whose create was answered and whose delete was not asked for. */

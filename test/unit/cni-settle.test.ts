@@ -17,18 +17,21 @@ import test from "ava";
 import { draftName, pendingName, renderPending } from "../../cni/protocol/pending.ts";
 import { PendingDels } from "../../daemon/cni/settle-pending.ts";
 import { watchPending } from "../../daemon/cni/watch-pending.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
 import { openLog } from "../../linux/log.ts";
+import { bootId } from "../../linux/proc.ts";
 
 const log = openLog({ component: "cni", level: "silent" });
 
-const record = (containerId: string, atMs: number): string => {
+const record = (containerId: string, atMs: number, moment?: BootMoment): string => {
   const env = { CNI_COMMAND: "DEL", CNI_CONTAINERID: containerId, CNI_IFNAME: "eth0" };
   const config = JSON.stringify({ cniVersion: "1.0.0", name: "podnet", type: "podnet-cni" });
-  return renderPending({ ...env, CNI_PATH: "/" }, Buffer.from(config).toString("base64"), atMs);
+  const stdin = Buffer.from(config).toString("base64");
+  return renderPending({ ...env, CNI_PATH: "/" }, stdin, atMs, moment);
 };
 
 /** A directory with records in it; those of `attached` are, since then. */
-function site(attached: Record<string, number>) {
+function site(attached: Record<string, number>, claims: Record<string, BootMoment> = {}) {
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-settle-"));
   const deleted: string[] = [];
   const said: string[] = [];
@@ -41,7 +44,9 @@ function site(attached: Record<string, number>) {
     ): Promise<void> {
       await during.get(containerId)?.();
       const createdMs = attached[containerId];
-      if (createdMs !== undefined && isMeant({ createdMs } as never)) deleted.push(containerId);
+      const plan = { claimed: claims[containerId] };
+      if (createdMs !== undefined && isMeant({ createdMs, plan } as never))
+        deleted.push(containerId);
     },
   };
   const noted = { ...log, error: (_fields: object, text: string) => void said.push(text) };
@@ -66,6 +71,25 @@ test("a DEL that was written down is done once, unless it was written before the
     at.write(pendingName(id, "eth0"), record(id, 2000));
   await at.settle();
   t.deepEqual(at.deleted, ["gone"]);
+  t.deepEqual(at.files(), []);
+});
+
+test("a DEL that was written down is about what was attached before it, whatever was done to the clock", async (t) => {
+  const boot = bootId();
+  // By the clock, which was set back or forward an hour, each is the other way round.
+  const attached = { "set-back": 5000, "set-forward": 1000, boots: 1000, "this-boot": 5000 };
+  using at = site(attached, {
+    "set-back": { boot, us: 1_000_000 },
+    "set-forward": { boot, us: 3_000_000 },
+    boots: { boot, us: 1_000_000 },
+    "this-boot": { boot: "a former one", us: 9_000_000 },
+  });
+  for (const id of Object.keys(attached)) {
+    const former = id === "boots" ? "a former one" : boot;
+    at.write(pendingName(id, "eth0"), record(id, 2000, { boot: former, us: 2_000_000 }));
+  }
+  await at.settle();
+  t.deepEqual(at.deleted.toSorted(), ["set-back", "this-boot"]);
   t.deepEqual(at.files(), []);
 });
 

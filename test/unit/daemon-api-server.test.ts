@@ -1,10 +1,11 @@
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 
 import {
@@ -240,6 +241,27 @@ test("the socket is for root and its group, goes with the server, and is replace
   t.true(existsSync(socket));
   await using again = await serve(undefined, socket);
   t.is(await curl(again.socket, "http://podnet/metrics"), "podnet_up 1\n");
+});
+
+test("a listener whose backlog is full is one that listens, and holds up no start", async (t) => {
+  const socket = join(folder(), "api.sock");
+  const idle = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(0)
+first = socket.socket(socket.AF_UNIX); first.connect(sys.argv[1])
+print("full", flush=True); sys.stdin.read()`;
+  const child = spawn("python3", ["-c", idle, socket], { stdio: ["pipe", "pipe", "inherit"] });
+  t.teardown(() => child.kill());
+  await once(child.stdout, "data");
+  const begin = performance.now();
+  const late = delay(5000, "still waits", { ref: false });
+  const serving = serve(undefined, socket).then(
+    () => "serves",
+    ({ code }) => code,
+  );
+  t.is(await Promise.race([serving, late]), "ALREADY_RUNNING");
+  t.true(performance.now() - begin < 2000);
+  t.true(existsSync(socket));
 });
 
 test("a file that is no socket is left alone", async (t) => {

@@ -8,7 +8,12 @@ import { decodeConfig, parseConfig } from "../../../cni/protocol/config-read.ts"
 import { parseExchange, parseOutcome, renderExchange } from "../../../cni/protocol/exchange.ts";
 import { flagAt, truth } from "../../../cni/protocol/json.ts";
 import { isNestedTooDeep, nestingLimit } from "../../../cni/protocol/nesting.ts";
-import { isPendingName, parsePending, pendingName } from "../../../cni/protocol/pending.ts";
+import {
+  isMeant,
+  isPendingName,
+  parsePending,
+  pendingName,
+} from "../../../cni/protocol/pending.ts";
 import { parseRequest } from "../../../cni/protocol/request-read.ts";
 import { parseDns, parseResult } from "../../../cni/protocol/result-read.ts";
 import { renderResult } from "../../../cni/protocol/result-write.ts";
@@ -269,6 +274,8 @@ const exchanges: Target = {
       { env: [], config: "????" },
       { env, config: "e30=", hostVeth: "veth1", atMs: 7 },
       { env, config: "YQ==" },
+      { env, config: "e30=", atMs: 7, boot: "b", monotonicUs: 7 },
+      { env, config: "e30=", atMs: 7, boot: 7, monotonicUs: -1 },
     ].map((value) => chosen(0, json(value))),
     chosen(0, utf8("{")),
     chosen(1, json({ exit: 0, stdout: "{}" })),
@@ -295,7 +302,11 @@ const exchanges: Target = {
   run: choosing([
     (bytes) => {
       const exchange = valueOf(refusals, () => parseExchange(bytes));
-      valueOf(refusals, () => parsePending(bytes));
+      const pending = valueOf(refusals, () => parsePending(bytes));
+      if (pending?.moment !== undefined) {
+        const made = { createdMs: 0, moment: pending.moment };
+        if (!isMeant(pending, made, "")) throw new Error("what was attached at once is not meant");
+      }
       if (exchange === undefined) return;
       const text = Buffer.from(exchange.stdin).toString("base64");
       deepStrictEqual(parseExchange(utf8(renderExchange(exchange.env, text))).env, exchange.env);

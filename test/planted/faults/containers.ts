@@ -137,9 +137,32 @@ export const containerFaults: readonly Fault[] = [
     kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
     file: "daemon/cni/settle-pending.ts",
-    find: "await attachments.delete(request, ({ createdMs }) => createdMs <= atMs);",
-    put: "await attachments.delete(request);",
+    find: "isMeant(pending, { createdMs, moment: plan.claimed }, this.#bootId),",
+    put: "true || createdMs || plan,",
     noticedBy: written,
+  },
+  {
+    kind: "mark",
+    name: "whether a DEL means an attachment is asked of a clock that is set",
+    file: "cni/protocol/pending.ts",
+    find: "if (moment === undefined || made.moment === undefined) return",
+    put: "return",
+    noticedBy: {
+      file: settle,
+      title:
+        "a DEL that was written down is about what was attached before it, whatever was done to the clock",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a listener with a full backlog is none that listens",
+    file: "linux/unix-socket.ts",
+    find: '    cross("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));',
+    put: '    if (!cross("socket", "connect", () => tryConnect(fd, short.path, what))) throw syscallError("connect", 11, what);',
+    noticedBy: {
+      file: "test/unit/daemon-api-server.test.ts",
+      title: "a listener whose backlog is full is one that listens, and holds up no start",
+    },
   },
   {
     kind: "lock",
