@@ -171,7 +171,7 @@ export const guestsFaults: readonly Fault[] = [
     put: 'const text = "";',
     noticedBy: {
       file: "test/unit/channel-hyperstart.test.ts",
-      title: "the clock of a guest that was paused is set, that of one in time is left alone",
+      title: "the clock of a guest that was paused is set",
     },
   },
 ];
