@@ -20,7 +20,8 @@ DIRECTORY/. stands for what is in it. Paths in a pod begin at its root. A path h
 - is a tar archive on standard input, unpacked into a directory of the pod, or on standard output.
 Modes, times and links are kept; owners are root in the pod and you here, where set-user-id bits are left out.
 Out of a pod, links that lead out of what is copied are left out: the next copy could be led by them. What comes is put into
-place when all of it is there; a file or link of that name is replaced, and what a link there leads to is not touched.
+place when all of it is there; a file or link of that name is replaced, and what a link there leads to is not touched. Only what
+goes into a directory that a pod has already is unpacked in its place.
 The guest needs sh and, but for a single file, tar; busybox has both.
 
 Examples:

@@ -22,6 +22,8 @@ export interface GuestProgram {
   readonly input?: AsyncIterable<Uint8Array>;
   /** Takes what it writes, as fast as it can. */
   readonly output?: (data: Uint8Array) => Promise<void>;
+  /** What it is called in messages; its first argument unless given. */
+  readonly name?: string;
 }
 
 /** Most of a program's complaints that is kept. */
@@ -102,12 +104,31 @@ export async function runInGuest(
   });
 }
 
+/** A program that has to succeed. */
+export interface NeededProgram extends GuestProgram {
+  /** What it writes last when it has done everything, and nothing but this: `output` is not called. */
+  readonly lastWord?: string;
+}
+
 /** Runs a program that has to succeed. Throws `COMMAND_FAILED` with what it said. */
-export async function mustRun(guest: Guest, program: GuestProgram): Promise<void> {
-  const { code, said } = await runInGuest(guest, program);
-  if (code === 0) return;
-  const [name = ""] = program.args;
-  throw new PodnetError("COMMAND_FAILED", `"${name}" in the guest ended with ${code}: ${said}`, {
+export async function mustRun(
+  guest: Guest,
+  { lastWord, ...program }: NeededProgram,
+): Promise<void> {
+  let last = "";
+  const keep = async (data: Uint8Array): Promise<void> => {
+    last = (last + Buffer.from(data).toString("latin1")).slice(-mostLooked);
+  };
+  const { code, said } = await runInGuest(
+    guest,
+    lastWord === undefined ? program : { ...program, output: keep },
+  );
+  const whole = lastWord === undefined || last.trim() === lastWord;
+  if (code === 0 && whole) return;
+  const [first = ""] = program.args;
+  const { name = first } = program;
+  const how = code === 0 ? "before it had done everything" : `with ${code}`;
+  throw new PodnetError("COMMAND_FAILED", `"${name}" in the guest ended ${how}: ${said}`, {
     hint: "See what the guest says about it: podnet exec",
     details: { args: program.args.join(" "), exitCode: code, stderr: said },
   });

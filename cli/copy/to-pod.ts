@@ -10,7 +10,8 @@ import path from "node:path";
 import { create, type WriteEntry } from "tar";
 import { usage } from "../report.ts";
 import { landingOf } from "./endpoint.ts";
-import { type Guest, lookInGuest, mustRun, nothingThere, withoutTar } from "./in-guest.ts";
+import { type Guest, lookInGuest, nothingThere, withoutTar } from "./in-guest.ts";
+import { unpackThere, writeThere } from "./into-guest.ts";
 
 export interface ToPod {
   /** A path here, or an archive's bytes. */
@@ -32,32 +33,18 @@ export async function copyToPod(
       throw usage(`"${target}" is no directory`, "An archive goes into a directory", "destination");
     }
     if (!there.hasTar) throw withoutTar("an archive");
-    return unpackThere(guest, target, source);
+    return unpackThere(guest, { directory: target, name: undefined }, source);
   }
   const stats = statOf(source, followLinks);
   const landing = landingOf(
     { path: source, isDirectory: stats.isDirectory() },
     { path: target, found: there.leadsTo, parent: there.parent },
   );
-  if (there.hasTar)
-    return unpackThere(guest, landing.directory, pack(source, landing.name, followLinks));
+  if (there.hasTar) return unpackThere(guest, landing, pack(source, landing.name, followLinks));
   if (!stats.isFile() || landing.name === undefined) throw withoutTar("anything but a file");
   const mode = (stats.mode & 0o7777).toString(8);
-  await mustRun(guest, {
-    args: [
-      "sh",
-      "-c",
-      'cat > "$1" && chmod "$2" "$1"',
-      "sh",
-      path.posix.join(landing.directory, landing.name),
-      mode,
-    ],
-    input: createReadStream(source),
-  });
+  await writeThere(guest, landing, { mode, content: createReadStream(source) });
 }
-
-const unpackThere = (guest: Guest, directory: string, input: AsyncIterable<Uint8Array>) =>
-  mustRun(guest, { args: ["tar", "-xpf", "-", "-C", directory], input });
 
 function statOf(source: string, followLinks: boolean): Stats {
   try {

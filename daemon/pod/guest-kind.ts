@@ -14,6 +14,8 @@ const hyperstart: GuestKind = {
     "addresses of lo: it sets none",
     "route metrics: it sets none",
     "templates: clones of it would share randomness and clock, for which it has no command",
+    "more than 56 KiB of input for a program of podnet exec -i: what the program has not read would be lost; podnet cp brings more",
+    "the end of a program that a signal killed: it says that such a program ended with 0",
     "name and nameservers for podnet exec: it writes them to /tmp/hyper, for containers alone",
     "routes of its own that survive a change: an interface that is changed goes down for a moment",
   ],

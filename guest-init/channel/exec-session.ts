@@ -19,6 +19,8 @@ export interface InputStyle {
    * been round its event loop since.
    */
   readonly pingEvery: number | undefined;
+  /** Most bytes that one process gets, unless on a terminal; undefined sets no bound. */
+  readonly most?: number;
 }
 
 export interface ProcessSessionOptions {
@@ -64,6 +66,7 @@ export class ProcessSession implements ExecSession {
   #phase: Phase = { kind: "running" };
   #writing: Promise<void> = Promise.resolve();
   #sinceSync = 0;
+  #given = 0;
   #inputClosed = false;
   #stallTimer: NodeJS.Timeout | undefined;
   #eofTimer: Disposable | undefined;
@@ -87,6 +90,7 @@ export class ProcessSession implements ExecSession {
   write(data: Uint8Array): Promise<void> {
     return this.#queued(async () => {
       const { frame, pingEvery } = this.#options.input;
+      this.#requireRoom(data.length);
       for (let at = 0; at < data.length; at += frame) {
         if (this.#isOver()) return;
         const part = data.subarray(at, at + frame);
@@ -97,6 +101,25 @@ export class ProcessSession implements ExecSession {
         await this.#options.ping();
       }
     });
+  }
+
+  /**
+   * Whether so many more bytes provably arrive. Throws `UNSUPPORTED` before any is sent; whoever writes ends the process then.
+   * What is typed into a terminal has no bound: people type as the program reads.
+   */
+  #requireRoom(more: number): void {
+    const { input, stderr } = this.#options;
+    if (input.most === undefined || stderr === 0n || this.#isOver()) return;
+    this.#given += more;
+    if (this.#given <= input.most) return;
+    throw new PodnetError(
+      "UNSUPPORTED",
+      `A hyperstart takes at most ${input.most} bytes of input for one program`,
+      {
+        hint: "Copy files with `podnet cp`, give the input in parts, or use an image with podnet's own agent",
+        details: { process: this.id, most_bytes: input.most },
+      },
+    );
   }
 
   closeInput(): Promise<void> {

@@ -31,7 +31,11 @@ import { HyperstartView } from "./hyperstart-view.ts";
 const lookMs = 100;
 /** Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to answer. */
 const clockToleranceMs = 3000;
-const input = { frame: hyperstartInput.frame, pingEvery: hyperstartInput.buffer / 2 };
+const input = {
+  frame: hyperstartInput.frame,
+  pingEvery: hyperstartInput.buffer / 2,
+  most: hyperstartInput.most,
+};
 
 /** Whether this hyperstart has acknowledged a STARTPOD: a second one fails, and a failure powers the guest off. */
 export type PodState = "new" | "unknown" | "started";

@@ -10,7 +10,16 @@ export const ttyHeaderSize = 12;
  */
 export const ttyLimit = { hyperstart: 4096, extension: 32 * 1024 } as const;
 /** runv sends standard input in frames of at most 16 bytes of data; hyperstart's guest buffer holds 512. */
-export const hyperstartInput = { frame: 16, buffer: 512 } as const;
+export const hyperstartInput = {
+  frame: 16,
+  buffer: 512,
+  /**
+   * What a process that reads nothing can be given without loss, bytes: hyperstart writes at most its buffer at a time into a pipe
+   * of 16 pages, and the kernel begins a new page for what does not fit into the last one (pipe_write, Linux 6.1). So each page
+   * has at least 4096 - 511 bytes.
+   */
+  most: 56 * 1024,
+} as const;
 
 export interface TtyFrame {
   readonly kind: "frame";

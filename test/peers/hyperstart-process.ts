@@ -2,7 +2,8 @@ import type { Program } from "./hyperstart-programs.ts";
 
 /** Sizes of the agent's buffer for a process's stdin and of the kernel's pipe behind it. */
 const bufferSize = 512;
-const pipeSize = 65536;
+const pipePages = 16;
+const pageSize = 4096;
 
 /** What the agent is asked to run, its stream numbers being the host's. */
 export interface ProcessSpec {
@@ -26,6 +27,8 @@ export interface ProcessEvents {
 class Stdin {
   #buffer = Buffer.alloc(0);
   #pipe = Buffer.alloc(0);
+  /** Bytes in each page of the pipe. */
+  #pages: number[] = [];
   #ended = false;
   #wake: (() => void) | undefined;
   lost = 0;
@@ -53,14 +56,21 @@ class Stdin {
     }
     const data = this.#pipe;
     this.#pipe = Buffer.alloc(0);
+    this.#pages = [];
     this.#fill();
     return data;
   }
 
   #fill(): void {
-    const moved = this.#buffer.subarray(0, pipeSize - this.#pipe.length);
-    this.#pipe = Buffer.concat([this.#pipe, moved]);
-    this.#buffer = this.#buffer.subarray(moved.length);
+    const { length } = this.#buffer;
+    const last = this.#pages.at(-1);
+    // As the kernel does it: what does not fit into the last page begins another one, and a small write is whole or not at all.
+    if (last !== undefined && last + length <= pageSize)
+      this.#pages[this.#pages.length - 1] = last + length;
+    else if (this.#pages.length < pipePages) this.#pages.push(length);
+    else return;
+    this.#pipe = Buffer.concat([this.#pipe, this.#buffer]);
+    this.#buffer = Buffer.alloc(0);
     this.#wake?.();
   }
 }

@@ -344,6 +344,29 @@ test("input arrives whole, though its buffer holds 512 bytes and drops the rest"
   t.is(both.peer.state.processes.at(-1)?.lostInput, 0);
 });
 
+test("56 KiB of input arrive though the program reads none of it for a while; more is refused", async (t) => {
+  await using both = await pair();
+  const late = request("sh", "-c", "sleep 0.5; wc -c");
+  const whole = await both.guest.exec(late, never);
+  const ended = outcome(whole);
+  for (let left = 57_344; left > 0; left -= 1001)
+    await whole.write(new Uint8Array(Math.min(left, 1001)));
+  await whole.closeInput();
+  t.deepEqual(await ended, ["57344\n", "", 0]);
+  t.is(both.peer.state.processes.at(-1)?.lostInput, 0);
+
+  const stop = new AbortController();
+  const more = await both.guest.exec(late, stop.signal);
+  const over = outcome(more);
+  await t.throwsAsync(more.write(new Uint8Array(100_000)), {
+    code: "UNSUPPORTED",
+    message: /at most 57344 bytes/,
+  });
+  t.is(both.peer.state.processes.at(-1)?.lostInput, 0);
+  stop.abort();
+  await t.throwsAsync(over);
+});
+
 test("a signal ends a process, a terminal has a size", async (t) => {
   await using both = await pair();
   const session = await both.guest.exec(

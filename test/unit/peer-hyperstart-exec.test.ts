@@ -70,7 +70,7 @@ test("stdin of a process that does not read: pipe and buffer fill, the rest is l
   t.is(await host.ask(12), "ACK");
   while (peer.state.processes[0]?.lostInput === 0) await sleep(5);
   await sleep(20);
-  t.is(peer.state.processes[0]?.lostInput, 140 * 500 - 65536 - 512);
+  t.is(peer.state.processes[0]?.lostInput, 140 * 500 - 16 * 8 * 500 - 512);
 });
 
 test("an unknown stream is answered with its end", async (t) => {

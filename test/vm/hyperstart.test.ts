@@ -1,6 +1,11 @@
+import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { runInGuest } from "../../cli/copy/in-guest.ts";
+import { copyToPod } from "../../cli/copy/to-pod.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 // podnet's agent is a hyperstart too: here it is spoken to as one, in a real guest. What the real one is known to do
@@ -93,6 +98,36 @@ test.serial(
       ],
     ] as const)
       t.like(await t.throwsAsync(change, { code: "UNSUPPORTED" }), { field });
+  },
+);
+
+test.serial(
+  "input beyond what a pipe holds is refused, and a copy of more than that arrives whole",
+  async (t) => {
+    const data = Buffer.from(Uint8Array.from({ length: 200_000 }, (_, i) => (i * 7) & 255));
+    const source = path.join(rig.directory, "big");
+    writeFileSync(source, data);
+    const signal = new AbortController().signal;
+    const guest = { podnet: rig.client, idOrName: "old", signal };
+    const reads = ["sh", "-c", "sleep 2; cat > /tmp/part"];
+    const input = async function* (bytes: Uint8Array) {
+      yield bytes;
+    };
+    await t.throwsAsync(
+      runInGuest(guest, { args: reads, input: input(data.subarray(0, 100_000)) }),
+      {
+        code: "UNSUPPORTED",
+      },
+    );
+    const fits = data.subarray(0, 57_344);
+    t.like(await runInGuest(guest, { args: reads, input: input(fits) }), { code: 0 });
+    const sum = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+    const inGuestSum = async (file: string): Promise<string> =>
+      (await inGuest("sha256sum", file)).split(" ")[0] ?? "";
+    t.is(await inGuestSum("/tmp/part"), sum(fits));
+    await copyToPod(guest, { source, target: "/tmp/copy", followLinks: false });
+    t.is(await inGuestSum("/tmp/copy"), sum(data));
+    t.notRegex(await inGuest("ls", "-a", "/tmp"), /podnet-cp/);
   },
 );
 

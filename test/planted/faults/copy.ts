@@ -80,4 +80,61 @@ export const copyFaults: readonly Fault[] = [
       title: "an archive without end is given up, and its program ended: zeros behind the end",
     },
   },
+  {
+    kind: "bound",
+    name: "a hyperstart takes any amount of input",
+    file: "guest-init/channel/exec-session.ts",
+    find: "if (this.#given <= input.most) return;",
+    put: "return;",
+    noticedBy: {
+      file: "test/unit/channel-hyperstart.test.ts",
+      title:
+        "56 KiB of input arrive though the program reads none of it for a while; more is refused",
+    },
+  },
+  {
+    kind: "record",
+    name: "a block that did not arrive whole is followed by the next one",
+    file: "cli/copy/into-guest.ts",
+    find: "if (arrived === sent) continue;",
+    put: "continue;",
+    noticedBy: {
+      file: "test/unit/cli-copy-hyperstart.test.ts",
+      title: "a guest that loses input is found out, and what was there stays",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a copy into a hyperstart is sent in one go",
+    file: "cli/copy/into-guest.ts",
+    find: "(await losesInput(guest))",
+    put: "(await losesInput(guest)) && !guest",
+    noticedBy: {
+      file: "test/unit/cli-copy-hyperstart.test.ts",
+      title: "200 KB go into a hyperstart whole, in blocks, with the few programs that it links",
+    },
+  },
+  {
+    kind: "record",
+    name: "a copy whose script was killed counts as one that is done",
+    file: "cli/copy/in-guest.ts",
+    find: "lastWord === undefined || last.trim() === lastWord;",
+    put: "true;",
+    noticedBy: {
+      file: "test/unit/cli-copy-hyperstart.test.ts",
+      title:
+        "a copy whose script is killed is no success, though the guest says that it ended with 0",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a copy is unpacked where it is to be",
+    file: "cli/copy/into-guest.ts",
+    find: 'if [ -z "$3" ] || {',
+    put: "if true || {",
+    noticedBy: {
+      file: "test/unit/cli-copy-hyperstart.test.ts",
+      title: "a copy that breaks off on its way leaves what was there, with podnet's agent too",
+    },
+  },
 ];
