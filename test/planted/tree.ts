@@ -32,7 +32,8 @@ const builds = { jail: "build-jail", agent: "build-agent", image: "build-image" 
 const limitMs = 240_000;
 
 /** A test in which nothing happens for so long hangs, seconds. */
-const idleSeconds = ({ slow }: Fault): number => (slow === true ? 150 : 60);
+const idleSeconds = ({ slow, shows }: Fault): number =>
+  shows === "hang" ? 40 : slow === true ? 150 : 60;
 
 /** How the tests of one file went without a fault. */
 export interface Unharmed {

@@ -30,6 +30,7 @@ export const agentsFaults: readonly Fault[] = [
       title: "unread output is bounded: the channel is paused, and goes on when it is read",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -61,6 +62,7 @@ export const agentsFaults: readonly Fault[] = [
     put: "void [kill, SIGKILL];",
     noticedBy: { file: exec, title: "a reader that leaves kills the process" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "repair",
@@ -74,6 +76,7 @@ export const agentsFaults: readonly Fault[] = [
         "a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "release",

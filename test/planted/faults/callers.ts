@@ -25,6 +25,7 @@ export const callersFaults: readonly Fault[] = [
     put: "void authorize;",
     noticedBy: { file: access, title: "every method and its role: a stranger (no role)" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "release",
@@ -129,6 +130,7 @@ export const callersFaults: readonly Fault[] = [
       title: "a request that goes on is read on for a while, and then reset without an error",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "access",

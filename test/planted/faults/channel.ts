@@ -63,6 +63,7 @@ export const channelFaults: readonly Fault[] = [
       title: "a frame begun and not finished costs the channel (raw)",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -81,6 +82,7 @@ export const channelFaults: readonly Fault[] = [
     put: "if (++this.counters.senselessFrames < 0)",
     noticedBy: { file: session, title: "unknown frames are counted, and too many cut off" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -90,6 +92,7 @@ export const channelFaults: readonly Fault[] = [
     put: "if (outstanding + queuedBytes < 0)",
     noticedBy: { file: session, title: "too many unanswered commands are refused at once" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -102,6 +105,7 @@ export const channelFaults: readonly Fault[] = [
       title: "a silent guest costs each command its deadline, counted from the one before",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "mark",
@@ -122,6 +126,7 @@ export const channelFaults: readonly Fault[] = [
     put: "",
     noticedBy: { file: session, title: "an answer to nothing costs the guest its channel" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -131,6 +136,7 @@ export const channelFaults: readonly Fault[] = [
     put: "if (count < 0)",
     noticedBy: { file: session, title: "NEXT for bytes never sent costs the channel" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -165,6 +171,7 @@ export const channelFaults: readonly Fault[] = [
       title: "sessions end when the agent starts anew, and when the guest is lost",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",

@@ -118,6 +118,7 @@ export const firewallFaults: readonly Fault[] = [
       title: "deadline and cancellation end the command",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -142,6 +143,7 @@ export const firewallFaults: readonly Fault[] = [
         "a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -155,6 +157,7 @@ export const firewallFaults: readonly Fault[] = [
         "who has left a command's process group and holds its outputs does not hold up its deadline",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "escape",

@@ -68,11 +68,10 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request's headers may have any length",
-    file: "daemon/server/api-server.ts",
-    find: "maxHeaderSize: headerBytes,",
-    put: "maxHeaderSize: 1 << 24,",
+    file: "daemon/server/request-headers.ts",
+    find: "> headerBytes;",
+    put: "> 1 << 24;",
     noticedBy: { file: limits, title: "headers too large or too many are refused" },
-    slow: true,
   },
   {
     kind: "bound",
@@ -154,6 +153,7 @@ export const limitsFaults: readonly Fault[] = [
       title: "a stream that is not read is cut, and what makes it stops (HTTP/2)",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -166,6 +166,7 @@ export const limitsFaults: readonly Fault[] = [
       title: "slow requests: silence, dripped headers and a body that does not come are cut",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -178,6 +179,7 @@ export const limitsFaults: readonly Fault[] = [
       title: "a session that asks for nothing is closed; one with a stream open is not",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",
@@ -213,6 +215,7 @@ export const limitsFaults: readonly Fault[] = [
       title: "a session that has ended leaves no connection, whoever ended it",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "release",

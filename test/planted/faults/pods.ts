@@ -185,6 +185,7 @@ export const podsFaults: readonly Fault[] = [
       title: "a start that waits for another is refused when the daemon ends meanwhile",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "record",

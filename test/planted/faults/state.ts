@@ -354,5 +354,6 @@ export const stateFaults: readonly Fault[] = [
       title: "a pipe, a link and a record without end among those written down hold up no other",
     },
     slow: true,
+    shows: "hang",
   },
 ];
