@@ -49,18 +49,18 @@ const isPassed = (title: string, output: string): boolean =>
     .some((line) => line.trimStart().replace(/ \([\dms. ]+\)$/, "") === `✔ ${title}`);
 
 /**
- * Whether the test that was meant noticed. A test file that does not load, a time-out and an exception outside of any test count
- * only where the fault says that they are how it shows.
+ * Whether the test that was meant noticed: it is reported as failed. A test file that does not load, a time-out and an exception
+ * outside of any test count only where the fault says that they are how it shows.
  */
 export function isNoticed({ noticedBy, shows }: Fault, output: string): boolean {
   const { title } = noticedBy;
+  if (output.includes(`✘ [fail]: ${title}`)) return true;
   if (shows === "hang") return output.includes(`◌ ${title}`);
-  if (shows === "end")
-    return (
-      /uncaught exception|unhandled rejection|exited with/i.test(output) &&
-      !/find any matching tests|No tests found/.test(output)
-    );
-  return output.includes(`✘ [fail]: ${title}`);
+  return (
+    shows === "end" &&
+    /uncaught exception|unhandled rejection|exited with/i.test(output) &&
+    !/find any matching tests|No tests found/.test(output)
+  );
 }
 
 /** A copy of the sources in which faults are planted, so that nobody else ever runs them. */

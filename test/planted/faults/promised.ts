@@ -261,18 +261,6 @@ export const promisedFaults: readonly Fault[] = [
     },
   },
   {
-    kind: "record",
-    name: "what an overlay leaves behind in the kernel stays until the next start",
-    file: "daemon/overlay/leftovers.ts",
-    find: "        await this.sweep();\n",
-    put: "        void this.sweep;\n",
-    noticedBy: {
-      file: "test/crash/overlay.test.ts",
-      title: "a host is in its overlay wholly or not at all, killed, failed or held up anywhere",
-    },
-    slow: true,
-  },
-  {
     kind: "undo",
     name: "a recovery forgets a create that was cut short before it is undone",
     file: "daemon/pod/recover.ts",
