@@ -7,6 +7,7 @@ import { bodyLimit } from "../../cni/protocol/exchange.ts";
 import type { Log } from "../../linux/log.ts";
 import { bootId } from "../../linux/proc.ts";
 import { readRegular } from "../../linux/regular-file.ts";
+import { isDamagedAttachment } from "../store/attachment-rows.ts";
 import type { Attachments } from "./attachments.ts";
 
 export interface SettlePending {
@@ -63,9 +64,11 @@ export class PendingDels {
       const request = parseRequest(pending.env, pending.stdin);
       // What was attached after it was written is not meant by it.
       if (request.command === "DEL")
-        await attachments.delete(request, ({ createdMs, plan }) =>
-          isMeant(pending, { createdMs, moment: plan.claimed }, this.#bootId),
-        );
+        await attachments.delete(request, (row) => {
+          // The plan of a damaged record says no moment.
+          const moment = isDamagedAttachment(row) ? undefined : row.plan.claimed;
+          return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);
+        });
       // One that has come in its place meanwhile is another DEL's, for the next look.
       if (contentOf(path)?.equals(written) !== true) return;
       cross("file", "remove pending DEL", () => rmSync(path, { force: true }));
