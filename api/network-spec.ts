@@ -1,4 +1,4 @@
-import type { Ip, IpPrefix } from "../core/address.ts";
+import type { Cidr, Ip, IpPrefix } from "../core/address.ts";
 import type { IpRange } from "../core/ip-range.ts";
 import type { IfName, NetworkName } from "../core/names.ts";
 
@@ -19,6 +19,10 @@ export interface NetworkSpec {
   readonly resolver?: boolean;
   /** Pods reach the clouds' metadata outside of this host; absent: no. */
   readonly cloudMetadata?: true;
+  /** Connections that somebody on this host translates reach pods too; absent: containers alone. */
+  readonly acceptTranslated?: true;
+  /** From these sources all of the network is reached; absent: from none. */
+  readonly admit?: readonly Cidr[];
 }
 
 export interface SubnetSpec {

@@ -1,4 +1,4 @@
-import { familyOf, parseIpPrefix } from "../core/address.ts";
+import { type Cidr, familyOf, parseCidr, parseIpPrefix } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import { parseIpRange } from "../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../core/names.ts";
@@ -7,7 +7,7 @@ import type * as wire from "./gen/podnet/v1/network_service_pb.ts";
 import type { NetworkSpec, SubnetSpec } from "./network-spec.ts";
 import { validateServers, validateSearch } from "./validate-dns.ts";
 
-const most = { ranges: 64 } as const;
+const most = { ranges: 64, admit: 64 } as const;
 /** A tap's frame is the largest the kernel takes; RFC 791 and RFC 8200 say what a link has to carry. */
 const mtus = { default: 1500, least: 576, leastIpv6: 1280, most: 65521 } as const;
 
@@ -16,7 +16,8 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
   if (spec === undefined)
     throw invalid("spec", "No network is described", "Give its name and a subnet");
   const { bridge, dns, dnsSearch, masquerade = true, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata } = spec;
+  const { cloudMetadata, acceptTranslated } = spec;
+  const admit = validateAdmit(spec.admit);
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -31,7 +32,14 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     vlanFiltering,
     ...(resolver === undefined ? {} : { resolver }),
     ...(cloudMetadata ? { cloudMetadata } : {}),
+    ...(acceptTranslated ? { acceptTranslated } : {}),
+    ...(admit.length === 0 ? {} : { admit }),
   };
+}
+
+function validateAdmit(texts: readonly string[]): Cidr[] {
+  checkCount(texts, most.admit, "admit");
+  return texts.map((text, i) => parseCidr(text, `admit[${i}]`));
 }
 
 /** IPv4 first. */

@@ -24,6 +24,8 @@ export interface NetworkFlags {
   readonly vlanFiltering?: boolean;
   readonly resolver?: boolean;
   readonly cloudMetadata?: boolean;
+  readonly acceptTranslated?: boolean;
+  readonly admit?: readonly string[];
 }
 
 /** Adds the flags to a command. */
@@ -54,6 +56,15 @@ export const addNetworkFlags = (command: Command): Command =>
     .option(
       "--cloud-metadata",
       "pods reach 169.254.0.0/16 outside of this host, where clouds keep a machine's metadata and keys",
+    )
+    .option(
+      "--accept-translated",
+      "connections that other programs on this host translate (hostPort, NodePort) reach pods too; containers in any case",
+    )
+    .option(
+      "--admit <subnet>",
+      "from these sources all of the network is reached, such as pods of other nodes; may be repeated",
+      collect,
     );
 
 /** The network a create asks for. */
@@ -73,7 +84,8 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const rules = [nat, isolated, vlanFiltering, resolver, flags.cloudMetadata];
+  const { cloudMetadata, acceptTranslated, admit } = flags;
+  const rules = [nat, isolated, vlanFiltering, resolver, cloudMetadata, acceptTranslated, admit];
   const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
     throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
@@ -104,6 +116,8 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     isolated: isolated ?? false,
     vlanFiltering: vlanFiltering ?? false,
     cloudMetadata: network?.cloudMetadata ?? false,
+    acceptTranslated: network?.acceptTranslated ?? false,
+    admit: network?.admit ?? [],
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
@@ -121,6 +135,8 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (vlanFiltering !== undefined) spec.vlanFiltering = vlanFiltering;
   if (resolver !== undefined) spec.resolver = resolver;
   if (flags.cloudMetadata !== undefined) spec.cloudMetadata = flags.cloudMetadata;
+  if (flags.acceptTranslated !== undefined) spec.acceptTranslated = flags.acceptTranslated;
+  if (flags.admit !== undefined) spec.admit = listed(flags.admit);
   return spec;
 }
 

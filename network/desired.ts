@@ -64,6 +64,10 @@ export interface NetworkFragment {
   readonly isolated?: boolean;
   /** Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. False unless given. */
   readonly cloudMetadata?: boolean;
+  /** Whatever somebody on this host has translated (DNAT) may reach all of the network. False unless given. */
+  readonly acceptTranslated?: boolean;
+  /** From these sources all of the network is reached. None unless given. */
+  readonly admit?: readonly Cidr[];
   /** The bridge filters VLANs. False unless given. */
   readonly vlanFiltering?: boolean;
   /** Its subnets may be those of another link of the host. False unless given. */
@@ -86,6 +90,11 @@ interface Plugged {
    * A list is compared, an empty one with whatever is left of what was published before.
    */
   readonly published?: readonly PublishedDesired[];
+  /**
+   * Addresses that take connections which somebody on this host has translated (DNAT): of containers, for which portmap and
+   * kube-proxy do that. Rules like those of what is published, and looked at with them.
+   */
+  readonly translated?: readonly Ip[];
   /** What it has published up to the last change of that: who still speaks by it is cut off. */
   readonly withdrawn?: readonly PublishedDesired[];
   /**

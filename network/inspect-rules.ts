@@ -59,7 +59,7 @@ function inParts(fragments: readonly PluggedFragment[]): PluggedFragment[][] {
   const parts: PluggedFragment[][] = [];
   let ports = Infinity;
   for (const fragment of fragments) {
-    const more = fragment.published?.length ?? 0;
+    const more = (fragment.published?.length ?? 0) + (fragment.translated?.length ?? 0);
     if (ports + more > portsTogether) {
       parts.push([]);
       ports = 0;

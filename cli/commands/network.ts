@@ -125,6 +125,8 @@ function networkText(network: Network): string {
     ["Isolated", yesNo(network.isolated)],
     ["VLAN filtering", yesNo(network.vlanFiltering)],
     ["Cloud metadata", network.cloudMetadata ? "pods reach it" : "out of reach"],
+    ["Translated", network.acceptTranslated ? "reaches pods and containers" : "reaches containers"],
+    ["Admitted", some(network.admit, "none")],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],
@@ -172,7 +174,8 @@ function addUpdate(group: Command, context: Context): void {
   addNetworkFlags(command)
     .option("--no-isolated", "pods reach each other again")
     .option("--no-vlan-filtering", "the bridge filters no VLANs any more")
-    .option("--no-cloud-metadata", "pods do not reach the cloud's metadata any more");
+    .option("--no-cloud-metadata", "pods do not reach the cloud's metadata any more")
+    .option("--no-accept-translated", "translated connections reach containers alone again");
   command
     .addHelpText("after", updateExamples)
     .action(async (name: string, options: ChangeOptions) => {

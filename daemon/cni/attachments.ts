@@ -26,6 +26,7 @@ import { recoverAttachments } from "./recover.ts";
 import { refitAttachmentPlan, refitAttachments, type RefitParts, refitted } from "./refit.ts";
 import { attached, ending, unknown } from "./refusals.ts";
 import { refuseUnready } from "./status.ts";
+import { TranslationRules } from "./translation-rules.ts";
 import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./wishes.ts";
 
 /** Longest an ADD or CHECK may take, milliseconds: what kubelet's runtimes wait for is longer. */
@@ -33,7 +34,7 @@ const attachMs = 60_000;
 
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
-  readonly host: Pick<HostNetwork, "endFlows">;
+  readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
   readonly clock: Clock;
   /** The moment that is now; see `AttachmentPlan.claimed`. */
   readonly moment: () => BootMoment;
@@ -53,12 +54,14 @@ export class Attachments implements AsyncDisposable {
   readonly #departures: Departures;
   /** Those that are attached. */
   readonly ready: ReadyAttachments;
+  readonly #translations: TranslationRules;
   readonly #over = new AbortController();
   #refusing = false;
 
   constructor(parts: AttachmentsParts) {
     this.#parts = parts;
     this.ready = new ReadyAttachments({ ...parts, locks: this.#locks });
+    this.#translations = new TranslationRules({ ...parts, ready: this.ready });
     this.#departures = new Departures({
       ...parts,
       locks: this.#locks,
@@ -111,6 +114,7 @@ export class Attachments implements AsyncDisposable {
         const attached = settlingPlan(inNamespace(plan, observed.namespace));
         records.ready(attached);
         this.ready.enter(attached);
+        this.#translations.writeSoon();
         return result;
       } catch (thrown) {
         await this.#departures.undo(plan, thrown);
@@ -176,7 +180,7 @@ export class Attachments implements AsyncDisposable {
   }
 
   /** After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should be. */
-  recover(sameBoot: boolean): Promise<void> {
+  async recover(sameBoot: boolean): Promise<void> {
     const { networks, config, records } = this.#parts;
     const refit = (plan: AttachmentPlan): AttachmentPlan => {
       const network = networks.list().find(({ name }) => name === plan.network);
@@ -185,7 +189,8 @@ export class Attachments implements AsyncDisposable {
       return next ?? plan;
     };
     const parts = { ...this.#parts, ready: this.ready, departures: this.#departures, refit };
-    return recoverAttachments(parts, sameBoot, this.#over.signal);
+    await recoverAttachments(parts, sameBoot, this.#over.signal);
+    await this.#translations.write();
   }
 
   /** Brings the containers of a network up to what it is now. */
@@ -220,6 +225,7 @@ export class Attachments implements AsyncDisposable {
     this.#refusing = true;
     const limit = setTimeout(() => this.#over.abort(ending()), graceMs).unref();
     await this.#locks.idle();
+    await this.#translations.idle();
     clearTimeout(limit);
     await this.#departures.close();
   }

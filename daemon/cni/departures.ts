@@ -1,5 +1,5 @@
 import type { Log } from "../../linux/log.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
+import { ruledPart } from "../../network/attachment/host-part.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
@@ -7,6 +7,7 @@ import type { AnyAttachment, AttachmentId } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 import type { AttachmentRecords } from "./records.ts";
+import { removeTranslationRules } from "./translation-rules.ts";
 
 /** From the first that waits to the burial of all, milliseconds: one costs as much as two hundred. */
 const gatherMs = 300;
@@ -15,7 +16,7 @@ const againMs = 2000;
 
 export interface DeparturesParts {
   readonly network: AttachmentNetwork;
-  readonly host: Pick<HostNetwork, "endFlows">;
+  readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
   readonly published: Pick<HeldPorts, "release">;
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
@@ -101,8 +102,9 @@ export class Departures {
     if (dead.length === 0) return;
     const { network, host, records } = this.#parts;
     await network.sweep();
+    await removeTranslationRules(dead, host);
     // Whoever has an address next would go on with them.
-    await host.endFlows(dead.map(({ fragment }) => hostPart(fragment)));
+    await host.endFlows(dead.map(({ fragment }) => ruledPart(fragment)));
     records.forget(dead);
     for (const { id } of dead) this.#waiting.delete(id);
   }

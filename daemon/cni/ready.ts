@@ -4,7 +4,7 @@ import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { LookOptions } from "../../network/attachment/attachments.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
+import { hostPart, ruledPart } from "../../network/attachment/host-part.ts";
 import type { AttachedFragment } from "../../network/desired.ts";
 import { type Inspection, nothingFound } from "../../network/inspect.ts";
 import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
@@ -13,6 +13,7 @@ import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId } from "../store/attachments.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";
+import type { Unruled } from "./translation-rules.ts";
 import type { AttachmentRecords } from "./records.ts";
 
 /** From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of them take some seconds. */
@@ -37,10 +38,12 @@ interface Ready {
   /** Why a host port of its is not held. */
   unheld: string | undefined;
   trying: boolean;
+  /** The rules for what others translate to it were written, and are looked at like those of what is published. */
+  ruled: boolean;
 }
 
 /** Containers that have their networks, as long as podnetd runs: what drift looks at, often and without asking rows. */
-export class ReadyAttachments implements RunningAttachments {
+export class ReadyAttachments implements RunningAttachments, Unruled {
   readonly #parts: ReadyParts;
   readonly #ready = new Map<AttachmentId, Ready>();
 
@@ -59,6 +62,7 @@ export class ReadyAttachments implements RunningAttachments {
       trouble: this.#ready.get(plan.id)?.trouble,
       unheld: this.#parts.published.missing(plan.id)?.message,
       trying: false,
+      ruled: this.#ready.get(plan.id)?.ruled ?? plan.fragment.published !== undefined,
     });
   }
 
@@ -68,17 +72,31 @@ export class ReadyAttachments implements RunningAttachments {
   }
 
   running(): RunningAttachment[] {
-    return Array.from(this.#ready.values(), ({ plan: { id, containerId, fragment } }) => ({
+    return Array.from(this.#ready.values(), ({ plan: { id, containerId, fragment }, ruled }) => ({
       id,
       containerId,
       tap: fragment.hostLink,
-      hasRules: fragment.published !== undefined,
+      hasRules: ruled,
     }));
   }
 
   fragmentNow(id: AttachmentId): AttachedFragment | undefined {
-    const fragment = this.#fragmentOf(id);
-    return fragment && hostPart(fragment);
+    const ready = this.#ready.get(id);
+    if (ready === undefined) return undefined;
+    return ready.ruled ? ruledPart(ready.plan.fragment) : hostPart(ready.plan.fragment);
+  }
+
+  unruled(): { readonly id: AttachmentId; readonly fragment: AttachedFragment }[] {
+    return [...this.#ready.values()]
+      .filter(({ ruled }) => !ruled)
+      .map(({ plan: { id, fragment } }) => ({ id, fragment: ruledPart(fragment) }));
+  }
+
+  ruled(ids: readonly AttachmentId[]): void {
+    for (const id of ids) {
+      const ready = this.#ready.get(id);
+      if (ready !== undefined) ready.ruled = true;
+    }
   }
 
   /**

@@ -148,6 +148,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.masquerade": true,
     "network.isolated": false,
     "network.cloud_metadata": false,
+    "network.accept_translated": false,
+    "network.admit": [],
     "network.vlan_filtering": false,
     "dns.resolver": true,
     "dns.domain": "podnet",

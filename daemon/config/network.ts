@@ -1,5 +1,5 @@
 import type { z } from "zod";
-import { familyOf, parseIp } from "../../core/address.ts";
+import { familyOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseIpRange } from "../../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../../core/names.ts";
@@ -26,6 +26,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     );
   const ranges = divide("network.ranges", network.ranges);
   const reserved = divide("network.reserved", network.reserved);
+  const admit = read("network.admit", network.admit, (list) => list.map((text) => parseCidr(text)));
   return {
     name: read("network.name", network.name, parseNetworkName),
     bridge: read("network.bridge", network.bridge, parseIfName),
@@ -41,6 +42,8 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     masquerade: network.masquerade,
     isolated: network.isolated,
     ...(network.cloud_metadata ? { cloudMetadata: true } : {}),
+    ...(network.accept_translated ? { acceptTranslated: true } : {}),
+    ...(admit.length === 0 ? {} : { admit }),
     vlanFiltering: network.vlan_filtering,
     mayOverlap: false,
   };

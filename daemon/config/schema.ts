@@ -97,6 +97,15 @@ export const configSchema = z.strictObject({
     cloud_metadata: z
       .boolean()
       .describe("Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host"),
+    accept_translated: z
+      .boolean()
+      .describe("Connections translated (DNAT) on this host reach pods too, not containers alone"),
+    admit: z
+      .array(z.string())
+      .max(64)
+      .describe(
+        "From these sources all of the network is reached: pods of other nodes, routed here",
+      ),
     vlan_filtering: z
       .boolean()
       .describe("The bridge filters VLANs, so that interfaces can be members of one"),

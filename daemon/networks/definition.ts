@@ -24,6 +24,10 @@ export interface NetworkDefinition {
   readonly resolver?: boolean;
   /** Pods reach the clouds' metadata outside of this host; absent: no. */
   readonly cloudMetadata?: true;
+  /** Connections that somebody on this host translates reach pods too; absent: containers alone. */
+  readonly acceptTranslated?: true;
+  /** From these sources all of the network is reached; absent: from none. */
+  readonly admit?: readonly Cidr[];
   /** Somebody said that its subnets may overlap with what the host has. */
   readonly mayOverlap: boolean;
 }

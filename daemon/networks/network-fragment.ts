@@ -23,6 +23,8 @@ export function networkFragment(
     forward: true,
     ...(network.isolated ? { isolated: true } : {}),
     ...(network.cloudMetadata === true ? { cloudMetadata: true } : {}),
+    ...(network.acceptTranslated === true ? { acceptTranslated: true } : {}),
+    ...(network.admit === undefined ? {} : { admit: network.admit }),
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),
   };

@@ -17,7 +17,7 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata } = spec;
+  const { cloudMetadata, acceptTranslated, admit } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -43,6 +43,8 @@ export function planNetwork(
     vlanFiltering,
     ...(resolver === undefined ? {} : { resolver }),
     ...(cloudMetadata === undefined ? {} : { cloudMetadata }),
+    ...(acceptTranslated === undefined ? {} : { acceptTranslated }),
+    ...(admit === undefined ? {} : { admit }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

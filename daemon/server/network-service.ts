@@ -71,6 +71,8 @@ function networkView(
     default: networks.isConfigured(network),
     resolver: networks.isResolving(network),
     cloudMetadata: network.cloudMetadata === true,
+    acceptTranslated: network.acceptTranslated === true,
+    admit: [...(network.admit ?? [])],
   });
 }
 

@@ -197,8 +197,8 @@ export class IptablesDriver implements FirewallDriver {
   }
 }
 
-const has6 = ({ published }: PluggedFragment): boolean =>
-  published?.some(({ podIp }) => familyOf(podIp) === 6) === true;
+const has6 = ({ published = [], translated = [] }: PluggedFragment): boolean =>
+  [...published.map(({ podIp }) => podIp), ...translated].some((ip) => familyOf(ip) === 6);
 
 const commandOf = (family: Family): string => (family === 4 ? "iptables" : "ip6tables");
 

@@ -1,7 +1,8 @@
-import { type Family, familyOf } from "../../core/address.ts";
+import { type Cidr, type Family, familyOf, lengthOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { hasFamily, type NetworkFragment } from "../desired.ts";
 import { chainMark, networkMark } from "../ownership.ts";
+import { outermost } from "../overlay/traffic.ts";
 import type { Rule } from "./rule.ts";
 
 const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark];
@@ -19,12 +20,22 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   const { chain } = network;
   const ours = comment(networkMark(network.key));
   const established = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+  const translated = ["-m", "conntrack", "--ctstate", "DNAT"];
   const elsewhere = network.isolated === true ? [] : ["!", "-i", bridge];
   const filter = (chain: string, ...args: string[]): Rule => ({ table: "filter", chain, args });
   return [
     filter("FORWARD", "-o", bridge, ...established, ...ours, "-j", "ACCEPT"),
     filter("FORWARD", "-o", bridge, ...ours, "-j", chain),
     filter("FORWARD", "-i", bridge, ...ours, "-j", "ACCEPT"),
+    ...(network.acceptTranslated === true
+      ? [filter(chain, "-o", bridge, ...translated, ...ours, "-j", "ACCEPT")]
+      : []),
+    ...outermost(network.admit ?? [])
+      .filter((cidr) => familyOf(cidr) === family)
+      // (What comes from the bridge may be of an isolated network, whatever its source.)
+      .map((cidr) =>
+        filter(chain, ...from(cidr), "!", "-i", bridge, "-o", bridge, ...ours, "-j", "ACCEPT"),
+      ),
     filter(chain, ...elsewhere, "-o", bridge, ...ours, "-j", "DROP"),
     ...network.masquerade
       .filter((subnet) => familyOf(subnet) === family)
@@ -34,6 +45,9 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
       }),
   ];
 }
+
+/** (Of everything, iptables says nothing.) */
+const from = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-s", cidr]);
 
 /**
  * What all networks have in common: the way into the chain for packets to the host's own addresses, where published

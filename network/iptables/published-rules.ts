@@ -25,7 +25,8 @@ function destination({ podIp, hostPort, podPort, count }: PublishedDesired): str
 /**
  * The rules of one family for what a pod has published. Translated in nat; let in by filter only what was translated,
  * so that nobody gets at the port by a route to the pod's own address; and masqueraded when it comes from the pod's
- * own network, whose pods would otherwise be answered directly, from an address that they have not asked.
+ * own network, whose pods would otherwise be answered directly, from an address that they have not asked. What others on this
+ * host translate is let in for the addresses that take it.
  */
 export function publishedRules(pod: PluggedFragment, chain: string, family: Family): Rule[] {
   const ours = ["-m", "comment", "--comment", publishedMark(pod)];
@@ -54,6 +55,12 @@ export function publishedRules(pod: PluggedFragment, chain: string, family: Fami
         },
       ];
     });
+  const taking = (pod.translated ?? [])
+    .filter((ip) => familyOf(ip) === family)
+    .map((ip): Rule => {
+      const args = ["-d", host(ip), ...translated, ...ours, "-j", "ACCEPT"];
+      return { table: "filter", chain, args };
+    });
   // What several host ports have in common is said once.
-  return [...new Map(rules.map((rule) => [ruleText(rule), rule])).values()];
+  return [...new Map([...rules, ...taking].map((rule) => [ruleText(rule), rule])).values()];
 }

@@ -59,7 +59,14 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "ct state established,related accept",
       "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
       "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
+      "ct status dnat ip daddr @translated4 accept",
+      "ct status dnat ip6 daddr @translated6 accept",
+      "ct status dnat oifname @translating accept",
       "iifname . oifname @within accept",
+      // What comes from the bridge of an isolated network, whatever its source.
+      "iifname . oifname @apart drop",
+      "ip saddr . oifname @admitting4 accept",
+      "ip6 saddr . oifname @admitting6 accept",
       "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
       "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
       // (Marked by a table before this one, which has the hosts.)

@@ -19,6 +19,16 @@ export const sets = {
   bridges: { type: "ifname" },
   /** A bridge and itself, where its pods may talk: their frames pass here with bridge-nf-call-iptables=1. */
   within: { type: "ifname . ifname" },
+  /** A bridge and itself, where its pods may not. */
+  apart: { type: "ifname . ifname" },
+  /** Bridges of networks that are reached by whatever somebody on this host has translated. */
+  translating: { type: "ifname" },
+  /** Addresses of which the same is true. */
+  translated4: { type: "ipv4_addr" },
+  translated6: { type: "ipv6_addr" },
+  /** Sources, and bridges of networks that they reach. */
+  admitting4: { type: "ipv4_addr . ifname", interval: true },
+  admitting6: { type: "ipv6_addr . ifname", interval: true },
   /** Subnets and the bridges they come from: whose addresses are hidden when they leave their network. */
   masqueraded4: { type: "ipv4_addr . ifname", interval: true },
   masqueraded6: { type: "ipv6_addr . ifname", interval: true },
@@ -133,9 +143,13 @@ export function networkElements(network: NetworkFragment): Element[] {
   const bridge = quoted(network.bridge);
   return [
     { set: "bridges", key: bridge, owner },
-    ...(network.isolated === true
-      ? []
-      : [{ set: "within", key: `${bridge} . ${bridge}`, owner } as const]),
+    { set: network.isolated === true ? "apart" : "within", key: `${bridge} . ${bridge}`, owner },
+    ...(network.acceptTranslated === true
+      ? [{ set: "translating", key: bridge, owner } as const]
+      : []),
+    ...outermost(network.admit ?? []).map(
+      (cidr): Element => ({ set: `admitting${familyOf(cidr)}`, key: `${cidr} . ${bridge}`, owner }),
+    ),
     ...network.masquerade.map(
       (subnet): Element => ({
         set: `masqueraded${familyOf(subnet)}`,
@@ -220,7 +234,7 @@ export function overlayElements(overlay: OverlayRuled): Element[] {
   });
 }
 
-/** The elements by which what a pod has published is reached. Pure. */
+/** The elements by which what a pod has published is reached, and by which it takes what others translate. Pure. */
 export function podElements(pod: PluggedFragment): Element[] {
   const owner = publishedMark(pod);
   const foreign = new Set(
@@ -230,8 +244,13 @@ export function podElements(pod: PluggedFragment): Element[] {
     ...(foreign.has(published.bridge) ? [hairpin(published, owner)] : []),
     ...publishedElements(published, owner),
   ]);
+  const taking = (pod.translated ?? []).map(
+    (ip): Element => ({ set: `translated${familyOf(ip)}`, key: ip, owner }),
+  );
   // What several host ports have in common is said once.
-  return [...new Map(elements.map((element) => [elementId(element), element])).values()];
+  return [
+    ...new Map([...elements, ...taking].map((element) => [elementId(element), element])).values(),
+  ];
 }
 
 /** Numbers, for names would be looked up in /etc/protocols. */

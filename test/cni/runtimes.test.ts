@@ -26,6 +26,13 @@ const gateway = "192.168.123.1";
 const ask = (from: Machine, address: string, port: number): Promise<string> =>
   from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
 
+interface Opening {
+  /** Of podnetd, at the top of its configuration. */
+  readonly settings?: string;
+  /** More words of `podnet cni install`. */
+  readonly install?: readonly string[];
+}
+
 interface Opened {
   readonly host: ContainerHost;
   readonly daemon: Podnetd;
@@ -36,17 +43,21 @@ interface Opened {
 }
 
 /** A host whose podnetd serves the plugin that it has installed where runtimes look. */
-async function openHost(stack: AsyncDisposableStack, ...installing: string[]): Promise<Opened> {
+async function openHost(
+  stack: AsyncDisposableStack,
+  { settings = "", install = [] }: Opening = {},
+): Promise<Opened> {
   const directory = mkdtempSync(path.join(tmpdir(), "runtimes-"));
   const host = stack.use(await openContainerHost(path.join(directory, "host")));
-  const config = `quarantine_s = 0\n${await standInConfig(path.join(directory, "standin"))}`;
+  const machines = await standInConfig(path.join(directory, "standin"));
+  const config = `quarantine_s = 0\n${settings}${machines}`;
   const start = (): Promise<Podnetd> => startPodnetd({ machine: host, directory, config });
   let daemon = await start();
   stack.defer(async () => {
     await daemon.tryPodnet("down", "--yes");
     await daemon.stop();
   });
-  await daemon.podnet("cni", "install", ...installing);
+  await daemon.podnet("cni", "install", ...install);
   const restart = async (): Promise<Podnetd> => (daemon = await start());
   return { host, daemon, directory, image: buildPauseImage(directory), restart };
 }
@@ -174,6 +185,73 @@ test.serial(
     t.regex(await next.podnet("cni", "uninstall"), /Removed .*10-podnet\.conflist/);
   },
 );
+
+for (const firewall of ["iptables", "nftables"])
+  test.serial(
+    `containerd, with Debian's portmap for hostPort: reached from outside, by ${firewall}`,
+    async (t) => {
+      t.timeout(90_000);
+      await using stack = new AsyncDisposableStack();
+      const settings = `firewall = "${firewall}"\ndrift_s = 1\n`;
+      const { host, daemon, directory, image } = await openHost(stack, { settings });
+      const installed = JSON.parse(await host.run("cat", "/etc/cni/net.d/10-podnet.conflist"));
+      host.writeList("05-portmap.conflist", {
+        ...installed,
+        plugins: [
+          { type: "podnet-cni", socket: installed.plugins[0].socket },
+          { type: "portmap", capabilities: { portMappings: true }, snat: true },
+        ],
+      });
+      const { cri } = stack.use(await startContainerd(host, image));
+      const run = async (name: string, hostPort: number): Promise<string> => {
+        const mapping = { protocol: Protocol.TCP, containerPort: pausePort, hostPort };
+        const { podSandboxId } = await cri.runPodSandbox({
+          config: {
+            metadata: { name, uid: name, namespace: "default", attempt: 0 },
+            hostname: name,
+            logDirectory: directory,
+            portMappings: [mapping],
+            linux: {},
+          },
+        });
+        return podSandboxId;
+      };
+      const podSandboxId = await run("web", 8080);
+      t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+      // Control: nothing but what was translated.
+      await host.lan.run("ip", "route", "add", "192.168.123.0/24", "via", hostAddress);
+      await t.throwsAsync(ask(host.lan, "192.168.123.2", pausePort));
+      // Another program removes the rule, and drift repair writes it again.
+      await removeAcceptOf(host, firewall, "192.168.123.2");
+      await until("drift repair", () =>
+        ask(host.lan, hostAddress, 8080).then(
+          (said) => said === `::ffff:${lanAddress}`,
+          () => false,
+        ),
+      );
+      t.regex(await daemon.podnet("diff"), /as planned|no difference|Nothing/i);
+      await cri.stopPodSandbox({ podSandboxId });
+      await cri.removePodSandbox({ podSandboxId });
+      await linksEnded(host);
+      await until("the rule to go", async () => {
+        return !(await host.run(...rulesOf(firewall))).includes("192.168.123.2");
+      });
+    },
+  );
+
+const rulesOf = (firewall: string): [string, ...string[]] =>
+  firewall === "nftables" ? ["nft", "list", "table", "inet", "podnet"] : ["iptables-save"];
+
+async function removeAcceptOf(host: Machine, firewall: string, address: string): Promise<void> {
+  if (firewall === "nftables") {
+    await host.run("nft", "delete", "element", "inet", "podnet", "translated4", `{ ${address} }`);
+    return;
+  }
+  const rule = /^-A (HYPER -d 192\.168\.123\.2\/32 .*-j ACCEPT)$/m.exec(
+    await host.run("iptables-save"),
+  );
+  await host.run("sh", "-c", `iptables -D ${rule?.[1] ?? "none"}`);
+}
 
 test.serial("podman, with Debian's plugins after podnet's", async (t) => {
   t.timeout(90_000);

@@ -5,7 +5,7 @@ import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/store/leases.ts";
 import { withNic } from "../../daemon/pod/pod-plan.ts";
 import type { PodRow } from "../../daemon/store/pods.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
+import { ruledPart } from "../../network/attachment/host-part.ts";
 import {
   isOurGroup,
   mark,
@@ -286,7 +286,7 @@ const publishedNow = (node: Node): readonly PluggedFragment[] => [
   ...node.attachments
     .list()
     .filter(({ state }) => state === "ready")
-    .map(({ plan }) => hostPart(plan.fragment)),
+    .map(({ plan }) => ruledPart(plan.fragment)),
 ];
 
 const rulesOfOurs = (saved: string): string[] =>

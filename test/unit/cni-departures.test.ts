@@ -66,7 +66,10 @@ function openSite() {
       },
       sweep: () => does("sweep"),
     } as never,
-    host: { endFlows: () => does("end flows") },
+    host: {
+      endFlows: () => does("end flows"),
+      inspectRules: async () => (await does("rules"), new Map()),
+    },
     published: { release: () => void done.push("let go of ports") },
     records,
     locks: new KeyedLock<string>(),
@@ -102,7 +105,7 @@ test("a container's row goes after its link, and its address is nobody's before"
   t.is(site.row().state, "deleting");
   t.false(site.isFree());
   await departures.bury();
-  t.deepEqual(done.slice(3), ["sweep, deleting", "end flows, deleting"]);
+  t.deepEqual(done.slice(3), ["sweep, deleting", "rules, deleting", "end flows, deleting"]);
   t.is(records.get(plan.id), undefined);
   t.true(site.isFree());
   await departures.close();
@@ -118,7 +121,7 @@ test("a container on its way out keeps its address over a start, though its reco
   t.is(started.status(plan.network, "10.0.0.3" as Ip).kind, "free");
 });
 
-for (const what of ["release", "sweep", "end flows"])
+for (const what of ["release", "sweep", "rules", "end flows"])
   test(`a container is not forgotten when its end fails: ${what}`, async (t) => {
     using site = openSite();
     const { departures, failing, records } = site;

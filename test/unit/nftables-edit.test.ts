@@ -44,7 +44,13 @@ test("the table says the same of any number of networks and pods", (t) => {
           "ct state established,related accept",
           "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
           "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
+          "ct status dnat ip daddr @translated4 accept",
+          "ct status dnat ip6 daddr @translated6 accept",
+          "ct status dnat oifname @translating accept",
           "iifname . oifname @within accept",
+          "iifname . oifname @apart drop",
+          "ip saddr . oifname @admitting4 accept",
+          "ip6 saddr . oifname @admitting6 accept",
           "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
           "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
           "ip daddr @lease4 meta mark and 0x1000 == 0x1000 accept",
@@ -115,7 +121,7 @@ test("a network is its bridge, whether its pods may talk, and its subnets", (t) 
   const routed = networkFragment({ isolated: true, masquerade: [] });
   t.deepEqual(
     networkElements(routed).map(({ set }) => set),
-    ["bridges", "own4"],
+    ["bridges", "apart", "own4"],
   );
   t.deepEqual(networkElements(networkFragment({ firewall: false })), []);
 });

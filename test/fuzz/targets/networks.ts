@@ -62,6 +62,8 @@ const good = {
   vlan_filtering: true,
   resolver: false,
   cloud_metadata: true,
+  accept_translated: true,
+  admit: ["10.21.0.0/16", "fd00:21::/32"],
 };
 
 const wrong: readonly object[] = [

@@ -76,7 +76,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "release",
     name: "conversations of a container are its successor's",
     file: "daemon/cni/departures.ts",
-    find: "await host.endFlows(dead.map(({ fragment }) => hostPart(fragment)));",
+    find: "await host.endFlows(dead.map(({ fragment }) => ruledPart(fragment)));",
     put: "",
     noticedBy: departures,
   },

@@ -1,5 +1,6 @@
 import type { Fault } from "../fault.ts";
 
+const translated = "test/kernel/firewall-translated.test.ts";
 const guard = "test/kernel/firewall-guard.test.ts";
 
 /** What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's metadata. */
@@ -143,6 +144,63 @@ export const policyFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/kernel/attachment-drift.test.ts",
       title: "what a later plugin makes of a container's IPv6 is left to it",
+    },
+  },
+  {
+    kind: "access",
+    name: "what others translate reaches every pod, by iptables",
+    file: "network/iptables/network-rules.ts",
+    find: "...(network.acceptTranslated === true\n",
+    put: "...(network.acceptTranslated !== false\n",
+    noticedBy: {
+      file: translated,
+      title:
+        "iptables-nft: what others translate reaches containers, and pods where their network accepts it",
+    },
+  },
+  {
+    kind: "access",
+    name: "what others translate reaches every pod, by nftables",
+    file: "network/nftables/element.ts",
+    find: "...(network.acceptTranslated === true\n",
+    put: "...(network.acceptTranslated !== false\n",
+    noticedBy: {
+      file: translated,
+      title:
+        "nftables: what others translate reaches containers, and pods where their network accepts it",
+    },
+  },
+  {
+    kind: "access",
+    name: "pods of an isolated network are admitted to each other, by nftables",
+    file: "network/nftables/base.ts",
+    find: '      "iifname . oifname @apart drop",\n',
+    put: "",
+    noticedBy: {
+      file: translated,
+      title: "nftables: sources that a network admits reach its pods, and no others",
+    },
+  },
+  {
+    kind: "access",
+    name: "pods of an isolated network are admitted to each other, by iptables",
+    file: "network/iptables/network-rules.ts",
+    find: 'filter(chain, ...from(cidr), "!", "-i", bridge, "-o", bridge,',
+    put: 'filter(chain, ...from(cidr), "-o", bridge,',
+    noticedBy: {
+      file: translated,
+      title: "iptables-nft: sources that a network admits reach its pods, and no others",
+    },
+  },
+  {
+    kind: "release",
+    name: "the rules of a container that is gone stay",
+    file: "daemon/cni/departures.ts",
+    find: "    await removeTranslationRules(dead, host);\n",
+    put: "",
+    noticedBy: {
+      file: "test/cni/runtimes.test.ts",
+      title: "containerd, with Debian's portmap for hostPort: reached from outside, by nftables",
     },
   },
 ];
