@@ -14,7 +14,10 @@ import type { HostSockets } from "./host-sockets.ts";
 import type { FakeLink } from "./kernel/links.ts";
 import type { World } from "./world.ts";
 
-/** What holds once a DEL is answered: its links carry nothing, whether they are there or not, and no rule is left. */
+/**
+ * What holds once a DEL is answered: its links carry nothing, whether they are there or not, and no rule is left of what it published.
+ * (The rules for what others translate to its addresses go with its links, which are down, before the addresses are free.)
+ */
 export function silenceViolations({ kernel }: World, { id, fragment }: AttachmentPlan): string[] {
   const found: string[] = [];
   for (const name of [fragment.hostLink, fragment.ifb]) {
@@ -22,6 +25,7 @@ export function silenceViolations({ kernel }: World, { id, fragment }: Attachmen
     if (link !== undefined && (link.up || link.master !== 0 || link.group !== mark.graveyardGroup))
       found.push(`after its DEL link ${name} is up=${link.up} master=${link.master}`);
   }
+  if (fragment.published === undefined) return found;
   const rules = [kernel.iptables, kernel.ip6tables].flatMap(({ nft, legacy }) => [
     ...nft.save().split("\n"),
     ...legacy.save().split("\n"),
