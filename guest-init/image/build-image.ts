@@ -34,15 +34,18 @@ import { extractVmlinux } from "./vmlinux.ts";
 interface Target {
   /** Below build/. */
   readonly directory: string;
-  readonly outputs: readonly [kernel: string, initramfs: string];
+  readonly outputs: readonly [kernel: string, initramfs: string, ...more: string[]];
   /** Writes the kernel the way QEMU starts it. */
   kernel(packaged: string, to: string): Promise<void> | void;
 }
 
+/** The kernel as Debian packs it, a bzImage: machine types before pc-i440fx-4.0, which runv uses, start no other. */
+const packagedKernel = "vmlinuz";
+
 const targets: Readonly<Record<Architecture, Target>> = {
   amd64: {
     directory: "image",
-    outputs: ["vmlinux", "initramfs.gz"],
+    outputs: ["vmlinux", "initramfs.gz", packagedKernel],
     kernel: extractVmlinux,
   },
   arm64: { directory: "image-arm64", outputs: ["Image", "initramfs.gz"], kernel: copyFileSync },
@@ -55,7 +58,7 @@ const wantedModules = {
 } as const;
 
 /**
- * Builds build/image/{vmlinux,initramfs.gz,manifest.json}, or build/image-arm64/{Image,initramfs.gz,manifest.json}; with unchanged inputs it
+ * Builds build/image/{vmlinux,vmlinuz,initramfs.gz,manifest.json}, or build/image-arm64/{Image,initramfs.gz,manifest.json}; with unchanged inputs it
  * only looks.
  */
 export async function buildImage(
@@ -82,12 +85,13 @@ export async function buildImage(
   const trees = await fetch(cache, source, debs, { kernel, busybox });
   const release = kernel.name.replace("linux-image-", "");
   const [kernelName] = target.outputs;
+  const packaged = path.join(trees.kernel, `boot/vmlinuz-${release}`);
   const extracted = await cache.file(kernelName, keyOf(kernel.sha256), (to) =>
-    step(`kernel: extract ${kernelName}`, () =>
-      target.kernel(path.join(trees.kernel, `boot/vmlinuz-${release}`), to),
-    ),
+    step(`kernel: extract ${kernelName}`, () => target.kernel(packaged, to)),
   );
   place(path.join(image, kernelName), (draft) => copyFileSync(extracted, draft));
+  if (target.outputs.includes(packagedKernel))
+    place(path.join(image, packagedKernel), (draft) => copyFileSync(packaged, draft));
   const modules = findModules(path.join(trees.kernel, "lib/modules", release));
   await step("initramfs", () => writeInitramfs(image, agent, trees, release, modules));
   writeManifest(image, key, target.outputs, { kernel, busybox }, agent, modules);

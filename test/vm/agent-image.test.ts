@@ -1,8 +1,11 @@
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import type { Readable } from "node:stream";
 import { gunzipSync } from "node:zlib";
 import test from "ava";
 import { run } from "../../linux/command.ts";
@@ -99,5 +102,46 @@ test("cpio lists the initramfs: the agent, busybox, the modules in their order",
     t.is(list, manifest.modules.console.map((name) => `${name}.ko\n`).join(""));
   } finally {
     await rm(directory, { recursive: true, force: true });
+  }
+});
+
+/** QEMU as runv starts it without KVM, as far as QEMU 7.2 still knows its options; the agent's channel is standard output. */
+const likeRunv = (kernel: string): ReturnType<typeof spawn> => {
+  const words = [
+    "-machine pc-i440fx-2.1,accel=tcg,usb=off -cpu core2duo -m 128",
+    "-no-user-config -nodefaults -no-hpet -no-reboot -display none",
+    "-device virtio-serial-pci,id=virtio-serial0,bus=pci.0,addr=0x2",
+    "-chardev stdio,id=charch0,signal=off",
+    "-device virtserialport,bus=virtio-serial0.0,nr=1,chardev=charch0,name=sh.hyper.channel.0",
+  ].flatMap((line) => line.split(" "));
+  const append = "panic=1 no_timer_check iommu=off clocksource=acpi_pm notsc";
+  const files = ["-kernel", image(kernel), "-initrd", image("initramfs.gz")];
+  return spawn("qemu-system-x86_64", words.concat(files, "-append", append));
+};
+
+test("a machine of an old type, as runv makes it, starts the bzImage that is kept, and no vmlinux", async (t) => {
+  const refused = likeRunv("vmlinux");
+  const said = (async () => {
+    let text = "";
+    for await (const part of refused.stderr ?? []) text += String(part);
+    return text;
+  })();
+  t.is((await once(refused, "exit"))[0], 1);
+  t.regex(
+    await said,
+    /too old to load a ram disk/,
+    "QEMU starts an ELF kernel by PVH, from 4.0 on",
+  );
+  const started = likeRunv("vmlinuz");
+  const exited = once(started, "exit");
+  try {
+    const ready = (await Promise.race([
+      once(started.stdout as Readable, "data"),
+      exited.then(() => [Buffer.from("it has ended")]),
+    ])) as [Buffer];
+    t.deepEqual(ready[0].subarray(0, 8), Buffer.from([0, 0, 0, 8, 0, 0, 0, 8]), "READY");
+  } finally {
+    started.kill("SIGKILL");
+    await exited;
   }
 });
