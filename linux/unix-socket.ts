@@ -51,11 +51,7 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
   const doing = `Connecting to "${path}"`;
   throwIfAborted(signal, doing);
   using short = listenPath(path);
-  const fd = checked(
-    socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-    "socket",
-    what,
-  );
+  const fd = openSocket(what);
   try {
     const crossing = `connect ${basename(path)}`;
     while (!cross("socket", crossing, () => tryConnect(fd, short.path, what))) {
@@ -77,17 +73,16 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
 export function findListener(path: string): void {
   const what = `Cannot connect to "${path}"`;
   using short = listenPath(path);
-  const fd = checked(
-    socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-    "socket",
-    what,
-  );
+  const fd = openSocket(what);
   try {
     cross("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));
   } finally {
     closeSync(fd);
   }
 }
+
+const openSocket = (what: string): number =>
+  checked(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
 
 /** False when the listener's backlog is full. */
 function tryConnect(fd: number, path: string, what: string): boolean {

@@ -75,6 +75,7 @@ const plan = fields({
     search: list(text),
     options: list(text),
   }),
+  claimed: optional(fields({ boot: text, us: whole })),
   pod: optional(text),
 });
 

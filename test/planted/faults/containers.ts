@@ -137,8 +137,8 @@ export const containerFaults: readonly Fault[] = [
     kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
     file: "daemon/cni/settle-pending.ts",
-    find: "isMeant(pending, { createdMs, moment: plan.claimed }, this.#bootId),",
-    put: "true || createdMs || plan,",
+    find: "return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);",
+    put: "return moment === moment;",
     noticedBy: written,
   },
   {
