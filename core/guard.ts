@@ -1,6 +1,6 @@
 /**
- * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel, of QEMU or of etcd, and
- * timers that these set — is handled inside a guard. An error that a handler does not expect is a defect of podnet's: the
+ * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel, of QEMU or of etcd — and
+ * every timer is handled inside a guard. An error that a handler does not expect is a defect of podnet's: the
  * guard reports it and drops what brought it, and the program goes on. Pure.
  *
  * Whatever is not begun by something from outside needs no guard: podnetd ends by its defects there, and starts anew.
@@ -27,7 +27,9 @@ export type Place =
   /** What etcd tells. */
   | "etcd"
   /** Echoes and tunnels of overlays. */
-  | "overlay";
+  | "overlay"
+  /** Timers that keep the state: checkpoints, copies, looks for room. */
+  | "store";
 
 /** Told of each defect. Must not throw. */
 export type DefectWatch = (place: Place, thrown: unknown) => void;

@@ -1,3 +1,4 @@
+import { guarded } from "../core/guard.ts";
 import type { Log } from "../linux/log.ts";
 
 /** Between two lines about the same, milliseconds. */
@@ -26,11 +27,14 @@ export class Tally {
     this.#since.set(reason, (this.#since.get(reason) ?? 0) + 1);
     if (this.#timer !== undefined) return;
     this.#tell();
-    this.#timer = setInterval(() => {
-      if (this.#since.size > 0) return this.#tell();
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-    }, intervalMs).unref();
+    this.#timer = setInterval(
+      guarded("guest", () => {
+        if (this.#since.size > 0) return this.#tell();
+        clearInterval(this.#timer);
+        this.#timer = undefined;
+      }),
+      intervalMs,
+    ).unref();
   }
 
   /** Says what has not been said yet. */

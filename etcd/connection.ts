@@ -113,7 +113,7 @@ export class Connection implements SessionManager, Disposable {
       session.destroy();
     };
     const late = setTimeout(
-      () => fail(this.#lost("no answer to a new connection")),
+      guarded("etcd", () => fail(this.#lost("no answer to a new connection"))),
       this.#answerMs,
     );
     // Settings come from etcd itself; a socket is taken by its kernel.
@@ -147,11 +147,14 @@ export class Connection implements SessionManager, Disposable {
   /** Pings are sent right before a call alone: etcd ends connections that ping much and ask nothing. */
   #ping(session: http2.ClientHttp2Session): Promise<void> {
     const answered = Promise.withResolvers<void>();
-    const late = setTimeout(() => {
-      const error = this.#lost("no answer to a ping");
-      answered.reject(error);
-      session.destroy(error);
-    }, this.#answerMs);
+    const late = setTimeout(
+      guarded("etcd", () => {
+        const error = this.#lost("no answer to a ping");
+        answered.reject(error);
+        session.destroy(error);
+      }),
+      this.#answerMs,
+    );
     session.ping((error) => {
       if (error === null) answered.resolve();
       else answered.reject(this.#lost("the connection broke"));

@@ -125,7 +125,10 @@ export class EchoSocket implements Disposable {
     const payload = new Uint8Array(Math.max(tokenSize, bytes - echoOverhead[this.#family]));
     payload.set(this.#token);
     return new Promise<EchoAnswer>((resolve, reject) => {
-      const timer = setTimeout(() => settle({ kind: "silent" }), timeoutMs);
+      const timer = setTimeout(
+        guarded("overlay", () => settle({ kind: "silent" })),
+        timeoutMs,
+      );
       const settle = (answer: EchoAnswer): void => {
         clearTimeout(timer);
         this.#waiting.delete(sequence);

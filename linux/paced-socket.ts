@@ -121,7 +121,10 @@ export class PacedSocket {
     const missing = -(this.#bucket?.tokens ?? 1);
     if (rate === undefined || missing < 0) return this.#turns.next(() => this.#goOn());
     this.#watch();
-    this.#timer = setTimeout(() => this.#goOn(), (missing * 1000) / rate.perSecond + gatherMs);
+    this.#timer = setTimeout(
+      guarded(this.#options.source, () => this.#goOn()),
+      (missing * 1000) / rate.perSecond + gatherMs,
+    );
   }
 
   #goOn(): void {
@@ -135,20 +138,23 @@ export class PacedSocket {
     const { rate, tooFastMs = defaultTooFastMs } = this.#options;
     const half = (rate?.burst ?? 0) / 2;
     const since = performance.now();
-    const watcher = setInterval(() => {
-      const now = performance.now();
-      const slow = this.#slow;
-      if (slow === undefined) return;
-      // While something waits to be read it is slow, however late this process is with it.
-      if (!this.#waits && (this.#bucket?.tokens ?? half) >= half) {
-        clearInterval(watcher);
-        this.#slow = undefined;
-        if (slow.told) this.#tell(false);
-      } else if (!slow.told && now - since >= tooFastMs) {
-        slow.told = true;
-        this.#tell(true);
-      }
-    }, tooFastMs / 5).unref();
+    const watcher = setInterval(
+      guarded(this.#options.source, () => {
+        const now = performance.now();
+        const slow = this.#slow;
+        if (slow === undefined) return;
+        // While something waits to be read it is slow, however late this process is with it.
+        if (!this.#waits && (this.#bucket?.tokens ?? half) >= half) {
+          clearInterval(watcher);
+          this.#slow = undefined;
+          if (slow.told) this.#tell(false);
+        } else if (!slow.told && now - since >= tooFastMs) {
+          slow.told = true;
+          this.#tell(true);
+        }
+      }),
+      tooFastMs / 5,
+    ).unref();
     this.#slow = { watcher, told: false };
   }
 

@@ -1,3 +1,4 @@
+import { guarded } from "../core/guard.ts";
 /** Units of work for all readers together in one turn of the event loop, about 4 µs each. */
 const unitsATurn = 512;
 /** The most for one reader, and the least, however many readers there are. */
@@ -36,7 +37,7 @@ export class ReadingTurns {
   #endSoon(): void {
     if (this.#endsSoon) return;
     this.#endsSoon = true;
-    setImmediate(() => this.#end());
+    setImmediate(guarded("guest", () => this.#end()));
   }
 
   #end(): void {

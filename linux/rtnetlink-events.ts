@@ -117,9 +117,12 @@ class EventWatch implements RtnetlinkWatch {
   /** Reads nothing for a while: an error that stays would be met without end. */
   #rest(): void {
     this.#poll.stop();
-    setTimeout(() => {
-      if (!this.#closed) this.#noteLoss();
-    }, restMs).unref();
+    setTimeout(
+      guarded("netlink", () => {
+        if (!this.#closed) this.#noteLoss();
+      }),
+      restMs,
+    ).unref();
   }
 
   #noteLoss(): void {

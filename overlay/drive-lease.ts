@@ -2,7 +2,7 @@ import { assertNever } from "../core/brand.ts";
 import type { Clock } from "../core/clock.ts";
 import { PodnetError, toPodnetError } from "../core/errors.ts";
 import { Queue } from "../core/queue.ts";
-import { guard } from "../core/guard.ts";
+import { guard, guarded } from "../core/guard.ts";
 import type { Host } from "./claim.ts";
 import { configOrTrouble, type OverlayConfig } from "./flannel/config.ts";
 import type { Subnets } from "./flannel/key.ts";
@@ -142,7 +142,10 @@ export class LeaseDriver {
     clearTimeout(this.#timer);
     if (at === undefined) return;
     const ms = Math.min(longestWaitMs, Math.max(0, at - this.#parts.clock.monotonic()));
-    this.#timer = setTimeout(() => this.#events.push({ kind: "tick" }), ms);
+    this.#timer = setTimeout(
+      guarded("etcd", () => this.#events.push({ kind: "tick" })),
+      ms,
+    );
   }
 
   async #followLeases(prefix: string): Promise<void> {
@@ -180,7 +183,10 @@ export class LeaseDriver {
     const refusal = await refuse(config).catch(toPodnetError);
     if (refusal === undefined || this.#stop.signal.aborted) return event;
     clearTimeout(this.#judgeAgain);
-    this.#judgeAgain = setTimeout(() => this.#task(this.#judge(event)), judgeAgainMs);
+    this.#judgeAgain = setTimeout(
+      guarded("etcd", () => this.#task(this.#judge(event))),
+      judgeAgainMs,
+    );
     return { ...event, refusal };
   }
 

@@ -1,6 +1,7 @@
 import { limited, throwIfAborted } from "../../core/aborting.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { guarded } from "../../core/guard.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
@@ -223,7 +224,10 @@ export class Attachments implements AsyncDisposable {
   /** Takes nothing new, and waits for what is under way up to `graceMs`, which is then undone. */
   async close(graceMs: number): Promise<void> {
     this.#refusing = true;
-    const limit = setTimeout(() => this.#over.abort(ending()), graceMs).unref();
+    const limit = setTimeout(
+      guarded("cni", () => this.#over.abort(ending())),
+      graceMs,
+    ).unref();
     await this.#locks.idle();
     await this.#translations.idle();
     clearTimeout(limit);

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/attachment/host-part.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
@@ -120,12 +121,15 @@ export class Departures {
     if (this.#closed || (this.#timer !== undefined && this.#timerMs <= atMs)) return;
     clearTimeout(this.#timer);
     this.#timerMs = atMs;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      // Neither waits for the other: one that cannot be ended keeps none that has ended from its burial.
-      this.bury().catch((err: unknown) => this.#failing(err));
-      this.#endLeft().catch((err: unknown) => this.#failing(err));
-    }, ms).unref();
+    this.#timer = setTimeout(
+      guarded("cni", () => {
+        this.#timer = undefined;
+        // Neither waits for the other: one that cannot be ended keeps none that has ended from its burial.
+        this.bury().catch((err: unknown) => this.#failing(err));
+        this.#endLeft().catch((err: unknown) => this.#failing(err));
+      }),
+      ms,
+    ).unref();
   }
 
   #failing(err: unknown): void {

@@ -75,10 +75,13 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
       return;
     }
     sockets.add(socket);
-    const late = setTimeout(() => {
-      refused("cni_slow");
-      socket.destroy();
-    }, limits.requestMs);
+    const late = setTimeout(
+      guarded("cni", () => {
+        refused("cni_slow");
+        socket.destroy();
+      }),
+      limits.requestMs,
+    );
     heads.set(socket, late);
     socket.once("close", () => {
       clearTimeout(late);

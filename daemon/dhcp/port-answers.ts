@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { IpPrefix } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import { assembleFilter } from "../../linux/packet-filter.ts";
 import { PacketStream } from "../../linux/packet-stream.ts";
 import { advertiseEveryS } from "./advertisement.ts";
@@ -22,6 +23,7 @@ export interface PortAnswersOptions {
   ignored(why: string): void;
   /** For people. */
   note(text: string): void;
+  /** Nothing is answered for now: the socket is opened anew. Called once for failures in a row. */
   failed(error: unknown): void;
 }
 
@@ -34,62 +36,94 @@ const mostPerS = 100;
 /** How long what is known of the host's end is taken for true, milliseconds. */
 const routerMs = 5000;
 
-/** Answers the guest at one port, from when it is made until it is disposed of or the port is gone. Throws `SYSCALL_FAILED`. */
+/** Between a failure of the socket and the next one opened, milliseconds; doubled by each failure in a row. */
+const againMs = { least: 500, most: 30_000 } as const;
+
+/**
+ * Answers the guest at one port, from when it is made until it is disposed of or the port is gone. A socket that fails is opened
+ * anew after a pause. The constructor throws `SYSCALL_FAILED`.
+ */
 export class PortAnswers implements Disposable {
   readonly #options: PortAnswersOptions;
-  readonly #packets: PacketStream;
   readonly #over = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
+  /** Undefined while none is open: after a failure, and at the end. */
+  #packets: PacketStream | undefined;
   #router: { readonly until: number; readonly found: Promise<Router | undefined> } | undefined;
-  #lost = 0;
+  #pauseMs: number = againMs.least;
 
   constructor(options: PortAnswersOptions) {
     this.#options = options;
-    const { link } = options;
-    this.#packets = new PacketStream({
-      link,
-      snapBytes,
-      queueBytes,
-      filter: assembleFilter(asksFilter),
-    });
+    this.#packets = this.#open();
     if (options.lease.v6 !== undefined) {
       this.#timer = setInterval(
-        () => void guard("dhcp", () => this.#advertise()),
+        guarded("dhcp", () => this.#advertise()),
         advertiseEveryS * 1000,
       );
       this.#timer.unref();
       void guard("dhcp", () => this.#advertise());
     }
-    // Closed by whoever reads it alone: a descriptor that is read must not become another file's meanwhile.
-    this.#guarded(
-      () => this.#serve(),
-      () => {
-        this[Symbol.dispose]();
-        this.#packets[Symbol.dispose]();
-      },
-    );
+    void guard("dhcp", () => this.#serve());
   }
 
-  #guarded(work: () => Promise<void>, atEnd: () => void = () => {}): void {
-    work()
-      .catch((error: unknown) => {
-        if (!this.#over.signal.aborted) this.#options.failed(error);
-      })
-      .finally(atEnd);
+  #open(): PacketStream {
+    const filter = assembleFilter(asksFilter);
+    return new PacketStream({ link: this.#options.link, snapBytes, queueBytes, filter });
+  }
+
+  /** Closed by its only reader: a descriptor that is read must not become another file's meanwhile. */
+  #close(): void {
+    this.#packets?.[Symbol.dispose]();
+    this.#packets = undefined;
   }
 
   async #serve(): Promise<void> {
     const { signal } = this.#over;
+    while (!signal.aborted) {
+      try {
+        this.#packets ??= this.#open();
+        await this.#read(this.#packets, signal);
+        // The port is gone, with its machine.
+        this[Symbol.dispose]();
+      } catch (error) {
+        this.#close();
+        if (!signal.aborted) await this.#rest(error, signal);
+      }
+    }
+    this.#close();
+  }
+
+  /** Reports why nothing is answered, and waits until the socket may be opened anew. */
+  async #rest(error: unknown, signal: AbortSignal): Promise<void> {
+    if (isNoLink(error)) return this[Symbol.dispose]();
+    const { failed, ignored } = this.#options;
+    ignored("dhcp_socket");
+    // Once, for as long as it fails.
+    if (this.#pauseMs === againMs.least) failed(error);
+    const ms = this.#pauseMs;
+    this.#pauseMs = Math.min(2 * ms, againMs.most);
+    await delay(ms, undefined, { signal, ref: false }).catch(() => {});
+  }
+
+  /** Returns when the port is gone. Throws `SYSCALL_FAILED`, `CANCELLED`. */
+  async #read(packets: PacketStream, signal: AbortSignal): Promise<void> {
+    let lost = 0;
     for (;;) {
-      const frames = await this.#packets.next(mostPerS, signal);
-      // The port is gone, with its machine.
-      if (frames === undefined) return this[Symbol.dispose]();
+      const frames = await packets.next(mostPerS, signal);
+      if (frames === undefined) return;
+      this.#works();
       for (const { bytes } of frames) await guard("dhcp", () => this.#take(bytes));
-      if (this.#packets.lost > this.#lost) this.#options.ignored("dhcp_flood");
-      this.#lost = this.#packets.lost;
+      if (packets.lost > lost) this.#options.ignored("dhcp_flood");
+      lost = packets.lost;
       // However much a guest says, so much is listened to: what is not read is dropped by the kernel.
       await delay((frames.length * 1000) / mostPerS, undefined, { signal, ref: false });
     }
+  }
+
+  #works(): void {
+    if (this.#pauseMs === againMs.least) return;
+    this.#pauseMs = againMs.least;
+    this.#options.note("answered again");
   }
 
   async #take(frame: Uint8Array): Promise<void> {
@@ -104,7 +138,7 @@ export class PortAnswers implements Disposable {
     if (said.ignored !== undefined) ignored(said.ignored);
     if (said.note !== undefined) note(said.note);
     // A guest that has not heard it asks again.
-    if (said.frame !== undefined) this.#packets.send(said.frame);
+    if (said.frame !== undefined) this.#packets?.send(said.frame);
     if (said.taken !== undefined && said.taken.length > 0) taken(said.taken);
   }
 
@@ -112,7 +146,7 @@ export class PortAnswers implements Disposable {
     const router = await this.#whoIs();
     if (router === undefined || this.#over.signal.aborted) return;
     const { frame } = advertise(this.#options.lease, router);
-    if (frame !== undefined) this.#packets.send(frame);
+    if (frame !== undefined) this.#packets?.send(frame);
   }
 
   #whoIs(): Promise<Router | undefined> {
@@ -134,3 +168,7 @@ export class PortAnswers implements Disposable {
     clearInterval(this.#timer);
   }
 }
+
+/** The port is gone, and not its socket alone. */
+const isNoLink = (error: unknown): boolean =>
+  isPodnetError(error, "SYSCALL_FAILED") && error.details["errno"] === "ENODEV";

@@ -65,7 +65,10 @@ const askByUdp = ({
       resolve(answer);
     };
     const aborted = (): void => end();
-    const patience = setTimeout(end, patienceMs);
+    const patience = setTimeout(
+      guarded("dns", () => end()),
+      patienceMs,
+    );
     signal?.addEventListener("abort", aborted);
     // Nobody listens there, or there is no way: known at once.
     socket.on("error", () => end());
@@ -102,7 +105,10 @@ const askByTcp = ({
       resolve(answer);
     };
     const aborted = (): void => end();
-    const patience = setTimeout(end, patienceMs);
+    const patience = setTimeout(
+      guarded("dns", () => end()),
+      patienceMs,
+    );
     signal?.addEventListener("abort", aborted);
     const stream = new MessageStream(0xffff);
     socket.on("error", () => end());

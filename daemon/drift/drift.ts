@@ -1,5 +1,5 @@
 import { limited } from "../../core/aborting.ts";
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/attachment/attachments.ts";
@@ -69,7 +69,10 @@ export class DriftWatch implements AsyncDisposable {
         () => this.#suspect({ networks: true, ports: true }),
       ),
     );
-    const every = setInterval(() => this.#suspect({ rules: true }), everyMs);
+    const every = setInterval(
+      guarded("netlink", () => this.#suspect({ rules: true })),
+      everyMs,
+    );
     every.unref();
     this.#opened.defer(() => clearInterval(every));
   }
@@ -111,10 +114,13 @@ export class DriftWatch implements AsyncDisposable {
   #suspect(more: Partial<Omit<Suspects, "links">>): void {
     Object.assign(this.#suspects, more);
     if (this.#timer !== undefined || this.#over.signal.aborted) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      this.#looking = this.#looking.then(() => guard("netlink", () => this.#look()));
-    }, settleMs);
+    this.#timer = setTimeout(
+      guarded("netlink", () => {
+        this.#timer = undefined;
+        this.#looking = this.#looking.then(() => guard("netlink", () => this.#look()));
+      }),
+      settleMs,
+    );
     this.#timer.unref();
   }
 

@@ -1,6 +1,6 @@
 import type { Family } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
@@ -121,10 +121,13 @@ export class UplinkFollower implements AsyncDisposable {
     this.#unsettledSince ??= now;
     if (now - this.#unsettledSince > settleMs * patience && this.#timer !== undefined) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      this.#unsettledSince = undefined;
-      void this.look();
-    }, settleMs).unref();
+    this.#timer = setTimeout(
+      guarded("overlay", () => {
+        this.#timer = undefined;
+        this.#unsettledSince = undefined;
+        return this.look();
+      }),
+      settleMs,
+    ).unref();
   }
 }

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { type Mac, macFromRandom } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
@@ -156,7 +157,10 @@ export class HostPlace implements AsyncDisposable {
       if (this.#noBackend?.message !== error.message)
         log.error({ err: error }, "The overlay's backend cannot be used");
       this.#noBackend = error;
-      this.#again = setTimeout(() => this.#arrange(), againMs).unref();
+      this.#again = setTimeout(
+        guarded("overlay", () => this.#arrange()),
+        againMs,
+      ).unref();
     }
   }
 
@@ -209,9 +213,12 @@ export class HostPlace implements AsyncDisposable {
       this.#families = "";
       onTrouble(toPodnetError(thrown));
       clearTimeout(this.#uplinkAgain);
-      this.#uplinkAgain = setTimeout(() => {
-        if (this.#config !== undefined) this.#followUplink(this.#config);
-      }, uplinkAgainMs).unref();
+      this.#uplinkAgain = setTimeout(
+        guarded("overlay", () => {
+          if (this.#config !== undefined) this.#followUplink(this.#config);
+        }),
+        uplinkAgainMs,
+      ).unref();
     }
   }
 

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { limited } from "../../core/aborting.ts";
 import type { Clock } from "../../core/clock.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
@@ -158,7 +159,10 @@ export class KernelFollower implements AsyncDisposable {
     this.#failures++;
     this.#unmade = true;
     clearTimeout(this.#again);
-    this.#again = setTimeout(() => this.look(), againMs).unref();
+    this.#again = setTimeout(
+      guarded("overlay", () => this.look()),
+      againMs,
+    ).unref();
     const same = this.#error?.message === error.message;
     this.#error = error;
     // Told of once for as long as it is the same.

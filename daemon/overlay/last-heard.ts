@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { OverlayMemory } from "./overlay-memory.ts";
@@ -17,7 +18,10 @@ export class LastHeard implements Disposable {
   constructor(memory: Pick<OverlayMemory, "record" | "note">, clock: Clock) {
     this.#memory = memory;
     this.#clock = clock;
-    this.#every = setInterval(() => this.#note(), noteMs).unref();
+    this.#every = setInterval(
+      guarded("overlay", () => this.#note()),
+      noteMs,
+    ).unref();
   }
 
   /** How etcd is followed now. */

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { OverlayChange } from "../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../network/overlay/desired.ts";
@@ -40,7 +41,10 @@ export class Leftovers implements AsyncDisposable {
         if (this.#over) return;
         this.#parts.log.error({ err }, "Cannot take away what has been left");
         clearTimeout(this.#again);
-        this.#again = setTimeout(() => this.soon(), againMs).unref();
+        this.#again = setTimeout(
+          guarded("overlay", () => this.soon()),
+          againMs,
+        ).unref();
       }
     });
   }

@@ -1,6 +1,6 @@
 import { toPodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
@@ -147,9 +147,12 @@ export class Membership implements AsyncDisposable {
     // Once, for as long as it is so.
     if (this.#failed.get(name) !== trouble) log.error({ overlay: name, err }, what);
     this.#failed.set(name, trouble);
-    this.#again ??= setTimeout(() => {
-      this.#again = undefined;
-      void this.#next(() => this.#settle([...this.#failed.keys()]));
-    }, againMs).unref();
+    this.#again ??= setTimeout(
+      guarded("overlay", () => {
+        this.#again = undefined;
+        return this.#next(() => this.#settle([...this.#failed.keys()]));
+      }),
+      againMs,
+    ).unref();
   }
 }

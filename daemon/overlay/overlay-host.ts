@@ -1,6 +1,6 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Cidr } from "../../core/address.ts";
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import type { OverlayDesired } from "../../network/overlay/desired.ts";
 import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
@@ -411,9 +411,10 @@ export class OverlayHost implements AsyncDisposable {
     } catch (thrown) {
       const err = toPodnetError(thrown);
       this.#parts.log.error({ err }, "Cannot take away what has been left");
-      this.#leftAgain = setTimeout(() => {
-        if (this.phase === "left") void guard("overlay", () => this.#left());
-      }, againMs).unref();
+      this.#leftAgain = setTimeout(
+        guarded("overlay", () => (this.phase === "left" ? this.#left() : undefined)),
+        againMs,
+      ).unref();
     }
   }
 

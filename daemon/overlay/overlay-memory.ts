@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Database } from "../store/database.ts";
@@ -75,7 +76,10 @@ export class OverlayMemory implements Disposable {
           "What is known of an overlay cannot be written down yet",
         );
       clearTimeout(this.#again);
-      this.#again = setTimeout(() => this.#keep(this.#record), againMs).unref();
+      this.#again = setTimeout(
+        guarded("overlay", () => this.#keep(this.#record)),
+        againMs,
+      ).unref();
     }
   }
 }

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
@@ -30,7 +31,10 @@ export class OverlayWatch implements Disposable {
     const { driftMs, overlays, log } = parts;
     if (driftMs > 0) {
       // Twice in the time, so that what no event tells of is put right within it, look included.
-      const every = setInterval(() => this.#soon(), driftMs / 2);
+      const every = setInterval(
+        guarded("overlay", () => this.#soon()),
+        driftMs / 2,
+      );
       every.unref();
       this.#opened.defer(() => clearInterval(every));
       // Rules, and what others add, are found at the next look: the kernel tells of neither, or says not whose it is.
@@ -71,10 +75,13 @@ export class OverlayWatch implements Disposable {
 
   #soon(): void {
     if (this.#timer !== undefined || this.#opened.disposed) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      this.#parts.look();
-    }, settleMs);
+    this.#timer = setTimeout(
+      guarded("overlay", () => {
+        this.#timer = undefined;
+        this.#parts.look();
+      }),
+      settleMs,
+    );
     this.#timer.unref();
   }
 }

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Clock } from "../../core/clock.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
@@ -65,7 +66,10 @@ export class PeerMemory implements Disposable {
   note(desired: OverlayDesired): void {
     this.#news = desired;
     const ms = ownsTable(desired) ? ownTableMs : laterMs;
-    this.#timer ??= setTimeout(() => this.#write(), ms).unref();
+    this.#timer ??= setTimeout(
+      guarded("overlay", () => this.#write()),
+      ms,
+    ).unref();
   }
 
   forget(): void {

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 
 /** What is known of all peers together. */
@@ -27,7 +28,10 @@ export class ReachNews implements Disposable {
 
   /** A peer can be reached that could not, or the other way round. */
   changed(): void {
-    this.#soon ??= setTimeout(() => this.#tell(), this.#options.afterMs ?? 5000).unref();
+    this.#soon ??= setTimeout(
+      guarded("overlay", () => this.#tell()),
+      this.#options.afterMs ?? 5000,
+    ).unref();
   }
 
   [Symbol.dispose](): void {

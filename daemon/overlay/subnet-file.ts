@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import {
   closeSync,
   constants,
@@ -126,7 +127,10 @@ export class SubnetFile implements Disposable {
       // Told of once for as long as it is the same.
       if (failure !== this.#failure) log.warn({ err, path }, without);
       this.#failure = failure;
-      this.#again = setTimeout(() => this.#try(without, make), againMs).unref();
+      this.#again = setTimeout(
+        guarded("overlay", () => this.#try(without, make)),
+        againMs,
+      ).unref();
     }
   }
 

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { familyOf, type Ip } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { EchoSocket } from "../../linux/echo-socket.ts";
@@ -92,12 +93,15 @@ export class TunnelWatch implements Disposable {
     }
     clearTimeout(this.#pause);
     this.#waiting = undefined;
-    this.#pause = setTimeout(() => {
-      this.#pause = undefined;
-      const next = this.#waiting;
-      this.#waiting = undefined;
-      if (next !== undefined) this.follow(next);
-    }, pauseMs).unref();
+    this.#pause = setTimeout(
+      guarded("overlay", () => {
+        this.#pause = undefined;
+        const next = this.#waiting;
+        this.#waiting = undefined;
+        if (next !== undefined) this.follow(next);
+      }),
+      pauseMs,
+    ).unref();
     this.#follow(tunnel);
   }
 

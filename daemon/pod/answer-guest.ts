@@ -25,7 +25,7 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
       ignored: (why) => host.dropped(why),
       note: (text) => host.noteGuest(live, text),
       failed: (error) =>
-        host.noteGuest(live, `not answered any more: ${toPodnetError(error).message}`),
+        host.noteGuest(live, `not answered, trying again: ${toPodnetError(error).message}`),
     }),
   );
   return each.addresses.join(" ");

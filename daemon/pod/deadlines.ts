@@ -1,13 +1,14 @@
 import { PodnetError } from "../../core/errors.ts";
+import { guarded } from "../../core/guard.ts";
 
 /** A signal and what it takes to make it. */
 export interface OwnedSignal extends Disposable {
   readonly signal: AbortSignal;
 }
 
-/** Runs `body` after a time, unless disposed before. */
+/** Runs `body` after a time, in milliseconds, unless disposed before. */
 export function timer(ms: number, body: () => void): Disposable {
-  const handle = setTimeout(body, ms);
+  const handle = setTimeout(guarded("qemu", body), ms);
   return { [Symbol.dispose]: () => clearTimeout(handle) };
 }
 

@@ -75,10 +75,13 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
     throw thrown;
   }
   ends.push(upstream);
-  const patience = setTimeout(() => {
-    flows.refuse();
-    reset();
-  }, connectMs);
+  const patience = setTimeout(
+    guarded("ports", () => {
+      flows.refuse();
+      reset();
+    }),
+    connectMs,
+  );
   patience.unref();
   const join = (): void => {
     clearTimeout(patience);

@@ -76,7 +76,7 @@ function begin(
     pod.close();
   };
   const over = flows.begin(key, end);
-  const quiet = setTimeout(end, quietMs);
+  const quiet = setTimeout(guarded("ports", end), quietMs);
   quiet.unref();
   if (over === undefined) {
     end();

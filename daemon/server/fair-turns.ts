@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Clock } from "../../core/clock.ts";
 
 /** One caller's messages that wait, and how much time it has used. */
@@ -52,20 +53,24 @@ export class FairTurns {
     this.#running = this.#queues.size > 0;
     if (!this.#running) return;
     let began: { readonly queue: TurnQueue; readonly at: number } | undefined;
-    setImmediate(() => {
-      const queue = this.#least();
-      const [turn] = queue?.waiting ?? [];
-      if (queue === undefined || turn === undefined) return;
-      this.#leave(queue, turn);
-      this.#reached = Math.max(this.#reached, queue.used);
-      began = { queue, at: this.#clock.monotonic() };
-      turn();
-    });
+    setImmediate(
+      guarded("api", () => {
+        const queue = this.#least();
+        const [turn] = queue?.waiting ?? [];
+        if (queue === undefined || turn === undefined) return;
+        this.#leave(queue, turn);
+        this.#reached = Math.max(this.#reached, queue.used);
+        began = { queue, at: this.#clock.monotonic() };
+        turn();
+      }),
+    );
     // Node runs all that the turn has set going by promises before this, and looks at connections afterwards.
-    setImmediate(() => {
-      if (began !== undefined) began.queue.used += this.#clock.monotonic() - began.at;
-      this.#next();
-    });
+    setImmediate(
+      guarded("api", () => {
+        if (began !== undefined) began.queue.used += this.#clock.monotonic() - began.at;
+        this.#next();
+      }),
+    );
   }
 
   #least(): TurnQueue | undefined {

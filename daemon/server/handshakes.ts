@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Socket } from "node:net";
 import type { Clock } from "../../core/clock.ts";
 import { ipToBytes, isIp, parseIp } from "../../core/address.ts";
@@ -68,7 +69,10 @@ export class Handshakes {
     }
     this.#makeRoom(source);
     const end = (why: string): void => this.#end(ends, entry, why);
-    const timer = setTimeout(() => end("slow_handshake"), limits.ms).unref();
+    const timer = setTimeout(
+      guarded("api", () => end("slow_handshake")),
+      limits.ms,
+    ).unref();
     const entry: Unfinished = { socket, source, timer };
     source.unfinished.add(entry);
     this.#unfinished.set(ends, entry);

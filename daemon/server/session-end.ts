@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 
@@ -21,11 +22,14 @@ export function boundEnd(
   let streams = 0;
   let idleTimer: NodeJS.Timeout | undefined;
   const arm = (): void => {
-    idleTimer = setTimeout(() => {
-      if (session.closed || session.destroyed) return;
-      idle();
-      session.close();
-    }, ms).unref();
+    idleTimer = setTimeout(
+      guarded("api", () => {
+        if (session.closed || session.destroyed) return;
+        idle();
+        session.close();
+      }),
+      ms,
+    ).unref();
   };
   arm();
   session.on("stream", (stream) => {
@@ -36,10 +40,13 @@ export function boundEnd(
     });
   });
   let over = false;
-  const look = setInterval(() => {
-    if (over) socket.destroy();
-    over = session.destroyed || (session.closed && streams === 0);
-  }, lookMs).unref();
+  const look = setInterval(
+    guarded("api", () => {
+      if (over) socket.destroy();
+      over = session.destroyed || (session.closed && streams === 0);
+    }),
+    lookMs,
+  ).unref();
   socket.once("close", () => {
     clearTimeout(idleTimer);
     clearInterval(look);

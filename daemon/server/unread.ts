@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
 
@@ -21,12 +22,15 @@ export function unread(
   });
   const arm = (): void => {
     if (closed) return;
-    timer = setTimeout(() => {
-      cut();
-      cutOff(response);
-    }, ms).unref();
+    timer = setTimeout(
+      guarded("api", () => {
+        cut();
+        cutOff(response);
+      }),
+      ms,
+    ).unref();
   };
-  async function* guarded(): AsyncGenerator<Uint8Array> {
+  async function* watched(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of body) {
         arm();
@@ -39,7 +43,7 @@ export function unread(
       arm();
     }
   }
-  return guarded();
+  return watched();
 }
 
 /** Ends a caller's stream at once, with what is not yet sent. */

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Database } from "./database.ts";
 import { writeCopy } from "./good-copy.ts";
@@ -19,14 +20,20 @@ export interface KeepSafe {
 export async function keepSafe(parts: KeepSafe): Promise<AsyncDisposable> {
   const { db, log } = parts;
   await copy(parts);
-  const checkpoints = setInterval(() => {
-    try {
-      db.checkpoint();
-    } catch (err) {
-      log.warn({ err }, "The state's log cannot be copied into it yet");
-    }
-  }, every.checkpointMs).unref();
-  const copies = setInterval(() => void copy(parts), every.copyMs).unref();
+  const checkpoints = setInterval(
+    guarded("store", () => {
+      try {
+        db.checkpoint();
+      } catch (err) {
+        log.warn({ err }, "The state's log cannot be copied into it yet");
+      }
+    }),
+    every.checkpointMs,
+  ).unref();
+  const copies = setInterval(
+    guarded("store", () => copy(parts)),
+    every.copyMs,
+  ).unref();
   return {
     async [Symbol.asyncDispose]() {
       clearInterval(checkpoints);

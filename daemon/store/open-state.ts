@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { join } from "node:path";
 import type { Log } from "../../linux/log.ts";
 import { Database } from "./database.ts";
@@ -39,15 +40,18 @@ function openSomehow(path: string, reserve: Reserve, log: Log): Database {
 
 /** Makes the reserve again, and writes what had to wait, as soon as there is room. */
 export function watchRoom(db: Database, log: Log): Disposable {
-  const timer = setInterval(() => {
-    if (db.hasRoom) return;
-    try {
-      db.lookForRoom();
-      if (db.hasRoom) log.info({}, "There is room in the state directory again");
-    } catch {
-      // There is no room yet, which has been logged.
-    }
-  }, lookEveryMs);
+  const timer = setInterval(
+    guarded("store", () => {
+      if (db.hasRoom) return;
+      try {
+        db.lookForRoom();
+        if (db.hasRoom) log.info({}, "There is room in the state directory again");
+      } catch {
+        // There is no room yet, which has been logged.
+      }
+    }),
+    lookEveryMs,
+  );
   timer.unref();
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }

@@ -1,3 +1,4 @@
+import { guarded } from "../../core/guard.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { abortError } from "../../core/aborting.ts";
@@ -189,13 +190,16 @@ export class ProcessSession implements ExecSession {
   }
 
   #watchStall(): void {
-    this.#stallTimer = setTimeout(() => {
-      if (!this.#options.othersLive()) return this.#watchStall();
-      this.abandon(
-        this.#error("DEADLINE_EXCEEDED", "The process's output was not read while others waited"),
-        { kill: true },
-      );
-    }, this.#options.limits.execStallMs);
+    this.#stallTimer = setTimeout(
+      guarded("guest", () => {
+        if (!this.#options.othersLive()) return this.#watchStall();
+        this.abandon(
+          this.#error("DEADLINE_EXCEEDED", "The process's output was not read while others waited"),
+          { kill: true },
+        );
+      }),
+      this.#options.limits.execStallMs,
+    );
   }
 
   #release(): void {

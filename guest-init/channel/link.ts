@@ -171,13 +171,15 @@ export class Link<Item> {
     this.#frameTimer ??= this.#options.time.after(this.#options.frameMs, () => {
       const timer = this.#frameTimer;
       // The rest may lie in the socket, unread because this process was busy: look once more first.
-      setImmediate(() => {
-        if (timer === undefined || this.#frameTimer !== timer) return;
-        this.#frameTimer = undefined;
-        // Or because the guest may not be read yet.
-        if (this.#paced.paused) this.#startFrameTimer();
-        else this.#fail(this.#unfinished());
-      });
+      setImmediate(
+        guarded("guest", () => {
+          if (timer === undefined || this.#frameTimer !== timer) return;
+          this.#frameTimer = undefined;
+          // Or because the guest may not be read yet.
+          if (this.#paced.paused) this.#startFrameTimer();
+          else this.#fail(this.#unfinished());
+        }),
+      );
     });
   }
 

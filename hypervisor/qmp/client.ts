@@ -206,7 +206,7 @@ export class QmpClient implements Disposable {
 
   async #greet(deadlineMs: number, signal: AbortSignal | undefined): Promise<void> {
     const late = setTimeout(
-      () =>
+      guarded("qemu", () =>
         this.#fail(
           new PodnetError("QMP_TIMEOUT", `QEMU sent no QMP greeting within ${deadlineMs} ms`, {
             hint:
@@ -214,6 +214,7 @@ export class QmpClient implements Disposable {
               "QEMU serves one QMP client at a time: another one may hold this monitor",
           }),
         ),
+      ),
       deadlineMs,
     );
     const abort = (): void => this.#fail(cancelled("QMP greeting", signal));

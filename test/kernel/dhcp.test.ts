@@ -7,6 +7,7 @@ import type { IfName } from "../../core/names.ts";
 import type { PortLease } from "../../daemon/dhcp/lease.ts";
 import { PortAnswers } from "../../daemon/dhcp/port-answers.ts";
 import { run } from "../../linux/command.ts";
+import { PacketStream } from "../../linux/packet-stream.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
 import { Networkd } from "../lab/dhcp-client.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -53,19 +54,21 @@ async function guest(n: number): Promise<string> {
 interface Told {
   readonly taken: Set<string>;
   readonly ignored: string[];
+  readonly notes: string[];
 }
-function answers(n: number, given = lease(n)): PortAnswers & Told {
-  const told: Told = { taken: new Set(), ignored: [] };
+const thrown = (error: unknown): void => {
+  throw error;
+};
+function answers(n: number, given = lease(n), failed = thrown): PortAnswers & Told {
+  const told: Told = { taken: new Set(), ignored: [], notes: [] };
   const port = new PortAnswers({
     link: `tap${n}` as IfName,
     lease: given,
     router: () => host.observeRouter(bridge),
     taken: (addresses) => addresses.forEach((address) => told.taken.add(address)),
     ignored: (why) => told.ignored.push(why),
-    note: () => {},
-    failed: (error) => {
-      throw error;
-    },
+    note: (text) => void told.notes.push(text),
+    failed,
   });
   return Object.assign(port, told);
 }
@@ -204,3 +207,34 @@ for _ in range(50000): s.send(arp)`;
   const used = process.cpuUsage(before);
   t.true(used.user + used.system < 2_000_000, `${used.user + used.system} µs`);
 });
+
+test.serial(
+  "a port whose socket fails is answered again by a new socket, which is told of once and counted",
+  async (t) => {
+    const name = await guest(9);
+    await ip(`-n ${name} link set dev eth0 up`);
+    const { next } = PacketStream.prototype;
+    t.teardown(() => void (PacketStream.prototype.next = next));
+    let failures = 2;
+    PacketStream.prototype.next = function (limit, signal) {
+      if (failures-- > 0) return Promise.reject(new Error("Injected failure: recvmsg"));
+      return next.call(this, limit, signal);
+    };
+    const failed: unknown[] = [];
+    using port = answers(9, lease(9), (error) => void failed.push(error));
+    const arp = `import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("eth0", 0))
+s.send(bytes.fromhex("ffffffffffff" "525400000009" "0806" "0001080006040001" "525400000009" "c0a87b09" "000000000000" "c0a87b01"))`;
+    const until = performance.now() + 20_000;
+    while (!port.taken.has("192.168.123.9/24") && performance.now() < until) {
+      await run(["ip", "netns", "exec", name, "python3", "-c", arp]);
+      await delay(50);
+    }
+    t.true(port.taken.has("192.168.123.9/24"), "it is listened to again");
+    t.regex(String(failed), /^Error: Injected failure: recvmsg$/, "once, though it failed twice");
+    t.deepEqual(port.ignored, ["dhcp_socket", "dhcp_socket"]);
+    t.deepEqual(port.notes, ["answered again"]);
+    await ip(`link del tap9`);
+  },
+);

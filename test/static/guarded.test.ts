@@ -9,23 +9,26 @@ const rooms =
   "{core,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts" as const;
 const others = /^daemon\/verify\/witness-/;
 
-/** Where something from outside is handed to podnetd: an event of Node's, a server's request, a descriptor that is ready. */
+/** Where something from outside is handed to podnetd: an event of Node's, a server's request, a descriptor that is ready; and timers. */
 const doors =
-  /\.(?:on|once)\(\s*"(\w+)",\s*|\bcreate(?:Secure)?Server\((?=[\s{(\w])|\bcreateHttp[12]\(|\bpollFd\(|\blistenUnix\(/g;
+  /(?<![.\w])set(?:Timeout|Interval|Immediate)\(|\.(?:on|once)\(\s*"(\w+)",\s*|\bcreate(?:Secure)?Server\((?=[\s{(\w])|\bcreateHttp[12]\(|\bpollFd\(|\blistenUnix\(/g;
 
 /** A handler that does nothing, or no more than end what it belongs to, or settle a promise. */
 const harmless =
-  /^(?:\(\) => (?:\{\}|void 0|[\w.]+\.(?:destroy|close)\(\)|refused\("\w+"\)|clearTimeout\(\w+\)|resolve\(\))|reject|resolve|done|started)[,)]/;
+  /^(?:\(\) => (?:\{\}|void 0|[\w.]+\.(?:destroy|close)\(\)|refused\("\w+"\)|clearTimeout\(\w+\)|resolve\(\)|\w+\.(?:resolve|reject)\([\w.#(), ]*\))|reject|resolve|limit\.resolve|done|started)[,)]/;
 
 /** Handlers outside of a guard: how many of them, and why they may. */
 const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
   "daemon/cni/serve-cni.ts: clientError": [1, "counts and ends"],
   "daemon/cni/serve-cni.ts: close": [2, "a set and a timer; an abort"],
+  "daemon/cni/serve-cni.ts: setTimeout": [1, "ends sockets"],
   "daemon/cni/watch-pending.ts: error": [1, "ends the watch"],
+  "daemon/cni/watch-pending.ts: setTimeout": [1, "`lookNow`, which is guarded"],
   "daemon/command.ts: SIGHUP": [1, "a line in the log"],
   "daemon/command.ts: SIGINT": [1, "ends podnetd"],
   "daemon/command.ts: SIGTERM": [1, "ends podnetd"],
   "daemon/command.ts: uncaughtException": [1, "what no guard has met"],
+  "daemon/command.ts: setInterval": [1, "a line to the service manager, which logs what fails"],
   "daemon/dns/ask-upstream.ts: close": [1, "settles"],
   "daemon/dns/ask-upstream.ts: error": [2, "settles"],
   "daemon/dns/listen.ts: close": [1, "gives a place back"],
@@ -51,9 +54,11 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/server/turn-away.ts: close": [1, "counts"],
   "daemon/server/unix-listener.ts: createServer": [1, "`onConnection`, which is guarded"],
   "daemon/server/unix-listener.ts: listenUnix": [1, "its own head"],
+  "hypervisor/qemu/nics.ts: setTimeout": [1, "settles"],
   "hypervisor/qemu/process.ts: error": [1, "settles"],
   "hypervisor/qemu/process.ts: exit": [1, "settles"],
   "hypervisor/qemu/typing.ts: close": [1, "settles"],
+  "linux/command-end.ts: setTimeout": [1, "ends pipes"],
   "linux/ffi/poll.ts: pollFd": [1, "its own head"],
   "linux/packet-stream.ts: pollFd": [1, "settles"],
   "linux/unix-socket.ts: pollFd": [1, "settles"],
@@ -107,4 +112,9 @@ test("the rule sees a handler that stands in none", (t) => {
     "x.ts: createServer",
   ]);
   t.deepEqual(seen('pollFd(fd, "readable", () => this.#read());'), ["x.ts: pollFd"]);
+  t.deepEqual(seen("setTimeout(() => this.#look(), 5).unref();"), ["x.ts: setTimeout"]);
+  t.deepEqual(seen("setInterval(look, 5);"), ["x.ts: setInterval"]);
+  t.deepEqual(seen('setImmediate(guarded("guest", () => this.#end()));'), []);
+  t.deepEqual(seen("const timer = setTimeout(resolve, ms);"), []);
+  t.deepEqual(seen("socket.setTimeout(idleMs, () => socket.destroy());"), []);
 });

@@ -440,7 +440,7 @@ test("a session that asks for nothing is closed; one with a stream open is not",
   stream.end(Buffer.from("\0\0\0\0\x02{}", "latin1"));
   stream.resume();
   await once(stream, "response");
-  await once(idle, "close");
+  await soon("the end of the idle session", once(idle, "close"));
   t.is(serving.refused.get("idle"), 1);
   await delay(600);
   t.false(stream.closed);

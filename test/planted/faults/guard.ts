@@ -6,6 +6,17 @@ const unit = "test/unit/guard.test.ts";
 export const guardFaults: readonly Fault[] = [
   {
     kind: "bound",
+    name: "a timer's callback runs in no guard",
+    file: "daemon/drift/drift.ts",
+    find: 'guarded("netlink", () => this.#suspect({ rules: true })),',
+    put: "() => this.#suspect({ rules: true }),",
+    noticedBy: {
+      file: "test/static/guarded.test.ts",
+      title: "what handles something from outside stands in a guard",
+    },
+  },
+  {
+    kind: "bound",
     name: "a promise is left without a handler while rules are looked at",
     file: "daemon/verify/verify-pod.ts",
     find: "[] : portsAsPrinted(),",

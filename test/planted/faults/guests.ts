@@ -8,6 +8,18 @@ const dhcp = "test/unit/dhcp.test.ts";
 /** What goes into guests and comes out of them: programs, addresses, disks. */
 export const guestsFaults: readonly Fault[] = [
   {
+    kind: "repair",
+    name: "a port whose socket has failed is never answered again",
+    file: "daemon/dhcp/port-answers.ts",
+    find: "if (!signal.aborted) await this.#rest(error, signal);",
+    put: "this[Symbol.dispose]();\n        this.#options.failed(error);",
+    noticedBy: {
+      file: "test/kernel/dhcp.test.ts",
+      title:
+        "a port whose socket fails is answered again by a new socket, which is told of once and counted",
+    },
+  },
+  {
     kind: "record",
     name: "every program ends well",
     file: session,

@@ -172,8 +172,8 @@ export const limitsFaults: readonly Fault[] = [
     kind: "bound",
     name: "a session that asks for nothing is kept",
     file: "daemon/server/session-end.ts",
-    find: "session.close();\n    }, ms).unref();",
-    put: "session.close();\n    }, 1e6 * ms).unref();",
+    find: "session.close();\n      }),\n      ms,",
+    put: "session.close();\n      }),\n      1e6 * ms,",
     noticedBy: {
       file: limits,
       title: "a session that asks for nothing is closed; one with a stream open is not",
@@ -221,8 +221,8 @@ export const limitsFaults: readonly Fault[] = [
     kind: "release",
     name: "a TLS handshake may take for ever",
     file: "daemon/server/handshakes.ts",
-    find: "limits.ms).unref();",
-    put: "1000 * limits.ms).unref();",
+    find: "      limits.ms,\n    ).unref();",
+    put: "      1000 * limits.ms,\n    ).unref();",
     noticedBy: {
       file: handshakes,
       title:

@@ -154,7 +154,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "repair",
     name: "an overlay that cannot be added is not tried again",
     file: "daemon/overlay/membership.ts",
-    find: "void this.#next(() => this.#settle([...this.#failed.keys()]));",
+    find: "return this.#next(() => this.#settle([...this.#failed.keys()]));",
     put: "",
     noticedBy: {
       file: membership,
@@ -258,8 +258,8 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "bound",
     name: "how many hosts cannot be reached is told again and again",
     file: "daemon/overlay/reach-news.ts",
-    find: "this.#soon ??= setTimeout(() => this.#tell(), this.#options.afterMs ?? 5000).unref();",
-    put: "this.#soon ??= setTimeout(() => this.#tell(), this.#options.afterMs ?? 5000).unref();\n    this.#told = -1;",
+    find: "      this.#options.afterMs ?? 5000,\n    ).unref();",
+    put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#told = -1;",
     noticedBy: {
       file: "test/unit/overlay-tunnel-watch.test.ts",
       title:
