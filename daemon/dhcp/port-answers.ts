@@ -102,7 +102,7 @@ export class PortAnswers implements Disposable {
     if (this.#pauseMs === againMs.least) failed(error);
     const ms = this.#pauseMs;
     this.#pauseMs = Math.min(2 * ms, againMs.most);
-    await delay(ms, undefined, { signal, ref: false }).catch(() => {});
+    await paused(ms, signal);
   }
 
   /** Returns when the port is gone. Throws `SYSCALL_FAILED`, `CANCELLED`. */
@@ -166,6 +166,15 @@ export class PortAnswers implements Disposable {
     if (this.#over.signal.aborted) return;
     this.#over.abort();
     clearInterval(this.#timer);
+  }
+}
+
+/** Resolves after a time, or when the signal aborts. */
+async function paused(ms: number, signal: AbortSignal): Promise<void> {
+  try {
+    await delay(ms, undefined, { signal, ref: false });
+  } catch {
+    // It has aborted.
   }
 }
 

@@ -12,6 +12,7 @@ import { writeOverlay } from "../../daemon/store/overlays.ts";
 import type { LogFields } from "../../linux/log.ts";
 import { onHost } from "./daemon-fixtures/networks.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
+import { attachmentMark } from "../../network/ownership.ts";
 
 // An overlay that carries less than pods were told: theirs stays, and who comes after them is told what there is.
 
@@ -118,15 +119,33 @@ test("a container that named an MTU keeps it and is named; one that named none f
   using _node = node;
   await using _leased = leased;
   const container = (id: string, more: Partial<AttachmentPlan>): void => {
+    const { mtu = 1500 } = more;
+    const shared = { netns: "/run/netns/c", mac: "0a:58:0a:00:00:02", mtu, addresses: [] };
+    const fragment = {
+      ...shared,
+      kind: "attachment",
+      key: id,
+      hostLink: `pc${id}`,
+      guestLink: "eth0",
+      bridge: "br0",
+      routes: [],
+      alias: attachmentMark(id),
+      isolated: false,
+    };
     const plan = {
+      ...shared,
       version: attachmentPlanVersion,
       id,
       containerId: `c-${id}`,
+      ifName: "eth0",
+      config: "list",
       network: name,
+      gateways: [],
+      fragment,
+      dns: { nameservers: [], search: [], options: [] },
       ...more,
     };
-    const texts = { ifName: "eth0", config: "list", netns: "/run/netns/c" };
-    insertAttachment(node.db, { ...plan, ...texts } as AttachmentPlan, 1);
+    insertAttachment(node.db, plan as unknown as AttachmentPlan, 1);
   };
   container("aaaaaaaaaaaa", { mtu: 1500, mtuOfNetwork: true });
   await carries(1400);
