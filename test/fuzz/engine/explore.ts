@@ -28,12 +28,18 @@ export interface ExploreOptions {
   readonly coverage: Coverage;
   /** The first look after the target's files were loaded. */
   readonly loaded: Snapshot;
+  /**
+   * Least part of the branches that is to be reached. A few inputs reach it with most seeds, not with all: until it is reached the
+   * target gets up to `patience` times as many.
+   */
+  readonly wanted?: number;
   /** Write what reached something new to build/fuzz/new. */
   readonly keepNew?: boolean;
 }
 
 /** Inputs between two looks at the coverage, which cost milliseconds; when there is news, they run again one by one. */
 const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
+const patience = 8;
 /** A target that crashes this often has told enough. */
 const mostCrashes = 5;
 
@@ -110,18 +116,27 @@ class Explorer {
 const placeOf = (error: Error): string =>
   /^ +at .*$/m.exec(error.stack?.slice(error.stack.indexOf("\n")) ?? "")?.[0] ?? "";
 
+function lacks({ report, crashes }: Explorer, { wanted = 0 }: ExploreOptions): boolean {
+  return report.reached < wanted * report.known && crashes.size === 0;
+}
+
 /** Feeds a parser seeds, then what grows out of them, guided by the branches they reach. */
 export function explore(target: Target, options: ExploreOptions): Exploration {
   const begin = performance.now();
   const explorer = new Explorer(target, options);
   explorer.begin();
-  while (explorer.inputs < options.inputs && explorer.crashes.size < mostCrashes)
-    explorer.round(
-      Math.min(
-        explorer.inputs < batch.lateFrom ? batch.early : batch.late,
-        options.inputs - explorer.inputs,
-      ),
-    );
+  const feed = (until: number): void => {
+    while (explorer.inputs < until && explorer.crashes.size < mostCrashes)
+      explorer.round(
+        Math.min(
+          explorer.inputs < batch.lateFrom ? batch.early : batch.late,
+          until - explorer.inputs,
+        ),
+      );
+  };
+  feed(options.inputs);
+  for (let times = 2; times <= patience && lacks(explorer, options); times++)
+    feed(times * options.inputs);
   return {
     target: target.name,
     inputs: explorer.inputs,

@@ -15,6 +15,8 @@ export interface Growth {
 const ladder = [2 * 1024, 8 * 1024, 32 * 1024] as const;
 /** More work than this for four times the length is out of proportion; twice, as a refusal may hide one step. */
 const most = 8;
+/** Fewer steps a byte than this at the greatest length are in proportion, whatever a refusal saved before: quadratic work is far above. */
+const leastPerByte = 8;
 
 function repeated(bytes: Uint8Array, from: number, to: number, length: number): Uint8Array {
   const piece = bytes.subarray(from, to);
@@ -58,7 +60,8 @@ export function superlinear(
       random.below(random.once(2) ? bytes.length - from : Math.min(8, bytes.length - from));
     const family = ladder.map((length) => repeated(bytes, from, to, length));
     const [small = 0, middle = 0, large = 0] = family.map(steps);
-    if (middle > most * small && large > most * middle)
+    const longest = family.at(-1)?.length ?? 0;
+    if (middle > most * small && large > most * middle && large > leastPerByte * longest)
       return {
         bytes: family[0] as Uint8Array,
         lengths: family.map(({ length }) => length),

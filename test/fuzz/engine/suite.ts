@@ -31,7 +31,14 @@ export function fuzz(suite: string, load: () => Promise<readonly Target[]>): voi
       const targets = await load();
       const loaded = coverage.take();
       for (const target of targets) {
-        const result = explore(target, { seed, inputs, coverage, loaded, keepNew: full });
+        const result = explore(target, {
+          seed,
+          inputs,
+          coverage,
+          loaded,
+          wanted,
+          keepNew: full,
+        });
         done.push(result);
         t.log(line(result));
         faults.push(...faultsOf(target, result, seed, coverage));
