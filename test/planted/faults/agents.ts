@@ -62,7 +62,6 @@ export const agentsFaults: readonly Fault[] = [
     put: "void [kill, SIGKILL];",
     noticedBy: { file: exec, title: "a reader that leaves kills the process" },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "repair",
@@ -76,7 +75,6 @@ export const agentsFaults: readonly Fault[] = [
         "a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "release",

@@ -130,7 +130,6 @@ export const callersFaults: readonly Fault[] = [
       title: "a request that goes on is read on for a while, and then reset without an error",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "access",

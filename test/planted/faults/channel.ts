@@ -63,7 +63,6 @@ export const channelFaults: readonly Fault[] = [
       title: "a frame begun and not finished costs the channel (raw)",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",
@@ -82,7 +81,6 @@ export const channelFaults: readonly Fault[] = [
     put: "if (++this.counters.senselessFrames < 0)",
     noticedBy: { file: session, title: "unknown frames are counted, and too many cut off" },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",
@@ -126,7 +124,6 @@ export const channelFaults: readonly Fault[] = [
     put: "",
     noticedBy: { file: session, title: "an answer to nothing costs the guest its channel" },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",
@@ -136,7 +133,6 @@ export const channelFaults: readonly Fault[] = [
     put: "if (count < 0)",
     noticedBy: { file: session, title: "NEXT for bytes never sent costs the channel" },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",

@@ -143,7 +143,6 @@ export const firewallFaults: readonly Fault[] = [
         "a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",

@@ -153,7 +153,6 @@ export const limitsFaults: readonly Fault[] = [
       title: "a stream that is not read is cut, and what makes it stops (HTTP/2)",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",
@@ -166,7 +165,6 @@ export const limitsFaults: readonly Fault[] = [
       title: "slow requests: silence, dripped headers and a body that does not come are cut",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "bound",
@@ -215,7 +213,6 @@ export const limitsFaults: readonly Fault[] = [
       title: "a session that has ended leaves no connection, whoever ended it",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "release",

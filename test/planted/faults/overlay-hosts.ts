@@ -97,7 +97,6 @@ export const overlayHostsFaults: readonly Fault[] = [
         "a lease that came back different waits until the last address of the former subnet is free",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "undo",
@@ -111,7 +110,6 @@ export const overlayHostsFaults: readonly Fault[] = [
         "what the host refuses is tried again, and until then what was there is what is written down",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "lock",
@@ -148,7 +146,6 @@ export const overlayHostsFaults: readonly Fault[] = [
       title: "a leave that fails is tried again until the overlay has gone",
     },
     slow: true,
-    shows: "hang",
   },
   {
     kind: "repair",
