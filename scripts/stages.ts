@@ -51,7 +51,7 @@ export const stages: readonly Stage[] = [
   {
     name: "planted",
     files: "test/planted/**/*.test.ts",
-    budgetMinutes: 0.5,
+    budgetMinutes: 0.75,
     concurrency: 1,
     timeoutSeconds: 150,
     drawsByDay: true,
