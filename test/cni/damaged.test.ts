@@ -31,9 +31,9 @@ function damageByte({ name }: Machine): void {
   ) as { id: string };
   const wanted = `{"version":1,"id":"${id}"`;
   const file = readFileSync(stateFile(), "latin1");
-  const at = file.lastIndexOf(wanted);
-  if (at < 0) throw new Error(`The plan of ${name} is not in the file`);
-  writeFileSync(stateFile(), `${file.slice(0, at)}[${file.slice(at + 1)}`, "latin1");
+  if (!file.includes(wanted)) throw new Error(`The plan of ${name} is not in the file`);
+  // Earlier versions of the row may be left in parts of pages that are not in use.
+  writeFileSync(stateFile(), file.replaceAll(wanted, `[${wanted.slice(1)}`), "latin1");
 }
 
 const damageBySql =

@@ -67,6 +67,8 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
     configFile,
     `state_dir = "${stateDir}"\nrun_dir = "${runDir}"\nsocket = "${socket}"\n${options.config ?? ""}`,
   );
+  /** What podnetds before this one have written there. */
+  const logged = existsSync(logFile) ? readFileSync(logFile, "utf8").length : 0;
   const log = openSync(logFile, "a");
   const command = [podnetdProgram, "--config", configFile] as const;
   const { through } = options;
@@ -75,6 +77,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
     env: { ...process.env, ...ownGroups(options), ...options.env },
   });
   closeSync(log);
+  const failpoints = options.env?.["PODNET_FAILPOINTS"] !== undefined;
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const readLog = (): string => readFileSync(logFile, "utf8");
   // Before it serves, whoever waits for it tells of its end.
@@ -93,13 +96,15 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
     }
     await delay(20);
   }
-  asked = options.env?.["PODNET_FAILPOINTS"] !== undefined;
+  asked = failpoints;
 
   const tryPodnet = (...args: readonly string[]): Promise<CommandResult> => runPodnet(socket, args);
   const end = async (signal: NodeJS.Signals): Promise<number | null> => {
     asked = true;
     child.kill(signal);
-    return await ended;
+    const code = await ended;
+    if (!failpoints && existsSync(logFile)) requireNoDefects(readLog().slice(logged));
+    return code;
   };
   return {
     process: child,
@@ -127,6 +132,15 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
       }
     },
   };
+}
+
+/**
+ * Throws when a podnetd has logged a defect of its own: it goes on after one, so a test would not notice. A podnetd with failpoints
+ * is not asked: it is made to fail.
+ */
+export function requireNoDefects(log: string): void {
+  const found = log.split("\n").filter((line) => line.includes("A defect of podnet, please"));
+  if (found.length > 0) throw new Error(`podnetd met defects of its own:\n${found.join("\n")}`);
 }
 
 /** Runs the `podnet` command against a socket. */

@@ -4,6 +4,7 @@ import test from "ava";
 import { guard, guarded, type Place, watchDefects } from "../../core/guard.ts";
 import { Defects } from "../../daemon/defects.ts";
 import type { Log, LogFields } from "../../linux/log.ts";
+import { requireNoDefects } from "../lab/podnetd.ts";
 
 test.serial.afterEach.always(() => watchDefects(undefined));
 
@@ -92,3 +93,17 @@ test.serial(
     );
   },
 );
+
+test.serial("a test's end fails when podnetd has logged a defect, as it logs one", (t) => {
+  const lines: string[] = [];
+  const log = {
+    error: (fields: LogFields, msg: string) => lines.push(JSON.stringify({ ...fields, msg })),
+  } as unknown as Log;
+  t.notThrows(() => requireNoDefects('{"msg":"Pod created"}\n'));
+  using defects = new Defects(log, { monotonic: () => 0 });
+  guard("dns", thrower("odd"));
+  t.is(defects.counts.get("dns"), 1);
+  t.throws(() => requireNoDefects(`{"msg":"Pod created"}\n${lines.join("\n")}\n`), {
+    message: /met defects of its own:\n.*"place":"dns"/,
+  });
+});

@@ -5,6 +5,17 @@ const unit = "test/unit/guard.test.ts";
 /** What keeps a mistake of podnetd's own, met by something from outside, from being its end. */
 export const guardFaults: readonly Fault[] = [
   {
+    kind: "repair",
+    name: "a defect is logged in words that no rig looks for",
+    file: "daemon/defects.ts",
+    find: '"A defect of podnet, please report it: what it met was dropped, podnetd goes on",',
+    put: '"Something went wrong",',
+    noticedBy: {
+      file: unit,
+      title: "a test's end fails when podnetd has logged a defect, as it logs one",
+    },
+  },
+  {
     kind: "bound",
     name: "a timer's callback runs in no guard",
     file: "daemon/drift/drift.ts",
