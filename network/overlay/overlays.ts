@@ -11,9 +11,21 @@ import { overlayMark, parseOwner } from "../ownership.ts";
 import { SerialQueue } from "../queue.ts";
 import { applyOverlay } from "./apply.ts";
 import type { OverlayChange } from "./change.ts";
-import { compareBasis, compareSide, compareTunnel, directOf } from "./compare.ts";
+import {
+  compareBasis,
+  type ComparedSide,
+  compareSide,
+  compareTunnel,
+  directOf,
+} from "./compare.ts";
 import { isDamage } from "./damage.ts";
-import { type OverlayDesired, type OverlayRuled, sideFamily, sideOf } from "./desired.ts";
+import {
+  type OverlayDesired,
+  type OverlayRuled,
+  type OverlaySide,
+  sideFamily,
+  sideOf,
+} from "./desired.ts";
 import { type Followed, type FollowedSide, onlyPeersDiffer, summary } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { peerNews, takeNews } from "./news.ts";
@@ -212,22 +224,34 @@ export class Overlays implements AsyncDisposable {
     this.#known.set(desired.name, desired);
     await apply(await compareBasis(this.#kernel, desired));
     await apply(await this.#leftRoutes(desired));
-    // Before peers: what is forwarded to them is judged from the first packet on.
     let rules: readonly Change[] = [];
-    try {
-      rules = await this.#rules.ensure(ruledOverlay(desired), signal);
-    } catch (error) {
-      broken.push(toPodnetError(error));
-    }
-    const sides = new Map<Family, FollowedSide>();
-    for (const side of desired.sides) {
+    const writeRules = async (): Promise<void> => {
       try {
-        const compared = await compareSide(this.#kernel, desired, side, parent);
-        await apply(compared.changes);
-        const device = compared.wanted.device?.device;
+        rules = await this.#rules.ensure(ruledOverlay(desired), signal);
+      } catch (error) {
+        broken.push(toPodnetError(error));
+      }
+    };
+    const compared = new Map<OverlaySide, ComparedSide>();
+    const look = async (): Promise<void> => {
+      for (const side of desired.sides)
+        try {
+          compared.set(side, await compareSide(this.#kernel, desired, side, parent));
+        } catch (error) {
+          broken.push(toPodnetError(error));
+        }
+    };
+    // The kernel is looked at while programs list the rules and write them. Both come before peers: what is forwarded to
+    // them is judged from the first packet on.
+    await Promise.all([writeRules(), look()]);
+    const sides = new Map<Family, FollowedSide>();
+    for (const [side, seen] of compared) {
+      try {
+        await apply(seen.changes);
+        const device = seen.wanted.device?.device;
         const deviceMac =
           device === undefined ? undefined : (await this.#kernel.netlink.link(device))?.mac;
-        sides.set(sideFamily(side), { ...compared, deviceMac, parentMtu: parent.mtu });
+        sides.set(sideFamily(side), { ...seen, deviceMac, parentMtu: parent.mtu });
       } catch (error) {
         broken.push(toPodnetError(error));
       }

@@ -15,6 +15,7 @@ import { healingRows } from "./overlay/healing.ts";
 import { ratioToHand } from "./overlay/links.ts";
 import { run as runUdp } from "./overlay-udp.ts";
 import { RouteWatch } from "./overlay/routes.ts";
+import { type StartTimes, startTimes } from "./overlay/start-times.ts";
 import { openSite, roomyOverlay, type Site, strangerOf, strangerSubnet } from "./overlay/site.ts";
 
 /** Options of scripts/setup: Debian's etcd. */
@@ -123,13 +124,24 @@ export async function run(rounds: number): Promise<string> {
       median(await joinTimes(site, podnet, rounds)),
     );
     note("podnetd started → subnet.env, ms", "start_ms", startMs);
+    const noteStarts = async (count: number): Promise<void> => {
+      const starts: StartTimes[] = [];
+      for (let round = 0; round < rounds; round++)
+        starts.push(await startTimes(site, watch, count));
+      const of = (key: keyof StartTimes): number => median(starts.map((one) => one[key]));
+      note(`podnetd's process → ${count} routes, ms`, `start${count}_ms`, of("routesMs"));
+      row("  subnet.env, ms", of("subnetEnvMs"));
+      row("  time of processors, ms", of("cpuMs"));
+    };
     const leases = await leaseTimes(site, watch, 5000, 50);
     note("lease put → its route, p50 of 50, ms", "lease_ms", median(leases));
     row("  worst", Math.max(...leases));
     row("podnetd before thousands come, RSS MiB", rssMib(first));
     for (const count of [1000, 4000]) {
-      const times = await peersTimes(site, podnet, watch, count, rounds);
+      using caller = connectPodnet({ socket: first.podnetd.socket });
+      const times = await peersTimes(site, caller, watch, count, rounds);
       note(`told to join → ${count} peers, ms`, `peers${count}_ms`, median(times));
+      await noteStarts(count);
     }
     note("podnetd with them, RSS MiB", "rss_mib", rssMib(first));
     note(

@@ -1,7 +1,9 @@
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import type { OverlayDesired, OverlaySide } from "../../network/overlay/desired.ts";
 import {
+  noRules,
   openOverlayHosts,
   type OverlayHost,
   overlayOf,
@@ -16,6 +18,31 @@ const changesOf = async (host: OverlayHost, desired: OverlayDesired): Promise<re
   (await host.overlays.ensure(desired, signal)).changes.map(overlayChangeText);
 
 const hostGw = { kind: "host-gw" } as const;
+
+test.serial(
+  "no peer has a route before the rules are written, however long that takes",
+  async (t) => {
+    const seen = { routes: "not asked" };
+    const hosts: OverlayHost[] = [];
+    await using lab = await openOverlayHosts(1, {
+      ...noRules,
+      ensure: async () => {
+        // What is done at once would be there by then.
+        await delay(500);
+        seen.routes = (await hosts[0]?.run("ip route show proto 73")) ?? "";
+        return [];
+      },
+    });
+    const [host] = lab.hosts as [OverlayHost];
+    hosts.push(host);
+    const changes = await changesOf(
+      host,
+      overlayOf(1, { backend: hostGw, families: [4], peers: [2] }),
+    );
+    t.deepEqual(changes, ["route + 10.77.2.0/24 via 192.0.2.2 dev eth0"]);
+    t.is(seen.routes, "");
+  },
+);
 
 test.serial(
   "host-gw: routes alone, healed, swept, and refused for a foreign address",

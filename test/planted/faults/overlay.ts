@@ -154,6 +154,17 @@ export const overlayFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "routes to other hosts come before the rules that judge their packets",
+    file: "network/overlay/overlays.ts",
+    find: "await Promise.all([writeRules(), look()]);",
+    put: "void writeRules(); await look();",
+    noticedBy: {
+      file: "test/kernel/overlay-routes.test.ts",
+      title: "no peer has a route before the rules are written, however long that takes",
+    },
+  },
+  {
     kind: "mark",
     name: "a lease of a host that is gone is refused for a day",
     file: "overlay/claim.ts",
