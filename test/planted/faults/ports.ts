@@ -85,6 +85,7 @@ export const portsFaults: readonly Fault[] = [
       title: "letting go of a port ends what passes by it, and nothing of the pod's other ports",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "release",
