@@ -1,7 +1,9 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { cross, crossAsync } from "../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { familyOf, type Ip } from "../core/address.ts";
 import {
+  addressBytes,
   askCount,
   CT_DELETE,
   CT_GET,
@@ -14,6 +16,7 @@ import {
   parseCount,
   parseFlow,
   type Side,
+  sourceBytes,
 } from "./conntrack/flow.ts";
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { type Ack, ackError, parseAck } from "./rtnetlink/ack.ts";
@@ -68,10 +71,13 @@ export class Conntrack implements AsyncDisposable {
     const count = this.#count(socket);
     if (count === 0) return found;
     const wanted = new Set(addresses);
+    const bytes = new Set(addresses.map(addressBytes));
     for (const asked of questions(side, addresses, count)) {
       const ack = await crossAsync("netlink", "list flows", async () => {
         await socket.sendAsync(this.#request(CT_GET, NLM_F_DUMP, asked));
-        return this.#collect(socket, CT_NEW, (payload) => {
+        return this.#collectInTurns(socket, CT_NEW, (payload) => {
+          const source = sourceBytes(asBuffer(payload), side);
+          if (source !== undefined && !bytes.has(source)) return;
           const flow = parseFlow(payload);
           if (flow !== undefined && wanted.has(flow[side].source)) found.push(flow);
         });
@@ -102,11 +108,13 @@ export class Conntrack implements AsyncDisposable {
     return turn;
   }
 
-  #forget(flows: readonly Flow[]): void {
+  async #forget(flows: readonly Flow[]): Promise<void> {
     const socket = this.#socket;
     if (flows.length === 0 || socket === undefined) return;
-    cross("netlink", "forget flows", () => {
+    const turn = new Turn();
+    await crossAsync("netlink", "forget flows", async () => {
       for (const flow of flows) {
+        await turn.end();
         socket.send(this.#request(CT_DELETE, NLM_F_ACK, nameFlow(flow)));
         const ack = this.#collect(socket, CT_NEW, () => {});
         if (ack.errno !== 0 && errnoName(ack.errno) !== "ENOENT")
@@ -139,20 +147,63 @@ export class Conntrack implements AsyncDisposable {
   /** Takes what of a type is answered to the last request. */
   #collect(socket: NetlinkSocket, type: number, take: (payload: Uint8Array) => void): Ack {
     for (;;) {
-      const part = socket.receive();
-      if (typeof part === "string")
-        throw new PodnetError("NETLINK_FAILED", `Cannot ask for flows: the answer is ${part}`, {
-          details: { errno: part === "lost" ? "ENOBUFS" : "ENODATA" },
-        });
-      for (const message of parseMessages(part)) {
-        // An answer to one that failed half way is no longer wanted.
-        if (message.seq !== this.#seq) continue;
-        if (message.type === NLMSG_DONE || message.type === NLMSG_ERROR) return parseAck(message);
-        if (message.type === type) take(message.payload);
-      }
+      const ack = this.#takePart(socket, type, take);
+      if (ack !== undefined) return ack;
     }
   }
+
+  /** The same of an answer without a bound: others have their turns meanwhile. */
+  async #collectInTurns(
+    socket: NetlinkSocket,
+    type: number,
+    take: (payload: Uint8Array) => void,
+  ): Promise<Ack> {
+    const turn = new Turn();
+    for (;;) {
+      const ack = this.#takePart(socket, type, take);
+      if (ack !== undefined) return ack;
+      await turn.end();
+    }
+  }
+
+  /** Takes one datagram of an answer, some 100 flows; returns the end of the answer, if it is in there. */
+  #takePart(
+    socket: NetlinkSocket,
+    type: number,
+    take: (payload: Uint8Array) => void,
+  ): Ack | undefined {
+    const part = socket.receive();
+    if (typeof part === "string")
+      throw new PodnetError("NETLINK_FAILED", `Cannot ask for flows: the answer is ${part}`, {
+        details: { errno: part === "lost" ? "ENOBUFS" : "ENODATA" },
+      });
+    for (const message of parseMessages(part)) {
+      // An answer to one that failed half way is no longer wanted.
+      if (message.seq !== this.#seq) continue;
+      if (message.type === NLMSG_DONE || message.type === NLMSG_ERROR) return parseAck(message);
+      if (message.type === type) take(message.payload);
+    }
+    return undefined;
+  }
 }
+
+/** Longest that flows are read or forgotten before others have their turn, milliseconds. */
+const turnMs = 5;
+
+/** A share of the thread. */
+class Turn {
+  #endsAtMs = performance.now() + turnMs;
+
+  /** Lets others have their turn where this one has taken its share. */
+  async end(): Promise<void> {
+    if (performance.now() < this.#endsAtMs) return;
+    await nextTurn();
+    this.#endsAtMs = performance.now() + turnMs;
+  }
+}
+
+const asBuffer = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
+  Buffer.from(buffer, byteOffset, byteLength);
 
 /**
  * What to ask for the flows of addresses: for each of IPv4 alone, which the kernel then tells apart, or for all at once, which

@@ -1,6 +1,13 @@
 import { deepStrictEqual, ok } from "node:assert";
 import { type Ip, ipToBytes } from "../../../core/address.ts";
-import { askCount, nameFlow, parseCount, parseFlow } from "../../../linux/conntrack/flow.ts";
+import {
+  addressBytes,
+  askCount,
+  nameFlow,
+  parseCount,
+  parseFlow,
+  sourceBytes,
+} from "../../../linux/conntrack/flow.ts";
 import { Writer } from "../../../linux/rtnetlink/writer.ts";
 import { type Target, valueOf } from "../engine/target.ts";
 import { attributeLengths, payload } from "./rtnetlink-bytes.ts";
@@ -45,6 +52,8 @@ const flow: Target = {
   generate: payload(4),
   lengths: (bytes) => attributeLengths(bytes, 4),
   run: (bytes) => {
+    // Read before it is known to be whole.
+    for (const side of ["original", "reply"] as const) sourceBytes(Buffer.from(bytes), side);
     const read = valueOf(["NETLINK_FAILED"], () => parseFlow(bytes));
     if (read === undefined) return;
     const { protocol, original, reply } = read;
@@ -56,6 +65,9 @@ const flow: Target = {
       new Uint8Array(Buffer.concat([nameFlow(read), again(read.name.tuple)])),
     );
     deepStrictEqual(named?.original, original);
+    const source = sourceBytes(Buffer.from(nameFlow(read)), "original");
+    ok(source === undefined || source.length === 4 || source.length === 16);
+    ok(addressBytes(original.source).length >= 4);
     deepStrictEqual(named?.name.id, read.name.id);
   },
 };
@@ -67,7 +79,16 @@ const again = (tuple: Uint8Array): Uint8Array =>
 const count: Target = {
   name: "conntrack-count",
   files: ["linux/conntrack/flow.ts"],
-  except: ["flowsFrom", "flowsOf", "nameFlow", "parseFlow", "direction"],
+  except: [
+    "flowsFrom",
+    "flowsOf",
+    "nameFlow",
+    "parseFlow",
+    "direction",
+    "sourceBytes",
+    "nestedType",
+    "addressBytes",
+  ],
   seeds: [
     new Writer()
       .raw(askCount())

@@ -23,6 +23,14 @@ const started = {
 /** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
 export const attachmentFaults: readonly Fault[] = [
   {
+    kind: "bound",
+    name: "a table of flows is read without a turn for others",
+    file: "linux/conntrack.ts",
+    find: "    await nextTurn();\n    this.#endsAtMs",
+    put: "    this.#endsAtMs",
+    noticedBy: { file: "test/kernel/conntrack-many.test.ts", title: "a table is read in turns" },
+  },
+  {
     kind: "repair",
     name: "what plugins after podnet's make is put back while their list is under way",
     file: "network/attachment/later.ts",
