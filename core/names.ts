@@ -11,6 +11,9 @@ export type PodName = Brand<string, "PodName">;
 /** A network's name: a DNS label of at most 63 characters. */
 export type NetworkName = Brand<string, "NetworkName">;
 
+/** Whether the text is one label of a host's name, in lower case (RFC 1123 section 2.1). */
+export const isDnsLabel = (text: string): boolean => dnsLabel.test(text);
+
 const dnsLabel = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 const hostLabel = /^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 // Every printable ASCII character the kernel takes but quotes and backslash, which rule files cannot carry.

@@ -9,6 +9,7 @@ import { hostPart } from "../network/attachment/host-part.ts";
 import type { AttachmentKernel } from "../network/attachment/kernel.ts";
 import type { HostKernel } from "../network/kernel.ts";
 import { Attachments, type AttachmentsParts } from "./cni/attachments.ts";
+import { ContainerNames } from "./cni/container-names.ts";
 import { AttachmentRecords } from "./cni/records.ts";
 import type { Config } from "./config/config.ts";
 import { knownNames } from "./dns/known-names.ts";
@@ -91,10 +92,11 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
   const journal = new Journal(db, clock, logOf("store"));
   const addresses = new Addresses(db, settled, config.quarantineMs, clock);
+  const containerNames = new ContainerNames();
   const resolvers = opened.use(
     new Resolvers({
       config: config.dns,
-      names: knownNames(db, addresses),
+      names: knownNames(db, addresses, containerNames),
       clock,
       journal,
       log: logOf("dns"),
@@ -167,6 +169,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       addresses,
       journal,
       published,
+      names: containerNames,
     }),
   );
   metrics.followAttachments(() => attachments.listAny());
@@ -212,7 +215,7 @@ const rememberNetwork = (db: Database, value: string): void =>
 
 function openAttachments(
   parts: NodeParts,
-  shared: Pick<AttachmentsParts, "host" | "network" | "addresses" | "published"> &
+  shared: Pick<AttachmentsParts, "host" | "network" | "addresses" | "published" | "names"> &
     Pick<Node, "networks" | "journal">,
 ): Attachments {
   const { db, config, clock } = parts;

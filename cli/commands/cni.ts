@@ -72,6 +72,7 @@ interface InstallOptions extends OutputOptions {
   readonly dir?: string;
   readonly binDir?: string;
   readonly network?: string;
+  readonly for?: string;
 }
 
 function addInstall(group: Command, context: Context): void {
@@ -81,14 +82,15 @@ function addInstall(group: Command, context: Context): void {
     .option("--dir <directory>", "of configurations; default /etc/cni/net.d")
     .option("--bin-dir <directory>", "of plugins; default /opt/cni/bin")
     .option("--network <name>", "podnet's network for containers; default the node's")
+    .option("--for <runtime>", "podman: it listens at published ports itself, and names containers")
     .addHelpText(
       "after",
       "\nBoth stay there until podnet cni uninstall or podnet down, also while podnetd is stopped.",
     )
     .action(async (options: InstallOptions) => {
-      const { dir = "", binDir = "", network = "" } = options;
+      const { dir = "", binDir = "", network = "", for: runtime = "" } = options;
       const { paths } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.cni.install({ dir, binDir, network }, { signal }),
+        podnet.cni.install({ dir, binDir, network, runtime }, { signal }),
       );
       for (const path of paths) context.io.stdout.write(`Wrote ${path}\n`);
     });

@@ -72,8 +72,12 @@ export const noCapabilities: Capabilities = {
 
 const annotationsKey = "io.kubernetes.cri.pod-annotations";
 
-/** Reads `runtimeConfig`. Throws with CNI's error 6 or 7. */
-export function parseCapabilities(object: JsonObject, field = "runtimeConfig"): Capabilities {
+/** Reads `runtimeConfig` of a network's configuration of that name. Throws with CNI's error 6 or 7. */
+export function parseCapabilities(
+  object: JsonObject,
+  network: string,
+  field = "runtimeConfig",
+): Capabilities {
   const at = (name: string): string => `${field}.${name}`;
   const bandwidth = parseBandwidth(objectAt(object, "bandwidth", at("bandwidth")), at("bandwidth"));
   const mac = readAt(object, "mac", at("mac"), parseUnicastMac);
@@ -90,7 +94,7 @@ export function parseCapabilities(object: JsonObject, field = "runtimeConfig"): 
     ipRanges: listAt(object, "ipRanges", at("ipRanges")).map((value, i) =>
       parseRangeSet(value, `${field}.ipRanges[${i}]`),
     ),
-    aliases: textsAt(object, "aliases", at("aliases")),
+    aliases: aliasesIn(member(object, "aliases"), network),
     annotations: parseAnnotations(objectAt(object, annotationsKey, at(annotationsKey)), field),
   };
 }
@@ -106,6 +110,26 @@ export const parseIps = (
 /** An address with or without its length. */
 export const parseWantedIp = (text: string, field: string): Ip | IpPrefix =>
   text.includes("/") ? parseIpPrefix(text, field) : parseIp(text, field);
+
+/** Aliases read of one container, so that names stay few. */
+const mostAliases = 32;
+
+/**
+ * Further names: a list, as the conventions of CNI have it (CONVENTIONS.md, `aliases`), or a map from networks' names to such lists, as podman
+ * 4 and its plugin dnsname have it. Names are a convenience: what is something else is passed over, and fails no ADD.
+ */
+function aliasesIn(value: unknown, network: string): readonly string[] {
+  const list: unknown =
+    typeof value === "object" &&
+    value !== null &&
+    !Array.isArray(value) &&
+    Object.hasOwn(value, network)
+      ? (value as JsonObject)[network]
+      : value;
+  if (!Array.isArray(list)) return [];
+  const texts = list.filter((each): each is string => typeof each === "string");
+  return [...new Set(texts)].slice(0, mostAliases);
+}
 
 /** Undefined for what is not published: a host port of 0, which kubelet sends. */
 function parsePort(value: unknown, field: string): CniPort | undefined {

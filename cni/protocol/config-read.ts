@@ -99,7 +99,10 @@ function wishes(
   const mac = readAt(args, "mac", "args.cni.mac", parseUnicastMac);
   return {
     ...(previous === undefined ? {} : { prevResult: parseResult(previous, version, "prevResult") }),
-    capabilities: parseCapabilities(objectAt(object, "runtimeConfig", "runtimeConfig")),
+    capabilities: parseCapabilities(
+      objectAt(object, "runtimeConfig", "runtimeConfig"),
+      textAt(object, "name", "name") ?? "",
+    ),
     args: {
       ips: parseIps(args, "ips", "args.cni.ips"),
       ...(mac === undefined ? {} : { mac }),

@@ -40,6 +40,8 @@ export interface AttachmentPlan {
   readonly dns: AttachmentDns;
   /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
   readonly claimed?: BootMoment;
+  /** What its runtime calls it on this network, as names of DNS; absent: nothing. */
+  readonly names?: readonly string[];
   /** The pod it belongs to, where its runtime says so: `namespace/name`. */
   readonly pod?: string;
 }

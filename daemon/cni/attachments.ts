@@ -27,6 +27,7 @@ import { recoverAttachments } from "./recover.ts";
 import { refitAttachmentPlan, refitAttachments, type RefitParts, refitted } from "./refit.ts";
 import { attached, ending, unknown } from "./refusals.ts";
 import { refuseUnready } from "./status.ts";
+import type { ContainerNames } from "./container-names.ts";
 import { TranslationRules } from "./translation-rules.ts";
 import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./wishes.ts";
 
@@ -39,6 +40,7 @@ export interface AttachmentsParts extends AttachmentWorld {
   readonly clock: Clock;
   /** The moment that is now; see `AttachmentPlan.claimed`. */
   readonly moment: () => BootMoment;
+  readonly names: ContainerNames;
   readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing" | "retry">;
   readonly records: AttachmentRecords;
   readonly log: Log;

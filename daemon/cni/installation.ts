@@ -6,7 +6,7 @@ import type { CniSettings } from "../config/cni.ts";
 import type { Database } from "../store/database.ts";
 import { deleteMeta, getMeta, setMeta } from "../store/meta.ts";
 import { parseJson } from "../store/rows.ts";
-import { networkList, networkListFile, pluginFile } from "./network-list.ts";
+import { type ListedRuntime, networkList, networkListFile, pluginFile } from "./network-list.ts";
 import { copyWhole, removeFile, renewWhole, writeWhole } from "./whole-files.ts";
 
 /** Where a plugin and its configuration have been put. */
@@ -14,6 +14,7 @@ export interface Installed {
   readonly dir: string;
   readonly binDir: string;
   readonly network?: string;
+  readonly runtime?: ListedRuntime;
   /** An installation or its removal was cut short: the next start removes it. */
   readonly half?: true;
 }
@@ -149,7 +150,7 @@ export class Installation {
 
   #write(installed: Installed): string {
     const path = listOf(installed);
-    writeWhole(path, networkList(installed.network, this.#parts.settings));
+    writeWhole(path, networkList(installed, this.#parts.settings));
     return path;
   }
 

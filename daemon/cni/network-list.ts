@@ -18,13 +18,23 @@ const capabilities = {
   "io.kubernetes.cri.pod-annotations": true,
 } as const;
 
+/** Runtimes that need a list of their own. */
+export const listedRuntimes = ["podman"] as const;
+export type ListedRuntime = (typeof listedRuntimes)[number];
+
+export interface ListOptions {
+  readonly network?: string;
+  /** Absent: a list for any other runtime. */
+  readonly runtime?: ListedRuntime;
+}
+
 /**
  * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the node's default. `cniVersion` is
  * 1.0.0, the newest that containerd 1.6 and podman 4.3 know. `cniVersions` (CNI 1.1.0, section "Configuration format") adds 1.1.0:
  * runtimes that know it use it, and then call STATUS and GC. Pure.
  */
 export function networkList(
-  network: string | undefined,
+  { network, runtime }: ListOptions,
   { socket, pendingDir }: Pick<CniSettings, "socket" | "pendingDir">,
 ): string {
   const plugin = {
@@ -32,7 +42,9 @@ export function networkList(
     ...(network === undefined ? {} : { network }),
     ...(socket === defaultSocket ? {} : { socket }),
     ...(pendingDir === defaultPendingDirectory ? {} : { pendingDirectory: pendingDir }),
-    capabilities,
+    // podman listens at published ports itself, before ADD, and hands on names of the container.
+    ...(runtime === "podman" ? { portsHeldByRuntime: true } : {}),
+    capabilities: runtime === "podman" ? { ...capabilities, aliases: true } : capabilities,
   };
   const list = {
     cniVersion: "1.0.0",

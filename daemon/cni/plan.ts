@@ -92,6 +92,7 @@ export function planAttachment(
     ...(published.length === 0 ? {} : { published }),
     ...(config.portsHeldByRuntime ? { portsHeldByRuntime: true } : {}),
     dns: planDns(config, snapshot),
+    ...(wishes.names.length === 0 ? {} : { names: wishes.names }),
     ...(wishes.pod === undefined ? {} : { pod: wishes.pod }),
   };
 }

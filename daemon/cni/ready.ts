@@ -11,6 +11,7 @@ import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
 import type { KeyedLock } from "../keyed-lock.ts";
 import type { HeldPorts } from "../ports/held-ports.ts";
 import type { AttachmentId } from "../store/attachments.ts";
+import type { ContainerNames } from "./container-names.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";
 import type { Unruled } from "./translation-rules.ts";
@@ -23,6 +24,7 @@ export interface ReadyParts {
   readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater">;
   readonly published: Pick<HeldPorts, "missing" | "retry">;
   readonly records: Pick<AttachmentRecords, "note" | "settled">;
+  readonly names: Pick<ContainerNames, "enter" | "leave">;
   readonly clock: Pick<Clock, "monotonic">;
   /** By container. */
   readonly locks: KeyedLock<string>;
@@ -64,11 +66,13 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
       trying: false,
       ruled: this.#ready.get(plan.id)?.ruled ?? plan.fragment.published !== undefined,
     });
+    this.#parts.names.enter(plan);
   }
 
   /** From now on what is missing of it is no drift. */
   leave(id: AttachmentId): void {
     this.#ready.delete(id);
+    this.#parts.names.leave(id);
   }
 
   running(): RunningAttachment[] {

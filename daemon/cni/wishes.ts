@@ -7,6 +7,7 @@ import { type CniPort, parseWantedIp } from "../../cni/protocol/capabilities.ts"
 import { read } from "../../cni/protocol/json.ts";
 import { cniError } from "../../cni/protocol/refusal.ts";
 import type { CniRequest } from "../../cni/protocol/request.ts";
+import { isDnsLabel } from "../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../core/address.ts";
 
 /** Requests by what they are about: one that is or was to be attached, one on its way out, a whole network. */
@@ -19,6 +20,8 @@ export interface Wishes {
   readonly ips: readonly Ip[];
   readonly mac?: Mac;
   readonly ports: readonly PortSpec[];
+  /** Names on its network, in lower case. */
+  readonly names: readonly string[];
   /** The pod it is for, where the runtime says so: `namespace/name`. */
   readonly pod?: string;
 }
@@ -33,6 +36,7 @@ export function wishesOf({ args, config }: Pick<AddRequest, "args" | "config">):
     ips: ips.map(bare),
     ...(mac === undefined ? {} : { mac }),
     ports: portsOf(capabilities.portMappings),
+    names: namesOf(capabilities.aliases, args.get("K8S_POD_NAME")),
     ...(pod === undefined ? {} : { pod: `${pod.namespace}/${pod.name}` }),
   };
 }
@@ -51,6 +55,16 @@ function argOf<T>(
 ): T | undefined {
   const text = args.get(key) ?? "";
   return text === "" ? undefined : read(text, `CNI_ARGS ${key}`, parse, cniError.environment);
+}
+
+/**
+ * Aliases, and before them the name of the container where its runtime sends any, which podman writes into `K8S_POD_NAME` (its plugin dnsname
+ * reads it there). A text that is no label of DNS is passed over: aliases fail no ADD.
+ */
+function namesOf(aliases: readonly string[], own: string | undefined): readonly string[] {
+  if (aliases.length === 0) return [];
+  const all = own === undefined ? aliases : [own, ...aliases];
+  return [...new Set(all.map((each) => each.toLowerCase()).filter(isDnsLabel))];
 }
 
 /** A mapping that names no address is for all of the host's. */

@@ -8,8 +8,18 @@ import { getUsablePod, listPods, type PodRow, podIdByName } from "../store/pods.
 import { isNameServer } from "../store/stored-plans.ts";
 import type { KnownNames } from "./resolvers.ts";
 
-/** What rows know of names. */
-export function knownNames(db: Database, addresses: Addresses): KnownNames {
+/** Names of containers, by network. */
+export interface NamedContainers {
+  addressesOf(network: NetworkName, name: string): readonly Ip[] | undefined;
+  nameAt(network: NetworkName, ip: Ip): string | undefined;
+}
+
+/** What rows know of names, and the names that runtimes gave to containers: a pod of that name comes first. */
+export function knownNames(
+  db: Database,
+  addresses: Addresses,
+  containers: NamedContainers,
+): KnownNames {
   /** Of a container there is no such row: it has no name here, and asks by its own network alone. */
   const podOf = (id: HolderId): PodRow | undefined => getUsablePod(db, id as PodId);
   const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.holderAt(network, ip);
@@ -17,14 +27,15 @@ export function knownNames(db: Database, addresses: Addresses): KnownNames {
     addressesOf(network, pod) {
       const id = podIdByName(db, pod as PodName);
       const row = id === undefined ? undefined : getUsablePod(db, id);
-      return row !== undefined && runs(row) ? addressesOn(row, network) : undefined;
+      const found = row !== undefined && runs(row) ? addressesOn(row, network) : undefined;
+      return found ?? containers.addressesOf(network, pod);
     },
     nameAt(network, ip) {
       const id = holderAt(network, ip);
       const row = id === undefined ? undefined : podOf(id);
       return row !== undefined && runs(row) && addressesOn(row, network)?.includes(ip) === true
         ? row.name
-        : undefined;
+        : containers.nameAt(network, ip);
     },
     holderAt,
     networksOf(holder) {

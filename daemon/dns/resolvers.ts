@@ -1,7 +1,7 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
-import type { NetworkName, PodName } from "../../core/names.ts";
+import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { DnsConfig } from "../config/dns.ts";
 import { leaseTimes } from "../dhcp/lease.ts";
@@ -20,10 +20,10 @@ import { HostServers, upstreamsOf } from "./upstreams.ts";
 
 /** What is known of pods, as far as names are concerned. */
 export interface KnownNames {
-  /** Addresses on a network of the pod with a name, if that one runs there. */
+  /** Addresses on a network of the pod with a name, if that one runs there, or of containers that their runtime calls so. */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with an address. */
-  nameAt(network: NetworkName, ip: Ip): PodName | undefined;
+  nameAt(network: NetworkName, ip: Ip): string | undefined;
   /** Whose an address of a network is, whether it runs or not. */
   holderAt(network: NetworkName, ip: Ip): HolderId | undefined;
   /** The networks a pod is on, in the order of its interfaces. */

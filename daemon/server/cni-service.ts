@@ -2,9 +2,11 @@ import { isAbsolute } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { printable } from "../../core/names.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type AttachmentRow, isDamagedAttachment } from "../store/attachment-rows.ts";
 import type { AttachmentState } from "../store/attachments.ts";
+import { type ListedRuntime, listedRuntimes } from "../cni/network-list.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
@@ -27,7 +29,7 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
         ),
     }),
 
-    install({ dir, binDir, network }, context) {
+    install({ dir, binDir, network, runtime }, context) {
       if (!parts.config.cni.enabled)
         throw new PodnetError("UNSUPPORTED", "podnetd does not serve container runtimes", {
           hint: "Set cni.enabled to true",
@@ -36,6 +38,7 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
         dir: absolute(dir || usual.dir, "dir"),
         binDir: absolute(binDir || usual.binDir, "bin_dir"),
         ...(network === "" ? {} : { network: networks.find(network).name }),
+        ...(runtime === "" ? {} : { runtime: listed(runtime) }),
       };
       note(parts, context, `install the CNI plugin in ${asked.dir} and ${asked.binDir}`);
       return { paths: installation.install(asked) };
@@ -46,6 +49,15 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
       return { paths: installation.uninstall({ force }) };
     },
   };
+}
+
+function listed(runtime: string): ListedRuntime {
+  const known = listedRuntimes.find((each) => each === runtime);
+  if (known !== undefined) return known;
+  throw new PodnetError("INVALID_ARGUMENT", `No list is made for "${printable(runtime)}" alone`, {
+    field: "runtime",
+    hint: "Write podman, or leave it out: one list is for all other runtimes",
+  });
 }
 
 function absolute(path: string, field: string): string {

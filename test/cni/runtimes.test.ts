@@ -256,14 +256,13 @@ async function removeAcceptOf(host: Machine, firewall: string, address: string):
 test.serial("podman, with Debian's plugins after podnet's", async (t) => {
   t.timeout(90_000);
   await using stack = new AsyncDisposableStack();
-  const { host, daemon, image } = await openHost(stack);
+  const { host, daemon, image } = await openHost(stack, { install: ["--for", "podman"] });
   const installed = JSON.parse(await host.run("cat", "/etc/cni/net.d/10-podnet.conflist"));
   host.writeList("20-chained.conflist", {
     ...installed,
     name: "chained",
     plugins: [
-      // (podman listens at published ports itself, after ADD.)
-      { ...installed.plugins[0], portsHeldByRuntime: true },
+      installed.plugins[0],
       { type: "tuning", sysctl: { "net.ipv4.conf.all.accept_redirects": "0" } },
       { type: "firewall" },
     ],
@@ -271,13 +270,31 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
   const recorder = recordCalls(host);
   const podman = await openPodman(host, image);
   for (const network of ["podnet", "chained"]) {
-    const publish = network === "chained" ? [`--publish=8081:${pausePort}`] : [];
-    const words = ["--detach", "--name=two", `--network=${network}`, ...publish];
-    await podman("run", ...words, pauseImage);
-    if (publish.length > 0) t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
+    const words = ["--detach", "--name=two", `--network=${network}`, "--network-alias=Web-1"];
+    await podman(
+      "run",
+      ...words,
+      "--network-alias=no_label",
+      `--publish=8081:${pausePort}`,
+      pauseImage,
+    );
+    t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
+    const netns = await podman("inspect", "--format={{.NetworkSettings.SandboxKey}}", "two");
+    const lookUp = (name: string): Promise<string> =>
+      host.run(
+        "nsenter",
+        `--net=${netns.trim()}`,
+        process.execPath,
+        "-e",
+        `const { Resolver } = require("node:dns").promises; const r = new Resolver({ timeout: 2000 });
+        r.setServers(["${gateway}"]); r.resolve4("${name}").then((all) => console.log(all.join()), (e) => console.log(e.code))`,
+      );
     const [, row] = (await daemon.podnet("cni")).trim().split("\n");
     const address = /192\.168\.123\.\d+/.exec(row ?? "")?.[0] ?? "none";
     t.is(await ask(host, address, pausePort), `::ffff:${gateway}`, network);
+    for (const name of ["two", "web-1", "two.podnet"])
+      t.is((await lookUp(name)).trim(), address, `${network}: ${name}`);
+    t.is((await lookUp("no_label")).trim(), "ENOTFOUND");
     await podman("rm", "--force", "--time=0", "two");
     await t.throwsAsync(ask(host, address, pausePort));
     await linksEnded(host);

@@ -59,7 +59,11 @@ function sameEverywhere(directory: string, env: readonly string[]): (text: strin
   const unique = [...new Set(ids)];
   return (text) => {
     const named = unique.reduce(
-      (said, id, i) => said.replaceAll(id, `${i + 1}`.padStart(64, "0")),
+      (said, id, i) =>
+        said
+          .replaceAll(id, `${i + 1}`.padStart(64, "0"))
+          // (podman names a container by the beginning of its ID, too.)
+          .replaceAll(`"${id.slice(0, 12)}"`, `"${`${i + 1}`.padStart(12, "0")}"`),
       text,
     );
     return named

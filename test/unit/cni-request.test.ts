@@ -285,3 +285,17 @@ test("the plugin and podnetd understand each other, and what a DEL left behind",
   for (const wrong of ["{", "{}", '{"exit":300}', '{"exit":0,"stdout":5}'])
     t.throws(() => parseOutcome(Buffer.from(wrong)), { instanceOf: PodnetError });
 });
+
+test("aliases are a list, or podman's map of networks, and whatever else they are fails nothing", (t) => {
+  const aliasesOf = (aliases: unknown): unknown => {
+    const request = asked({ runtimeConfig: { aliases } });
+    return "config" in request && "capabilities" in request.config
+      ? request.config.capabilities.aliases
+      : undefined;
+  };
+  t.deepEqual(aliasesOf(["db", "db", 7, null, "web"]), ["db", "web"]);
+  t.deepEqual(aliasesOf({ podnet: ["db", {}], other: ["web"] }), ["db"]);
+  for (const aliases of [{ other: ["web"] }, { podnet: "db" }, "db", 7, true, null, [[]]])
+    t.deepEqual(aliasesOf(aliases), [], JSON.stringify(aliases));
+  t.is((aliasesOf(Array.from({ length: 1000 }, (_, i) => `a${i}`)) as unknown[]).length, 32);
+});

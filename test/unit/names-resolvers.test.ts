@@ -1,7 +1,7 @@
 import test from "ava";
 import { type DecodedPacket, decode, encode } from "dns-packet";
 import type { Ip } from "../../core/address.ts";
-import type { PodId, PodName } from "../../core/names.ts";
+import type { PodId } from "../../core/names.ts";
 import type { Resolver } from "../../daemon/dns/resolver.ts";
 import { type KnownNames, Resolvers } from "../../daemon/dns/resolvers.ts";
 import { leaseTimes } from "../../daemon/dhcp/lease.ts";
@@ -29,7 +29,7 @@ function resolvers() {
             name === network ? [subnets[0]?.gateway.replace(".1/24", ".3") as Ip] : [],
           )
         : undefined,
-    nameAt: (_network, ip) => (holder(ip) === undefined ? undefined : ("other" as PodName)),
+    nameAt: (_network, ip) => (holder(ip) === undefined ? undefined : "other"),
     holderAt: (_network, ip) => holder(ip),
     networksOf: () => [red.name, blue.name, grey.name],
     isTold: () => known.told,

@@ -70,7 +70,7 @@ const capabilities = {
   ipRanges: [
     [{ subnet: "10.0.0.0/24", rangeStart: "10.0.0.9", rangeEnd: "10.0.0.10", gateway: "10.0.0.1" }],
   ],
-  aliases: ["a"],
+  aliases: { podnet: ["a", "Two_2"], other: 7 },
   "io.kubernetes.cri.pod-annotations": { a: "b", c: null },
 };
 const config = {
@@ -349,7 +349,7 @@ const words: Target = {
     valueOf(refusals, () => flagAt(object, "f", "f"));
     valueOf(refusals, () => parseWantedIp(String(object["f"]), "f"));
     valueOf(refusals, () => parseIps(object, "ips", "ips"));
-    valueOf(refusals, () => parseCapabilities(object));
+    valueOf(refusals, () => parseCapabilities(object, "podnet"));
     truth(String(object["f"]));
   },
 };

@@ -398,4 +398,27 @@ export const containerFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "bound",
+    name: "podman's map of aliases is read as no list",
+    file: "cni/protocol/capabilities.ts",
+    find: "  if (!Array.isArray(list)) return [];\n  const texts",
+    put: "  if (list !== value || !Array.isArray(list)) return [];\n  const texts",
+    noticedBy: {
+      file: "test/unit/cni-request.test.ts",
+      title:
+        "aliases are a list, or podman's map of networks, and whatever else they are fails nothing",
+    },
+  },
+  {
+    kind: "release",
+    name: "a container that is gone keeps its names",
+    file: "daemon/cni/ready.ts",
+    find: "    this.#parts.names.leave(id);\n",
+    put: "",
+    noticedBy: {
+      file: "test/unit/container-names.test.ts",
+      title: "names of a container are known while it is ready, and by its network alone",
+    },
+  },
 ];
