@@ -46,30 +46,39 @@ interface Attempt {
   readonly isIt: (bytes: Uint8Array) => boolean;
 }
 
-const askByUdp = ({
-  asked,
-  server,
-  patienceMs,
-  signal,
-  isIt,
-}: Attempt): Promise<Uint8Array | undefined> =>
+/** The end of an attempt: by an answer, by a failure, when its time is up, or when nobody waits for it any more. */
+interface AttemptEnd {
+  /** Only the first call counts. */
+  end(this: void, answer?: Uint8Array): void;
+  readonly isOver: () => boolean;
+}
+
+/** Ends an attempt once: closes its socket, and resolves with the answer, if there is one. */
+function endOf(
+  { patienceMs, signal }: Attempt,
+  close: () => void,
+  resolve: (answer: Uint8Array | undefined) => void,
+): AttemptEnd {
+  let over = false;
+  const end = (answer?: Uint8Array): void => {
+    if (over) return;
+    over = true;
+    clearTimeout(patience);
+    signal?.removeEventListener("abort", aborted);
+    close();
+    resolve(answer);
+  };
+  const aborted = (): void => end();
+  const patience = setTimeout(guarded("dns", aborted), patienceMs);
+  signal?.addEventListener("abort", aborted);
+  return { end, isOver: () => over };
+}
+
+const askByUdp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
   new Promise((resolve) => {
+    const { asked, server, isIt } = attempt;
     const socket = createSocket(familyOf(server) === 4 ? "udp4" : "udp6");
-    let over = false;
-    const end = (answer?: Uint8Array): void => {
-      if (over) return;
-      over = true;
-      clearTimeout(patience);
-      signal?.removeEventListener("abort", aborted);
-      socket.close();
-      resolve(answer);
-    };
-    const aborted = (): void => end();
-    const patience = setTimeout(
-      guarded("dns", () => end()),
-      patienceMs,
-    );
-    signal?.addEventListener("abort", aborted);
+    const { end, isOver } = endOf(attempt, () => socket.close(), resolve);
     // Nobody listens there, or there is no way: known at once.
     socket.on("error", () => end());
     const take = (bytes: Uint8Array): void => {
@@ -81,35 +90,19 @@ const askByUdp = ({
     );
     // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be called on failure as well.)
     const ask = (): void => {
-      if (!over) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
+      if (!isOver()) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
     };
     socket.once("connect", guarded("dns", ask, end));
     cross("socket", "ask a name server", () => socket.connect(dnsPort, server));
   });
 
-const askByTcp = ({
-  asked,
-  server,
-  patienceMs,
-  signal,
-  isIt,
-}: Attempt): Promise<Uint8Array | undefined> =>
+const askByTcp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
   new Promise((resolve) => {
+    const { asked, server, isIt } = attempt;
     const socket = cross("socket", "ask a name server", () =>
       connect({ host: server, port: dnsPort, noDelay: true }),
     );
-    const end = (answer?: Uint8Array): void => {
-      clearTimeout(patience);
-      signal?.removeEventListener("abort", aborted);
-      socket.destroy();
-      resolve(answer);
-    };
-    const aborted = (): void => end();
-    const patience = setTimeout(
-      guarded("dns", () => end()),
-      patienceMs,
-    );
-    signal?.addEventListener("abort", aborted);
+    const { end } = endOf(attempt, () => socket.destroy(), resolve);
     const stream = new MessageStream(0xffff);
     socket.on("error", () => end());
     socket.on("close", () => end());
