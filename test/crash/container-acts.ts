@@ -147,6 +147,8 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       if ((await site.lane.ended(5000)) === undefined)
         throw new Error("The third ADD kills nobody");
       await broken.run("ip", "addr", "flush", "dev", "eth0");
+      // Without this the missing address could be a later plugin's doing, so soon after its ADD.
+      await broken.run("ip", "link", "set", "eth0", "down");
       await site.lane.lab.host.run(
         "sh",
         "-c",
