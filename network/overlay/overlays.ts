@@ -241,9 +241,10 @@ export class Overlays implements AsyncDisposable {
           broken.push(toPodnetError(error));
         }
     };
-    // The kernel is looked at while programs list the rules and write them. Both come before peers: what is forwarded to
-    // them is judged from the first packet on.
-    await Promise.all([writeRules(), look()]);
+    // Before peers: what is forwarded to them is judged from the first packet on. The look comes last, for what others take
+    // between it and the end of this is noticed late.
+    await writeRules();
+    await look();
     const sides = new Map<Family, FollowedSide>();
     for (const [side, seen] of compared) {
       try {
