@@ -47,9 +47,11 @@ export function addUnpublish(program: Command, context: Context): void {
     .option("--plan", "show what would be done, and do nothing")
     .action(async (idOrName: string, texts: readonly string[], options: Options) => {
       const request = { idOrName, ports: portsFromTexts(texts), planOnly: options.plan === true };
-      const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
+      const { pod, plan, notPublished } = await withPodnet(context, options, (podnet, signal) =>
         podnet.pods.unpublishPorts(request, { signal }),
       );
+      for (const port of notPublished)
+        context.io.stderr.write(`was not published: ${portText(port).replace(/^0:/, "")}\n`);
       for (const text of stillPublished(request.ports, plan === undefined ? pod : undefined))
         context.io.stderr.write(`still published: ${text}\n`);
       await answer(context, options, plan ?? pod, pod);

@@ -109,13 +109,17 @@ export class Changes {
     });
   }
 
-  /** Takes back published ports of a running pod; what it does not publish is passed over. */
-  unpublish(idOrName: string, ports: readonly PortSpec[]): Promise<PodRow> {
+  /** Takes back published ports of a running pod; what it does not publish is passed over. Answers both plans too. */
+  unpublish(
+    idOrName: string,
+    ports: readonly PortSpec[],
+  ): Promise<Replanned & { readonly row: PodRow }> {
     return this.#parts.change(idOrName, async (live, row) => {
+      const { plan: before } = row;
       const next = withoutPorts(row, ports);
-      if (next.plan.published?.length !== (row.plan.published ?? []).length)
+      if (next.plan.published?.length !== (before.published ?? []).length)
         await unpublish(live, row, next, this.#parts.supervision);
-      return this.#parts.records.find(row.id);
+      return { row: this.#parts.records.find(row.id), before, after: next.plan };
     });
   }
 

@@ -43,6 +43,17 @@ export function withoutPorts({ plan, spec }: PodContents, asked: readonly PortSp
   return { plan: withPublished(plan, (plan.published ?? []).filter(stays)), spec: without };
 }
 
+/** Positions in `asked` of the entries that match no published port of the pod. */
+export const notPublished = (
+  { published = [] }: PodPlan,
+  asked: readonly PortSpec[],
+): readonly number[] =>
+  asked.flatMap((one, i) => (published.some((entry) => isMeant(entry, one)) ? [] : [i]));
+
+/** Published ports of a pod by one plan that another plan of the pod no longer has. */
+export const removedPorts = (before: PodPlan, after: PodPlan): readonly PublishedPlan[] =>
+  before.published?.filter((each) => !after.published?.includes(each)) ?? [];
+
 /** By what it is at the host; by the pod's port, where a chosen one is not named. */
 const isMeant = (entry: PublishedPlan, { hostPort, podPort, count, hostIp, protocol }: PortSpec) =>
   entry.protocol === protocol &&

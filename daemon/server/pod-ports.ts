@@ -1,9 +1,13 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Plan } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { PublishedPort } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import type { PortSpec } from "../../api/pod-spec.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { validatePorts } from "../../api/validate-ports.ts";
 import { refuseBusy } from "../ports/hold-error.ts";
+import type { Replanned } from "../pod/changes.ts";
+import { notPublished, removedPorts } from "../pod/publish.ts";
 import { holdSection, publishedText, releaseSection } from "../pod/published-text.ts";
 import type { PodPlan } from "../pod/pod-plan.ts";
 import type { PublishedPlan } from "../pod/published-plan.ts";
@@ -37,14 +41,26 @@ export function podPorts(parts: ServiceParts): Methods {
       );
       const id = validatePodRef(idOrName);
       if (planOnly) {
-        const { before, after } = pods.changes.planUnpublish(id, asked);
-        return { plan: planOf(before, after, [], parts) };
+        const planned = pods.changes.planUnpublish(id, asked);
+        const plan = planOf(planned.before, planned.after, [], parts);
+        return { plan, ...outcome(planned, asked, ports) };
       }
       note(parts, context, `unpublish ${idOrName}`);
-      return { pod: viewPod(await pods.changes.unpublish(id, asked), parts) };
+      const done = await pods.changes.unpublish(id, asked);
+      return { pod: viewPod(done.row, parts), ...outcome(done, asked, ports) };
     },
   };
 }
+
+/** What an unpublish removes, and which requested entries, as they were sent, were not published. */
+const outcome = (
+  { before, after }: Replanned,
+  asked: readonly PortSpec[],
+  sent: readonly PublishedPort[],
+): { readonly removed: PublishedPort[]; readonly notPublished: PublishedPort[] } => ({
+  removed: removedPorts(before, after).map(portView),
+  notPublished: notPublished(before, asked).flatMap((at) => sent[at] ?? []),
+});
 
 /** What a change of published ports would do; nothing of what stays as it is. */
 function planOf(
@@ -53,7 +69,7 @@ function planOf(
   added: readonly PublishedPlan[],
   { network }: ServiceParts,
 ): Plan {
-  const gone = before.published?.filter((each) => !after.published?.includes(each)) ?? [];
+  const gone = removedPorts(before, after);
   const rules = network.describeRules(before.ports, after.ports);
   return planView(after.podId, [
     {

@@ -20,11 +20,16 @@ const answered = (request: { ports: readonly object[]; planOnly: boolean }) => {
   asked.push(request.ports.map((port) => ({ ...port, $typeName: undefined })));
   return request.planOnly ? { plan } : { pod: web, ports: [{ ...ports[0], hostPort: 30_000 }] };
 };
+/** Of what is asked, only pod port 70 was never published. */
+const unpublished = (request: { ports: { podPort: number }[]; planOnly: boolean }) => ({
+  ...(request.planOnly ? { plan } : { pod: web }),
+  notPublished: request.ports.filter(({ podPort }) => podPort === 70),
+});
 const played: Partial<ServiceImpl<typeof PodService>> = {
   list: () => ({ pods: [web, db] }),
   get: ({ idOrName }) => ({ pod: idOrName === "db" ? db : web }),
   publishPorts: answered,
-  unpublishPorts: answered,
+  unpublishPorts: unpublished,
 };
 const server = await serve((router: ConnectRouter) => addService(router, PodService, played));
 test.after.always(() => server.kill());
@@ -92,13 +97,23 @@ test.serial(
 test.serial("unpublish shows what is left, and --plan of either what would be done", async (t) => {
   t.regex((await podnet(["unpublish", "web", "8080:81"], here)).out, /9000-9002/);
   // What is published at another address is not what was asked for, and is said to be there.
-  const { err } = await podnet(["unpublish", "web", "9000:90", "7000:70"], here);
+  const { err } = await podnet(["unpublish", "web", "9000:90"], here);
   t.is(err, "still published: [::1]:9000:90\n");
   for (const command of ["publish", "unpublish"]) {
     t.regex((await podnet([command, "web", "80", "--plan"], here)).out, /Sockets.*\n {2}hold tcp/);
     const { out } = await podnet([command, "web", "80", "--plan", "-o", "json"], here);
     t.like(JSON.parse(out), { kind: "Plan" });
   }
+});
+
+test("unpublish names on standard error what was not published, and succeeds", async (t) => {
+  for (const more of [[], ["--plan"], ["-o", "json"]]) {
+    const args = ["unpublish", "web", "8088:80", "70", "*:7001:70/udp", ...more];
+    const { code, err } = await podnet(args, here);
+    t.is(code, 0);
+    t.is(err, "was not published: 70\nwas not published: *:7001:70/udp\n");
+  }
+  t.is((await podnet(["unpublish", "web", "8088:80"], here)).err, "");
 });
 
 test("what is no port is refused without asking podnetd", async (t) => {

@@ -1,6 +1,7 @@
 import { createServer } from "node:net";
 import test from "ava";
 import type { PortSpec } from "../../api/pod-spec.ts";
+import { notPublished, removedPorts } from "../../daemon/pod/publish.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
 /** A port on loopback that is free now. */
@@ -53,5 +54,29 @@ test("a publish is one commit, and an unpublish", async (t) => {
   await node.pods.changes.unpublish(id, [tcp(port)]);
   t.is(events(), before + 2);
   t.is(node.host.published.size, 0);
+  await node.pods.close(0);
+});
+
+test("an unpublish answers what it removed and what was not published", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const [port, other] = [await freePort(), await freePort()];
+  await node.pods.changes.publish(id, [tcp(port)]);
+  const asked: readonly PortSpec[] = [
+    { ...tcp(port), protocol: "udp" },
+    tcp(port),
+    { ...tcp(0), podPort: 81 },
+    tcp(other),
+  ];
+  const done = await node.pods.changes.unpublish(id, asked);
+  t.deepEqual(notPublished(done.before, asked), [0, 2, 3]);
+  const removed = removedPorts(done.before, done.after);
+  t.deepEqual(
+    removed.map(({ hostPort }) => hostPort),
+    [port],
+  );
+  const again = await node.pods.changes.unpublish(id, asked);
+  t.deepEqual(notPublished(again.before, asked), [0, 1, 2, 3]);
+  t.deepEqual(removedPorts(again.before, again.after), []);
   await node.pods.close(0);
 });

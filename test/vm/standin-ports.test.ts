@@ -268,6 +268,31 @@ test.serial(
   },
 );
 
+test.serial("unpublish says what it removed and what was not published", async (t) => {
+  await create("web", "8104:80", "0:90");
+  const chosen = (await rig.client.pods.get({ idOrName: "web" })).pod?.ports[1]?.hostPort;
+  const args = ["unpublish", "web", "8104:80", "8105:80", "90"];
+  const plan = await rig.daemon.tryPodnet(...args, "--plan");
+  const { stderr, exitCode } = await rig.daemon.tryPodnet(...args);
+  for (const text of [plan.stderr, stderr]) t.is(text, "was not published: 8105:80\n");
+  t.is(exitCode, 0);
+  const again = await rig.daemon.tryPodnet("unpublish", "web", "8104:80");
+  t.is(again.stderr, "was not published: 8104:80\n");
+  t.is(again.exitCode, 0);
+  const published = portsOf(`${chosen}:90`);
+  await rig.client.pods.publishPorts({ idOrName: "web", ports: published });
+  const ports = [...published, ...portsOf("8106:80")];
+  const answer = await rig.client.pods.unpublishPorts({ idOrName: "web", ports });
+  t.deepEqual(
+    answer.removed.map(({ hostPort, podPort }) => [hostPort, podPort]),
+    [[chosen, 90]],
+  );
+  t.deepEqual(
+    answer.notPublished.map(({ hostPort, podPort }) => [hostPort, podPort]),
+    [[8106, 80]],
+  );
+});
+
 test.serial("what the host cannot do is refused with what is wrong", async (t) => {
   const error = await refused(t, create("web", "203.0.113.77:80:80"), "ADDRESS_INVALID");
   t.is(error.field, "ports[0].host_ip");

@@ -4,6 +4,7 @@ const forwarder = "test/kernel/ports-forwarder.test.ts";
 const held = "test/kernel/ports-held.test.ts";
 const planned = "test/unit/plan-published.test.ts";
 const flows = "test/kernel/firewall-flows.test.ts";
+const publishing = "test/unit/daemon-publish.test.ts";
 const started = "test/vm/standin-start.test.ts";
 
 /** Published ports: who may come in, who has which, and what of a connection is passed on. */
@@ -40,6 +41,17 @@ export const portsFaults: readonly Fault[] = [
     find: "if (!firewall && hostIp !== undefined",
     put: "if (!firewall && firewall && hostIp !== undefined",
     noticedBy: { file: planned, title: "refused: no rules (*:80:80)" },
+  },
+  {
+    kind: "mark",
+    name: "unpublish of a port that was never published is silent",
+    file: "daemon/pod/publish.ts",
+    find: "(published.some((entry) => isMeant(entry, one)) ? [] : [i])",
+    put: "(published.length > 0 ? [] : [i])",
+    noticedBy: {
+      file: publishing,
+      title: "an unpublish answers what it removed and what was not published",
+    },
   },
   {
     kind: "mark",
