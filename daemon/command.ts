@@ -110,17 +110,23 @@ function warnOfClientSocket(log: Log, socket: string): void {
   );
 }
 
+/** What the log says of the pods when podnetd ends: after `podnet down` there are none left. */
+const [runOn, removed] = [
+  "pods run on",
+  "all pods and podnet's part of the host's network were removed",
+];
+
 async function serve(options: Record<string, unknown>): Promise<void> {
   let daemon: Daemon | undefined;
   let log: Log | undefined;
   let stopping = false;
-  const stop = (why: string, code = 0): void => {
+  const stop = (why: string, left: string = runOn, code = 0): void => {
     if (stopping) {
       log?.warn({}, "Ending at once");
       process.exit(exitCodes.failed);
     }
     stopping = true;
-    log?.info({}, `Ending: ${why}; pods run on`);
+    log?.info({}, `Ending: ${why}; ${left}`);
     tell("STOPPING=1", log);
     void daemon?.close(drainMs).then(
       () => process.exit(code),
@@ -154,9 +160,9 @@ async function serve(options: Record<string, unknown>): Promise<void> {
       (error) => {
         // Somebody who asks for it twice is in no more of a hurry; a second signal would be.
         if (stopping) return;
-        if (error === undefined) return stop("podnet down");
+        if (error === undefined) return stop("podnet down", removed);
         main.error({ err: error }, "Cannot go on");
-        stop(error.message, exitCodes.failed);
+        stop(error.message, runOn, exitCodes.failed);
       },
     );
     const duration_ms = Math.round(performance.now() - begin);

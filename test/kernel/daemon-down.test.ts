@@ -58,3 +58,24 @@ test("whoever takes podnet down hears of it, twenty times over, whatever others 
   }
   rmSync(directory, { recursive: true, force: true });
 });
+
+test("podnetd's last log line says that down removed the pods, and else that they run on", async (t) => {
+  await using lab = await openLab(`last${process.pid}-`);
+  const directory = mkdtempSync(join(tmpdir(), "podnet-down-"));
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  const start = (): Promise<Podnetd> =>
+    startPodnetd({ machine: lab.host, directory, config: "disable_iptables = true\n" });
+  const stopped = await start();
+  await stopped.stop();
+  t.regex(stopped.log(), /Ending: SIGTERM; pods run on"/);
+  const daemon = await start();
+  const ended = new Promise((resolve) => daemon.process.once("exit", resolve));
+  await daemon.podnet("down", "--yes");
+  t.is(await ended, 0);
+  const line = daemon
+    .log()
+    .split("\n")
+    .find((each) => each.includes("Ending: podnet down"));
+  t.regex(line ?? "", /all pods .* were removed"/);
+  t.notRegex(line ?? "", /run on/);
+});

@@ -129,4 +129,16 @@ export const lifecycleFaults: readonly Fault[] = [
       title: "captures: so many of one caller, given back once, and another has its own",
     },
   },
+  {
+    kind: "record",
+    name: "the log says after podnet down that pods run on",
+    file: "daemon/command.ts",
+    find: 'return stop("podnet down", removed);',
+    put: 'return stop("podnet down");',
+    noticedBy: {
+      file: "test/kernel/daemon-down.test.ts",
+      title: "podnetd's last log line says that down removed the pods, and else that they run on",
+    },
+    slow: true,
+  },
 ];
