@@ -21,6 +21,7 @@ test.before(async () => {
   await ownNetns();
   unshareNetns();
   await ip("link set lo up");
+  makeFlows();
 });
 
 const host = (n: number): string => `fd00:1::${(1 + Math.floor(n / each)).toString(16)}`;
@@ -56,32 +57,23 @@ function makeFlows(): void {
   }
 }
 
-/** What others have of the thread while something is under way: their turns, and the longest that they wait for one. */
+/** How many turns others have of the thread while something is under way. */
 async function othersDuring<T>(task: Promise<T>) {
   const over = new AbortController();
   let turns = 0;
-  let longestMs = 0;
-  const begin = performance.now();
   const counting = (async () => {
-    for (let before = begin; !over.signal.aborted; turns++) {
-      await nextTurn();
-      const now = performance.now();
-      longestMs = Math.max(longestMs, now - before);
-      before = now;
-    }
+    for (; !over.signal.aborted; turns++) await nextTurn();
   })();
   const value = await task;
-  const wholeMs = performance.now() - begin;
   over.abort();
   await counting;
-  return { value, turns, longestMs, wholeMs };
+  return { value, turns };
 }
 
 test.serial(
   "the flows of an address are found among many, and forgotten, while others have their turns",
   async (t) => {
     t.timeout(60_000);
-    makeFlows();
     await using conntrack = new Conntrack();
     const ours = host(each) as Ip;
     const count = async (side: "original" | "reply", addresses: readonly Ip[]) =>
@@ -101,10 +93,8 @@ test.serial(
 test.serial("a table is read in turns", async (t) => {
   t.timeout(60_000);
   await using conntrack = new Conntrack();
-  const { value, turns, longestMs, wholeMs } = await othersDuring(
-    conntrack.flows("reply", [server as Ip]),
-  );
+  const { value, turns } = await othersDuring(conntrack.flows("reply", [server as Ip]));
   t.true(value.length > each);
-  // All at once it is a single turn, as long as the whole.
-  t.true(longestMs < wholeMs / 2, `${longestMs} of ${wholeMs} ms, ${turns} turns`);
+  // All at once it is a single turn.
+  t.true(turns > 5, `read in ${turns} turns`);
 });
