@@ -1,5 +1,6 @@
 import { agentFeatures, type ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import type { PodPlan } from "./pod-plan.ts";
 
 /** Who answers in a guest, and what cannot be done with it, for people. */
 export interface GuestKind {
@@ -54,9 +55,20 @@ export function guestKind(
 export const nobody: GuestKind = {
   kind: "none",
   cannot: [
-    "exec, cp and logs: nobody in the guest would run it",
+    "exec and cp: no agent in the guest runs programs",
     "read-back: what the guest made of its network is not known here",
     "changes of an interface: the guest cannot be told; add and remove can",
     "addresses of lo: nobody sets them",
   ],
 };
+
+/** What podnet cannot do because it did not start the pod's machine; nothing of a machine that it started. */
+export const attachedCannot = ({ vm: { attached }, agent }: PodPlan): readonly string[] =>
+  attached === undefined
+    ? []
+    : [
+        "logs and console: podnet has the console only of a machine that it started",
+        ...(attached.tty !== undefined || agent === "none"
+          ? []
+          : ["exec and cp: the pod was attached without --tty"]),
+      ];

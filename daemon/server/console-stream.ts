@@ -77,12 +77,20 @@ const outOfTurn = (how: "not " | "sent "): PodnetError =>
   );
 
 function machineOf({ idOrName }: ConsoleRequest, { pods }: ServiceParts): RunningVm {
-  const { vm } = pods.withMachine(validatePodRef(idOrName));
+  const { vm, plan } = pods.withMachine(validatePodRef(idOrName));
+  // Also of what is kept: an empty answer would say that the guest printed nothing.
+  if (plan.vm.attached !== undefined) throw noConsole();
   if (vm !== undefined) return vm;
   throw new PodnetError("WRONG_STATE", "The pod has no machine", {
     hint: `Start it: podnet start ${idOrName}`,
   });
 }
+
+/** The console of an attached machine belongs to its owner's QEMU: podnet has no bytes of it. */
+const noConsole = (): PodnetError =>
+  new PodnetError("UNSUPPORTED", "podnet has no console of a machine it did not start", {
+    hint: "Whoever started it has",
+  });
 
 const cut = (kept: Uint8Array, { tailBytes }: ConsoleRequest): Uint8Array =>
   tailBytes === 0 ? kept : kept.subarray(Math.max(0, kept.length - tailBytes));

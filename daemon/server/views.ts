@@ -22,11 +22,10 @@ import {
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
-import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import { architectureOf } from "../../hypervisor/architecture.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
 import { errorFromRecord } from "../pod/error-record.ts";
-import { guestKind, nobody } from "../pod/guest-kind.ts";
+import { attachedCannot, guestKind, nobody } from "../pod/guest-kind.ts";
 import type { LivePod } from "../pod/live-pod.ts";
 import type { PlanSection } from "../pod/plan-text.ts";
 import { hasAgent, type InterfacePlan } from "../pod/pod-plan.ts";
@@ -84,7 +83,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
     ...(guest === undefined || run === undefined
       ? run === undefined || hasAgent(plan)
         ? {}
-        : { guest: { kind: nobody.kind, cannot: [...nobody.cannot] } }
+        : { guest: { kind: nobody.kind, cannot: [...nobody.cannot, ...attachedCannot(plan)] } }
       : {
           guest: {
             agent: guest.agent ?? "",
@@ -92,7 +91,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
             extension: guest.extension ?? 0,
             hostname: row.observed?.hostname ?? "",
             agentRssKib: row.observed?.agentRssKib ?? 0,
-            ...guestView(guest, row.observed),
+            ...guestView(guest, row),
           },
         }),
     spans: row.spans.map(spanView),
@@ -113,10 +112,10 @@ export const damagedView = ({ id, name, createdMs, damage }: DamagedPod): wire.P
 
 function guestView(
   guest: GuestIdentity,
-  observed: ObservedGuest | undefined,
+  { observed, plan }: PodRow,
 ): MessageInitShape<typeof wire.GuestSchema> {
   const { kind, cannot } = guestKind(guest, observed);
-  return { kind, cannot: [...cannot] };
+  return { kind, cannot: [...cannot, ...attachedCannot(plan)] };
 }
 
 function interfaceView(

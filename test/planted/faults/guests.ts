@@ -186,4 +186,28 @@ export const guestsFaults: readonly Fault[] = [
       title: "the clock of a guest that was paused is set",
     },
   },
+  {
+    kind: "record",
+    name: "a pod without an agent is said to have no logs",
+    file: "daemon/pod/guest-kind.ts",
+    find: '"exec and cp: no agent in the guest runs programs",',
+    put: '"exec, cp and logs: no agent in the guest runs programs",',
+    noticedBy: {
+      file: "test/vm/standin-cannot.test.ts",
+      title: "get lists exec and logs under Cannot exactly when they are refused",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "logs of an attached machine are answered as if its guest had printed nothing",
+    file: "daemon/server/console-stream.ts",
+    find: "if (plan.vm.attached !== undefined) throw noConsole();",
+    put: "if (plan.vm.attached !== undefined && vm === undefined) throw noConsole();",
+    noticedBy: {
+      file: "test/vm/standin-cannot.test.ts",
+      title: "get lists exec and logs under Cannot exactly when they are refused",
+    },
+    slow: true,
+  },
 ];

@@ -324,7 +324,7 @@ export type Guest = Message<"podnet.v1.Guest"> & {
   kind: string;
 
   /**
-   * What cannot be done with this guest, for people; e.g. `exec: nobody in the guest would run it`.
+   * What cannot be done with this guest, for people; e.g. `exec and cp: no agent in the guest runs programs`.
    *
    * @generated from field: repeated string cannot = 7;
    */
