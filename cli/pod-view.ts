@@ -6,6 +6,7 @@ import {
   PodState,
 } from "../api/gen/podnet/v1/pod_pb.ts";
 import type { Route } from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import { quotesOf } from "./error-details.ts";
 import type { Output } from "./io.ts";
 import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
@@ -149,6 +150,9 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
       ["Reason", harmless(pod.reason)],
       ["Failure", failure === undefined ? "" : `${failure.code}: ${harmless(failure.message)}`],
       ["Hint", harmless(failure?.hint ?? "")],
+      ...quotesOf(failure?.details ?? {}, failure?.message ?? "").flatMap(({ name, lines: said }) =>
+        said.map((line, i): [string, string] => [i === 0 ? `Details, ${name}` : "", line]),
+      ),
       ["Age", created(pod, now)],
       ["Labels", labels.join(" ")],
       [

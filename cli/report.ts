@@ -1,4 +1,5 @@
 import { PodnetError, toPodnetError } from "../core/errors.ts";
+import { quotesOf } from "./error-details.ts";
 import { exitCodeOf } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
 import type { Format } from "./output.ts";
@@ -28,6 +29,10 @@ function lines(io: Io, error: PodnetError): string[] {
   return [
     `${styled(out, "red", "error:")} ${harmless(error.message)} ${styled(out, "dim", `(${error.code})`)}`,
     ...about.map(([name, text]) => `  ${styled(out, "cyan", `${name}:`)} ${harmless(text)}`),
+    ...quotesOf(error.details, error.message).flatMap(({ name, lines: said }) => [
+      `  ${styled(out, "cyan", `details, ${name}:`)}`,
+      ...said.map((line) => `    ${line}`),
+    ]),
   ];
 }
 

@@ -63,13 +63,12 @@ export async function bringUp(
   }
 }
 
-/** The error with the guest's last words and what to look at, when it is about a guest. */
-function withConsole(error: PodnetError, live: LivePod): PodnetError {
-  if (live.vm === undefined || !/^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code))
-    return error;
-  const console = lastWords(live.vm.consoleTail());
+/** The error with the end of the guest's console and what to look at, when it is about a guest. */
+function withConsole(error: PodnetError, { vm, plan }: LivePod): PodnetError {
+  if (vm === undefined || !/^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code)) return error;
   return error.with({
     hint: "See that the image runs podnet's agent or a hyperstart, and what it says on its console",
-    details: console === "" ? {} : { console },
+    // Present also when it is empty: the hint refers to it. Of an attached machine podnet has none.
+    details: plan.vm.attached === undefined ? { console: lastWords(vm.consoleTail()) } : {},
   });
 }

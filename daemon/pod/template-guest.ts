@@ -26,7 +26,7 @@ export function settleTemplate(
       if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(signal);
       const error = toPodnetError(signal.aborted ? signal.reason : thrown);
       const console = lastWords(vm.consoleTail());
-      throw error.with({ details: console === "" ? {} : { console } });
+      throw error.with({ details: { console } });
     }
   };
 }

@@ -253,4 +253,26 @@ export const callersFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "record",
+    name: "the command does not print the console that an error's hint refers to",
+    file: "cli/report.ts",
+    find: "...quotesOf(error.details, error.message)",
+    put: "...quotesOf({}, error.message)",
+    noticedBy: {
+      file: "test/unit/cli-error-details.test.ts",
+      title: "an error prints the console and the program's words that its hint refers to",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a console in an error steers the caller's terminal",
+    file: "cli/error-details.ts",
+    find: ".map(harmless) }];",
+    put: ".map(String) }];",
+    noticedBy: {
+      file: "test/unit/cli-error-details.test.ts",
+      title: "get prints the console that a failed pod's hint refers to",
+    },
+  },
 ];
