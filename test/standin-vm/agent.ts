@@ -36,6 +36,9 @@ const packageVersion = "standin";
 export const illSpoken =
   'x\u001b]0;owned\u0007\u001b[2J\u0000\r\n{"level":"error","msg":"forged"}\u009b31m\u202egnp.exe\u2066\u200b\ufeff';
 
+/** The part of it that a frame's text may have: a NUL is refused before anything is shown. */
+const illFramed = illSpoken.replaceAll("\u0000", "");
+
 export interface AgentOptions {
   readonly control: Wire;
   readonly tty: Wire;
@@ -172,7 +175,7 @@ export class Agent {
       );
     return encodeHelloReply({
       version: extensionVersion,
-      agent: this.#options.behaviour.has("ill-version") ? illSpoken : packageVersion,
+      agent: this.#options.behaviour.has("ill-version") ? illFramed : packageVersion,
       epoch: this.#epoch,
       nonce,
       features: [agentFeatures.loopback, agentFeatures.attributes],
@@ -188,7 +191,7 @@ export class Agent {
     if (behaviour.has("ill-refusal")) throw new Error(illSpoken.repeat(1000).slice(0, 60_000));
     const observed = await network.configure(config);
     if (behaviour.has("ill-spoken"))
-      return encodeObservedGuest({ ...observed, hostname: illSpoken });
+      return encodeObservedGuest({ ...observed, hostname: illFramed });
     if (!behaviour.has("wrong-answer")) return encodeObservedGuest(observed);
     const addresses = [parseIpPrefix("203.0.113.9/24")];
     return encodeObservedGuest({
