@@ -6,6 +6,7 @@ import {
   type Ip,
   type IpPrefix,
   type Mac,
+  parseIp,
 } from "../core/address.ts";
 import type { IfName } from "../core/names.ts";
 
@@ -95,6 +96,8 @@ interface Plugged {
    * kube-proxy do that. Rules like those of what is published, and looked at with them.
    */
   readonly translated?: readonly Ip[];
+  /** Loopback ports of the host that lead to podnetd's. Who has a list has one of what is published as well. */
+  readonly loopback?: readonly LoopbackRedirect[];
   /** What it has published up to the last change of that: who still speaks by it is cut off. */
   readonly withdrawn?: readonly PublishedDesired[];
   /**
@@ -133,6 +136,22 @@ export interface PublishedDesired {
   /** The pod's network: who asks from there is answered by way of the host, for the pod would answer it directly. */
   readonly subnet: Cidr;
 }
+
+/**
+ * A loopback port of the host that podnetd cannot listen at, because another program does. What this host sends to it goes to
+ * podnetd's own port instead, at 127.0.0.1 or, for IPv6, at ::1.
+ */
+export interface LoopbackRedirect {
+  readonly protocol: "tcp" | "udp";
+  /** Within 127.0.0.0/8, or ::1. */
+  readonly hostIp: Ip;
+  readonly hostPort: number;
+  /** podnetd's. */
+  readonly toPort: number;
+}
+
+/** Where podnetd listens for what is redirected. */
+export const redirectedTo = { 4: parseIp("127.0.0.1"), 6: parseIp("::1") } as const;
 
 /** An address that a guest may send from by one of its ports, though its network has no such subnet. */
 export interface SourceDesired {

@@ -1,6 +1,11 @@
 import { type Ip, ipOf } from "../core/address.ts";
 import type { Flow } from "../linux/conntrack/flow.ts";
-import type { PluggedFragment, PublishedDesired } from "./desired.ts";
+import {
+  type LoopbackRedirect,
+  type PluggedFragment,
+  type PublishedDesired,
+  redirectedTo,
+} from "./desired.ts";
 import type { HostConntrack } from "./kernel.ts";
 
 /** Numbers in the IP header. */
@@ -18,7 +23,21 @@ export async function endFlows(
   const answers = addressesOf(pods.filter(({ published }) => published !== undefined));
   await conntrack.forget(await conntrack.flows("original", began));
   await conntrack.forget(await conntrack.flows("reply", answers));
+  const redirects = pods.flatMap(({ loopback = [] }) => loopback);
+  if (redirects.length === 0) return;
+  const local = await conntrack.flows("reply", Object.values(redirectedTo));
+  await conntrack.forget(local.filter((flow) => redirects.some((each) => wentBy(flow, each))));
 }
+
+/** Whether such a redirect led a flow to podnetd. */
+const wentBy = (
+  { protocol, original, reply }: Flow,
+  { protocol: name, hostIp, hostPort, toPort }: LoopbackRedirect,
+): boolean =>
+  protocol === protocols[name] &&
+  original.destination === hostIp &&
+  original.destinationPort === hostPort &&
+  reply.sourcePort === toPort;
 
 const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
   ...new Set(

@@ -37,6 +37,8 @@ export interface AttachmentPlan {
   readonly published?: readonly PublishedPlan[];
   /** The runtime holds the host ports of what is published; absent: podnetd does, with sockets of its own. */
   readonly portsHeldByRuntime?: true;
+  /** podnetd's own loopback ports that the runtime's are redirected to (`fragment.loopback`); absent where there are none. */
+  readonly forwarders?: readonly PublishedPlan[];
   readonly dns: AttachmentDns;
   /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
   readonly claimed?: BootMoment;
@@ -55,12 +57,15 @@ export const containerText = ({
 }: Pick<AttachmentPlan, "containerId" | "ifName" | "network" | "pod">): string =>
   `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network}`;
 
-/** The published ports whose host ports are podnetd's to hold. */
+/** The host ports that podnetd is to listen at: where the runtime holds those that are published, its own that they lead to. */
 export const portsToHold = ({
   published,
   portsHeldByRuntime,
-}: Pick<AttachmentPlan, "published" | "portsHeldByRuntime">): AttachmentPlan["published"] =>
-  portsHeldByRuntime === true ? undefined : published;
+  forwarders,
+}: Pick<
+  AttachmentPlan,
+  "published" | "portsHeldByRuntime" | "forwarders"
+>): AttachmentPlan["published"] => (portsHeldByRuntime === true ? forwarders : published);
 
 /** The same, and which namespace it is in: another one by the same path is not its own. */
 export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>

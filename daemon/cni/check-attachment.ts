@@ -9,6 +9,7 @@ import {
   optional,
   prefix,
   published,
+  redirect,
   reachedAt,
   text,
   u32,
@@ -52,6 +53,7 @@ const fragment = fields({
   macvlan: optional(fields({ link: text, gateway: ip, serviceCidr: optional(prefix) })),
   published: optional(list(reachedAt)),
   withdrawn: optional(list(reachedAt)),
+  loopback: optional(list(redirect)),
 });
 
 const plan = fields({
@@ -69,6 +71,7 @@ const plan = fields({
   fragment,
   published: optional(list(published)),
   portsHeldByRuntime: optional(flag),
+  forwarders: optional(list(published)),
   dns: fields({
     nameservers: list(text),
     domain: optional(text),

@@ -10,6 +10,7 @@ import { countInterfaces, podByMac } from "../store/interfaces.ts";
 import { podNameById } from "../store/pods.ts";
 import { rangesOf } from "./choose-addresses.ts";
 import { madeMac } from "./choose-mac.ts";
+import { forwarderSpecs } from "./plan-loopback.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "./wishes.ts";
 
@@ -53,7 +54,16 @@ export function gatherAttachment(
     ports: countInterfaces(db, network.name),
     ...macSnapshot(wishes, subnets, world),
     ...(domain === undefined ? {} : { domain }),
-    ...(wishes.ports.length === 0 ? {} : { hostPorts: gatherPorts(wishes.ports, world) }),
+    ...(wishes.ports.length === 0
+      ? {}
+      : {
+          hostPorts: gatherPorts(
+            asked.portsHeldByRuntime
+              ? [...wishes.ports, ...forwarderSpecs(wishes.ports)]
+              : wishes.ports,
+            world,
+          ),
+        }),
     settings: config.cni,
   };
 }

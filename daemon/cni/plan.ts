@@ -19,6 +19,7 @@ import { chooseAddresses } from "./choose-addresses.ts";
 import { chooseMac } from "./choose-mac.ts";
 import { refuseTaken } from "./earlier-plugins.ts";
 import { planDns } from "./plan-dns.ts";
+import { planLoopback } from "./plan-loopback.ts";
 import { hostLinkName, ifbName } from "./link-names.ts";
 import { usualMtu } from "./refit.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
@@ -55,6 +56,10 @@ export function planAttachment(
   const { hostPorts } = snapshot;
   const container = { interfaces, routes: [] };
   const published = planPublished(wishes.ports, container, hostPorts, containerWords);
+  const loopback =
+    config.portsHeldByRuntime && hostPorts !== undefined
+      ? planLoopback(published, hostPorts)
+      : undefined;
   const bandwidth = bandwidthOf(config.capabilities.bandwidth, mtu);
   const fragment: AttachmentFragment = {
     kind: "attachment",
@@ -74,6 +79,7 @@ export function planAttachment(
     ...(bandwidth?.fromGuest === undefined ? {} : { ifb: ifbName(id) }),
     ...macvlanOf(gateways, request, snapshot),
     ...(published.length === 0 ? {} : { published: publishedDesired(published, interfaces) }),
+    ...(loopback === undefined ? {} : { loopback: loopback.redirects }),
   };
   return {
     version: attachmentPlanVersion,
@@ -91,6 +97,7 @@ export function planAttachment(
     fragment,
     ...(published.length === 0 ? {} : { published }),
     ...(config.portsHeldByRuntime ? { portsHeldByRuntime: true } : {}),
+    ...(loopback === undefined ? {} : { forwarders: loopback.forwarders }),
     dns: planDns(config, snapshot),
     ...(wishes.names.length === 0 ? {} : { names: wishes.names }),
     ...(wishes.pod === undefined ? {} : { pod: wishes.pod }),

@@ -76,7 +76,9 @@ export class AttachmentRecords {
         () => {
           insertAttachment(db, plan, clock.now());
           addresses.insert(plan);
-          insertPorts(db, { kind: "attachment", id: plan.id }, plan.published);
+          const holder = { kind: "attachment", id: plan.id } as const;
+          insertPorts(db, holder, plan.published);
+          insertPorts(db, holder, plan.forwarders);
         },
         "claim attachment",
         lasting,

@@ -88,6 +88,14 @@ export const reachedAt = fields({
   bridge: text,
 });
 
+/** A loopback port that leads to another one. */
+export const redirect = fields({
+  protocol,
+  hostIp: ip,
+  hostPort: portNumber,
+  toPort: portNumber,
+});
+
 /** What is published, as it was decided. */
 export const published = fields({
   protocol,

@@ -1,6 +1,6 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import type { PublishedDesired } from "../desired.ts";
+import type { LoopbackRedirect, PublishedDesired } from "../desired.ts";
 import type { LaterChanges } from "./later.ts";
 
 /** A container's part of the host: a pair of links, one end a port of a bridge, the other in the container's namespace. */
@@ -48,6 +48,8 @@ export interface AttachmentFragment {
   /** As a pod's: absent when it has never published anything. */
   readonly published?: readonly PublishedDesired[];
   readonly withdrawn?: readonly PublishedDesired[];
+  /** Loopback ports of the host that its runtime listens at, and that lead to podnetd's. */
+  readonly loopback?: readonly LoopbackRedirect[];
   /**
    * The plugins after podnet's in the list may not have been run yet: what is different inside is neither told nor put back, and
    * becomes `later` once they are done. A link that is gone or down is.

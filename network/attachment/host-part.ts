@@ -14,6 +14,7 @@ export const ruledPart = (fragment: AttachmentFragment): AttachedFragment => ({
   ...portPart(fragment),
   published: fragment.published ?? [],
   translated: fragment.addresses.map(ipOf),
+  ...(fragment.loopback === undefined ? {} : { loopback: fragment.loopback }),
 });
 
 const portPart = (fragment: AttachmentFragment): AttachedFragment => {

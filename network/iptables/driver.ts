@@ -197,8 +197,12 @@ export class IptablesDriver implements FirewallDriver {
   }
 }
 
-const has6 = ({ published = [], translated = [] }: PluggedFragment): boolean =>
-  [...published.map(({ podIp }) => podIp), ...translated].some((ip) => familyOf(ip) === 6);
+const has6 = ({ published = [], translated = [], loopback = [] }: PluggedFragment): boolean =>
+  [
+    ...published.map(({ podIp }) => podIp),
+    ...translated,
+    ...loopback.map(({ hostIp }) => hostIp),
+  ].some((ip) => familyOf(ip) === 6);
 
 const commandOf = (family: Family): string => (family === 4 ? "iptables" : "ip6tables");
 

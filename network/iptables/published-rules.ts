@@ -1,5 +1,5 @@
 import { type Family, familyBits, familyOf, type Ip } from "../../core/address.ts";
-import type { PluggedFragment, PublishedDesired } from "../desired.ts";
+import type { LoopbackRedirect, PluggedFragment, PublishedDesired } from "../desired.ts";
 import { publishedMark } from "../ownership.ts";
 import { safeInterface } from "./network-rules.ts";
 import { type Rule, ruleText } from "./rule.ts";
@@ -26,7 +26,8 @@ function destination({ podIp, hostPort, podPort, count }: PublishedDesired): str
  * The rules of one family for what a pod has published. Translated in nat; let in by filter only what was translated,
  * so that nobody gets at the port by a route to the pod's own address; and masqueraded when it comes from the pod's
  * own network, whose pods would otherwise be answered directly, from an address that they have not asked. What others on this
- * host translate is let in for the addresses that take it.
+ * host translate is let in for the addresses that take it. A loopback port is redirected where this host sends to it, so that no
+ * packet is routed with a loopback address (`route_localnet` stays off).
  */
 export function publishedRules(pod: PluggedFragment, chain: string, family: Family): Rule[] {
   const ours = ["-m", "comment", "--comment", publishedMark(pod)];
@@ -61,6 +62,22 @@ export function publishedRules(pod: PluggedFragment, chain: string, family: Fami
       const args = ["-d", host(ip), ...translated, ...ours, "-j", "ACCEPT"];
       return { table: "filter", chain, args };
     });
+  const redirected = (pod.loopback ?? [])
+    .filter(({ hostIp }) => familyOf(hostIp) === family)
+    .map((redirect) => redirectRule(redirect, ours));
   // What several host ports have in common is said once.
-  return [...new Map([...rules, ...taking].map((rule) => [ruleText(rule), rule])).values()];
+  return [
+    ...new Map([...rules, ...taking, ...redirected].map((rule) => [ruleText(rule), rule])).values(),
+  ];
+}
+
+/** (In OUTPUT, REDIRECT leads to 127.0.0.1 or ::1: nf_nat_redirect.c, Linux 6.1.) */
+function redirectRule(
+  { protocol, hostIp, hostPort, toPort }: LoopbackRedirect,
+  ours: readonly string[],
+): Rule {
+  const match = ["-d", host(hostIp), "-o", "lo", "-p", protocol, "-m", protocol];
+  const to = ["-j", "REDIRECT", "--to-ports", `${toPort}`];
+  const args = [...match, "--dport", `${hostPort}`, ...ours, ...to];
+  return { table: "nat", chain: "OUTPUT", args };
 }

@@ -45,7 +45,7 @@ export interface Chain {
  * Rules that are the same on every host and with any number of networks and pods: who and what they are about is in the
  * sets. In short: what is sent to a bridge of ours passes when it belongs to a conversation, when it was translated to
  * a port that a pod has published, or when it comes from that bridge; what is sent to the host's own addresses is
- * translated, loopback aside; what leaves a network is masqueraded, and so is what returns to it translated. Interfaces
+ * translated, of loopback only what leads to a port of podnetd's; what leaves a network is masqueraded, and so is what returns to it translated. Interfaces
  * are told by addresses in the last one, for the bridge gives it none that a frame came in by (br_nf_post_routing, 6.1).
  * (What is accepted here is not accepted by tables of others, which have their own say.)
  */
@@ -82,6 +82,8 @@ const chains: Readonly<Record<ChainName, Chain>> = {
   output: {
     hook: { type: "nat", hook: "output", priority: -100 },
     rules: [
+      'oifname "lo" dnat ip to meta l4proto . ip daddr . th dport map @loopback4',
+      'oifname "lo" dnat ip6 to meta l4proto . ip6 daddr . th dport map @loopback6',
       "ip daddr 127.0.0.0/8 return",
       "ip6 daddr ::1 return",
       "fib daddr type local jump published",

@@ -5,6 +5,7 @@ import {
   type PluggedFragment,
   portGroup,
   type PublishedDesired,
+  redirectedTo,
 } from "../desired.ts";
 import type { OverlayRuled } from "../overlay/desired.ts";
 import { outermost } from "../overlay/traffic.ts";
@@ -46,6 +47,9 @@ export const sets = {
   },
   everywhere4: { type: "inet_proto . inet_service", value: "ipv4_addr . inet_service" },
   everywhere6: { type: "inet_proto . inet_service", value: "ipv6_addr . inet_service" },
+  /** Loopback ports of this host that lead to podnetd's. */
+  loopback4: { type: "inet_proto . ipv4_addr . inet_service", value: "ipv4_addr . inet_service" },
+  loopback6: { type: "inet_proto . ipv6_addr . inet_service", value: "ipv6_addr . inet_service" },
   /** Ports of pods that are let in, if translated. */
   opened4: { type: "inet_proto . ipv4_addr . inet_service" },
   opened6: { type: "inet_proto . ipv6_addr . inet_service" },
@@ -247,10 +251,17 @@ export function podElements(pod: PluggedFragment): Element[] {
   const taking = (pod.translated ?? []).map(
     (ip): Element => ({ set: `translated${familyOf(ip)}`, key: ip, owner }),
   );
+  const redirected = (pod.loopback ?? []).map(
+    ({ protocol, hostIp, hostPort, toPort }): Element => ({
+      set: `loopback${familyOf(hostIp)}`,
+      key: `${protocols[protocol]} . ${hostIp} . ${hostPort}`,
+      value: `${redirectedTo[familyOf(hostIp)]} . ${toPort}`,
+      owner,
+    }),
+  );
+  const all = [...elements, ...taking, ...redirected];
   // What several host ports have in common is said once.
-  return [
-    ...new Map([...elements, ...taking].map((element) => [elementId(element), element])).values(),
-  ];
+  return [...new Map(all.map((element) => [elementId(element), element])).values()];
 }
 
 /** Numbers, for names would be looked up in /etc/protocols. */

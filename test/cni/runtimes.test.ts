@@ -279,6 +279,9 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
       pauseImage,
     );
     t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
+    // podman listens there, and never accepts.
+    t.is(await ask(host, "127.0.0.1", 8081), `::ffff:${gateway}`, network);
+    t.regex(await host.run("ss", "-Hlntp"), /:8081 .*"conmon"|:8081 .*"podman"/);
     const netns = await podman("inspect", "--format={{.NetworkSettings.SandboxKey}}", "two");
     const lookUp = (name: string): Promise<string> =>
       host.run(

@@ -1,4 +1,6 @@
 import test from "ava";
+import type { Ip } from "../../core/address.ts";
+import { Conntrack } from "../../linux/conntrack.ts";
 import type { AttachmentFragment } from "../../network/attachment/desired.ts";
 import { hostPart } from "../../network/attachment/host-part.ts";
 import { onlyLook } from "../../network/inspect.ts";
@@ -96,5 +98,53 @@ for (const { name, options } of drivers)
       t.notRegex(await ip("-o link show"), /pc2/);
       const after = await site.host.inspectRules(() => [hostPart(fragment)], onlyLook, signal);
       t.is(after.size, 1, "its rules are gone, too");
+    },
+  );
+
+for (const { name, options } of drivers)
+  test.serial(
+    `a loopback port leads to another one, and its flows end with it, by ${name}`,
+    async (t) => {
+      await using site = await AttachmentSite.open({ rules: options });
+      await using conntrack = new Conntrack();
+      await site.container(2);
+      const redirect = { protocol: "udp", hostPort: 8080, toPort: 9000 } as const;
+      const addresses = ["127.0.0.1", "::1"] as const;
+      const fragment: AttachmentFragment = site.fragment(2, {
+        published: [],
+        loopback: addresses.map((hostIp) => ({ ...redirect, hostIp: hostIp as Ip })),
+      });
+      using ends = new DisposableStack();
+      const endHere = (): End => ends.adopt(new End(undefined), (end) => end.end());
+      const [server, client] = [endHere(), endHere()];
+      t.is(await server.order({ do: "serve", protocol: "udp", port: 9000 }), "up");
+      t.is(await server.order({ do: "serve", protocol: "udp", port: 8081 }), "up");
+      const ask = (address: string, port: number): Promise<string> =>
+        client.order({ do: "ask", protocol: "udp", address, port, waitMs: 3000 });
+      /** To these ports, of both families. */
+      const flowsTo = async (...ports: readonly number[]): Promise<number> => {
+        const all = await conntrack.flows("reply", addresses as readonly string[] as readonly Ip[]);
+        return all.filter(({ original }) => ports.includes(original.destinationPort ?? 0)).length;
+      };
+      t.is(await ask("127.0.0.1", 8080), "refused");
+
+      await site.attachments.ensure(fragment, signal);
+      for (const address of addresses) {
+        t.is(await ask(address, 8080), `${address} 9000`);
+        t.is(await ask(address, 8081), `${address} 8081`, "another port is left alone");
+        t.is(await ask(address, 9000), `${address} 9000`);
+      }
+      t.is(await ask("127.0.0.2", 8080), "refused", "another address is left alone");
+      t.deepEqual([await flowsTo(8080), await flowsTo(8081, 9000)], [3, 4]);
+
+      await site.attachments.release([fragment]);
+      await site.attachments.sweep();
+      await site.host.endFlows([hostPart(fragment)]);
+      t.deepEqual(
+        [await flowsTo(8080), await flowsTo(8081, 9000)],
+        [1, 4],
+        "the one from before is left",
+      );
+      for (const address of addresses) t.is(await ask(address, 8080), "refused");
     },
   );

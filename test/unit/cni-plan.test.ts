@@ -1,4 +1,5 @@
 import test from "ava";
+import type { CniPort } from "../../cni/protocol/capabilities.ts";
 import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { attachmentMark } from "../../network/ownership.ts";
@@ -6,6 +7,7 @@ import {
   type Case,
   dual,
   given,
+  hostPorts,
   id,
   ips,
   network,
@@ -29,6 +31,14 @@ const service = (text: string | undefined) => ({
 });
 const at = (hostIp: string, podIp: string) => ({ hostIp, podIp });
 const rate = (bitsPerSecond: number, burstBits: number) => ({ bitsPerSecond, burstBits });
+
+const heldByRuntime = { ...ports(port()), portsHeldByRuntime: true };
+/** A host on which a program has the first port that could be chosen, at every address of IPv4. */
+const withLoopback6: typeof hostPorts = {
+  ...hostPorts,
+  bound: [{ protocol: "tcp", hostIp: "0.0.0.0" as Ip, hostPort: 32_768 }],
+  hostAddresses: { ...hostPorts.hostAddresses, "::1": true, "127.0.0.5": true } as never,
+};
 
 const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
   "nothing asked for": [
@@ -156,9 +166,37 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
       ],
     },
   ],
-  "ports that its runtime holds": [
-    { asked: { ...ports(port()), portsHeldByRuntime: true } },
-    { portsHeldByRuntime: true },
+  "ports that its runtime holds: loopback leads to ports of podnetd's, ::1 where it has an IPv6 address":
+    [
+      { asked: heldByRuntime, snapshot: { ...dual, hostPorts: withLoopback6 } },
+      {
+        portsHeldByRuntime: true,
+        published: [{ hostPort: 8080, at: [{ hostIp: "0.0.0.0" }, { hostIp: "::" }] }],
+        forwarders: [
+          { hostPort: 32_769, podPort: 80, at: [at("127.0.0.1", "10.77.0.2")] },
+          { hostPort: 32_768, podPort: 80, at: [at("::1", "fd77::c0a8:5")] },
+        ],
+        fragment: {
+          loopback: [
+            { protocol: "tcp", hostIp: "127.0.0.1", hostPort: 8080, toPort: 32_769 },
+            { protocol: "tcp", hostIp: "::1", hostPort: 8080, toPort: 32_768 },
+          ],
+        },
+      },
+    ],
+  "ports that its runtime holds, of a container with IPv4 alone": [
+    { asked: heldByRuntime, snapshot: { hostPorts: withLoopback6 } },
+    { fragment: { loopback: [{ hostIp: "127.0.0.1", hostPort: 8080, toPort: 32_769 }] } },
+  ],
+  "ports that its runtime holds at another loopback address": [
+    {
+      asked: { ...ports(port({ hostIp: "127.0.0.5" as Ip })), portsHeldByRuntime: true },
+      snapshot: { hostPorts: withLoopback6 },
+    },
+    {
+      forwarders: [{ at: [at("127.0.0.1", "10.77.0.2")] }],
+      fragment: { loopback: [{ hostIp: "127.0.0.5", hostPort: 8080 }] },
+    },
   ],
   "rates: a burst of a tenth of a second at least, or the one asked for": [
     {
@@ -216,4 +254,17 @@ test("what nobody asked for stands in no plan", (t) => {
   for (const name of ["published", "portsHeldByRuntime", "pod"]) t.false(name in plan, name);
   for (const name of ["published", "bandwidth", "ifb", "madeByCaller", "namespace"])
     t.false(name in plan.fragment, name);
+});
+
+test("what a runtime holds leads nowhere on loopback by SCTP, at an address of the host, and without firewall rules", (t) => {
+  const nowhere = (mapping: Partial<CniPort>, more: Partial<typeof hostPorts> = {}): void => {
+    const plan = planned({
+      asked: { ...ports(port(mapping)), portsHeldByRuntime: true },
+      snapshot: { hostPorts: { ...withLoopback6, ...more } },
+    });
+    t.deepEqual([plan.forwarders, plan.fragment.loopback], [undefined, undefined]);
+  };
+  nowhere({ protocol: "sctp" });
+  nowhere({ hostIp: "192.0.2.1" as Ip });
+  nowhere({ hostIp: "127.0.0.1" as Ip }, { firewall: false });
 });

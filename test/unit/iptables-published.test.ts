@@ -47,6 +47,20 @@ test("The rules of published ports, golden", (t) => {
   t.deepEqual(texts(4), []);
 });
 
+test("A loopback port is redirected in OUTPUT, in the family of its address", (t) => {
+  const at = (hostIp: string) =>
+    ({ protocol: "udp", hostIp: hostIp as Ip, hostPort: 53, toPort: 40_000 }) as const;
+  const both = { ...pod(2), loopback: [at("127.0.0.1"), at("::1")] };
+  const texts = ([4, 6] as const).flatMap((family) =>
+    publishedRules(both, "HYPER", family).map(ruleText),
+  );
+  const ours = "-m comment --comment podnet:pod:podaaaaaaaa2";
+  t.deepEqual(texts, [
+    `nat -A OUTPUT -d 127.0.0.1/32 -o lo -p udp -m udp --dport 53 ${ours} -j REDIRECT --to-ports 40000`,
+    `nat -A OUTPUT -d ::1/128 -o lo -p udp -m udp --dport 53 ${ours} -j REDIRECT --to-ports 40000`,
+  ]);
+});
+
 test("What several host ports have in common is said once; a bridge's name cannot be a wildcard", (t) => {
   const rules = publishedRules(
     pod(2, publishedPort(), publishedPort({ hostPort: 8081 })),

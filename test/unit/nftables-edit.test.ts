@@ -31,6 +31,8 @@ test("the table says the same of any number of networks and pods", (t) => {
       'add map inet podnet published6 { type inet_proto . ipv6_addr . inet_service : ipv6_addr . inet_service; comment "podnet:table:published6"; }',
       'add map inet podnet everywhere4 { type inet_proto . inet_service : ipv4_addr . inet_service; comment "podnet:table:everywhere4"; }',
       'add map inet podnet everywhere6 { type inet_proto . inet_service : ipv6_addr . inet_service; comment "podnet:table:everywhere6"; }',
+      'add map inet podnet loopback4 { type inet_proto . ipv4_addr . inet_service : ipv4_addr . inet_service; comment "podnet:table:loopback4"; }',
+      'add map inet podnet loopback6 { type inet_proto . ipv6_addr . inet_service : ipv6_addr . inet_service; comment "podnet:table:loopback6"; }',
       "add chain inet podnet forward { type filter hook forward priority 0; policy accept; }",
       "add chain inet podnet arriving",
       "add chain inet podnet prerouting { type nat hook prerouting priority -100; policy accept; }",
@@ -59,6 +61,8 @@ test("the table says the same of any number of networks and pods", (t) => {
         ],
         prerouting: ["fib daddr type local jump published"],
         output: [
+          'oifname "lo" dnat ip to meta l4proto . ip daddr . th dport map @loopback4',
+          'oifname "lo" dnat ip6 to meta l4proto . ip6 daddr . th dport map @loopback6',
           "ip daddr 127.0.0.0/8 return",
           "ip6 daddr ::1 return",
           "fib daddr type local jump published",

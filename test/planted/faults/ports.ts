@@ -215,4 +215,40 @@ export const portsFaults: readonly Fault[] = [
       title: "what is the pod's by its row waits for who has it now, and is held once that ends",
     },
   },
+  {
+    kind: "mark",
+    name: "podnetd's port for a runtime's loopback port is one that a program has",
+    file: "daemon/cni/plan-loopback.ts",
+    find: "        snapshot,\n        mine,",
+    put: "        { ...snapshot, bound: [] },\n        mine,",
+    noticedBy: {
+      file: "test/unit/cni-plan.test.ts",
+      title:
+        "the plan of a container: ports that its runtime holds: loopback leads to ports of podnetd's, ::1 where it has an IPv6 address",
+    },
+  },
+  {
+    kind: "release",
+    name: "flows of a loopback port go on when it leads nowhere any more",
+    file: "network/flows.ts",
+    find: "  if (redirects.length === 0) return;",
+    put: "  if (redirects.length >= 0) return;",
+    noticedBy: {
+      file: "test/kernel/attachment-published.test.ts",
+      title: "a loopback port leads to another one, and its flows end with it, by nftables",
+    },
+  },
+  {
+    kind: "repair",
+    name: "podnetd does not listen for a runtime's loopback ports",
+    file: "daemon/cni/attachment-plan.ts",
+    find: "(portsHeldByRuntime === true ? forwarders : published)",
+    put: "(portsHeldByRuntime === true && forwarders !== published ? undefined : published)",
+    noticedBy: {
+      file: "test/cni/loopback.test.ts",
+      title:
+        "a port that the runtime holds is reached at 127.0.0.1 and ::1, by TCP and UDP, until DEL; by nftables",
+    },
+    slow: true,
+  },
 ];
