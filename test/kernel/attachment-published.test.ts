@@ -101,7 +101,7 @@ for (const { name, options } of drivers)
     },
   );
 
-for (const { name, options } of drivers)
+for (const { name, options } of driversUnderTest)
   test.serial(
     `a loopback port leads to another one, and its flows end with it, by ${name}`,
     async (t) => {
