@@ -161,6 +161,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
           ? ""
           : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
       ],
+      ["Restarts", vm === undefined || vm.guestRestarts === 0 ? "" : `${vm.guestRestarts}`],
       ["Machine", vm?.attached === true ? `somebody else's, by ${harmless(vm.qmpSocket)}` : ""],
       [
         "Guest",

@@ -35,6 +35,11 @@ export interface LivePod {
   unsettled: boolean;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
+  /**
+   * How often the guest restarted by itself, and why it did last, for people. Counted by this process while the pod runs: a
+   * podnetd that starts again begins with none.
+   */
+  restarts: { readonly count: number; readonly text: string };
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
   readonly ended: AbortController;
   /** Ends the listening to machine and guest. */
@@ -108,6 +113,7 @@ export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
     stood: false,
     unsettled: false,
     poweringOff: false,
+    restarts: { count: 0, text: "" },
     ended: new AbortController(),
     subscriptions: new Set(),
   };

@@ -2,7 +2,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { answerAgain } from "./answer-guest.ts";
 import { followAgent } from "./follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
-import { lastWords } from "./last-words.ts";
+import { lastWords, panicBeforeReset } from "./last-words.ts";
 import { followRunState } from "./lifecycle.ts";
 import { leftAtLast } from "./live-leaving.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
@@ -20,14 +20,14 @@ export function supervise(live: LivePod, watch: Supervision): void {
   const ended = live.ended.signal;
   const { clock } = watch.host;
   const noted = new Map<string, number>();
-  const note = (text: string): void => {
+  const note = (what: string, text = (): string => what): void => {
     // A guest may restart many times a second; each event is a commit.
-    if (clock.monotonic() - (noted.get(text) ?? -noteEveryMs) < noteEveryMs) {
+    if (clock.monotonic() - (noted.get(what) ?? -noteEveryMs) < noteEveryMs) {
       watch.dropped?.("guest_notes");
       return;
     }
-    noted.set(text, clock.monotonic());
-    guard(live, watch, () => watch.records.note(live.plan, text));
+    noted.set(what, clock.monotonic());
+    guard(live, watch, () => watch.records.note(live.plan, text()));
   };
   let second = { since: -1000, events: 0 };
   const storm = (): void => {
@@ -47,7 +47,7 @@ export function supervise(live: LivePod, watch: Supervision): void {
     live.subscriptions.add(
       vm.onEvent((event) => {
         if (event.kind === "guest-shutdown") poweredOff = true;
-        if (event.kind === "guest-reset") note("the guest restarts");
+        if (event.kind === "guest-reset") note("the guest restarts", () => restarted(live));
         if (event.kind === "unheeded" || event.kind === "channel") storm();
         if (event.kind === "console-overwritten") watch.overwritten?.(event.bytes);
         if (event.kind === "nic-removed" && !event.expected)
@@ -60,6 +60,21 @@ export function supervise(live: LivePod, watch: Supervision): void {
   followRunState(live, watch);
   followAgent(live, watch);
   answerAgain(live, watch);
+}
+
+/**
+ * Counts a restart of the guest and says why it was, by the end of its console. Resets within a second (`noteEveryMs`) count as
+ * one: the firmware of a PC resets the machine once more after the guest did.
+ */
+function restarted(live: LivePod): string {
+  const count = live.restarts.count + 1;
+  const panic = panicBeforeReset(live.vm?.consoleTail() ?? new Uint8Array());
+  const text =
+    panic === undefined
+      ? `the guest restarted by itself (restart ${count})`
+      : `the guest panicked and restarted (restart ${count}): ${panic}`;
+  live.restarts = { count, text };
+  return text;
 }
 
 /** The machine is gone: what it held is freed at once, the addresses stay the pod's. */

@@ -60,7 +60,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
     name: row.name,
     labels: { ...spec.labels },
     state: podStates[row.state],
-    reason: row.reason ?? "",
+    reason: row.reason ?? live?.restarts.text ?? "",
     ...(failure === undefined ? {} : { failure: toErrorInfo(errorFromRecord(failure)) }),
     createdAt: time(row.createdMs),
     spec: specView(spec),
@@ -78,6 +78,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
             vcpu: plan.vm.vcpu,
             memoryMib: plan.vm.memoryMib,
             startedAt: time(run.startedMs),
+            guestRestarts: live?.restarts.count ?? 0,
           },
         }),
     ...(guest === undefined || run === undefined

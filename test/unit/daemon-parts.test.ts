@@ -8,7 +8,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { parseResolvConf, readHostDns } from "../../daemon/host-dns.ts";
 import { Journal, type NewEvent } from "../../daemon/journal.ts";
 import { KeyedLock } from "../../daemon/keyed-lock.ts";
-import { lastWords } from "../../daemon/pod/last-words.ts";
+import { lastWords, panicBeforeReset } from "../../daemon/pod/last-words.ts";
 import { shellWord } from "../../daemon/pod/plan-text.ts";
 import { attach } from "../../daemon/pod/run-steps.ts";
 import { hasCapability } from "../../daemon/preflight.ts";
@@ -151,6 +151,20 @@ test("a queue gives what was pushed, up to its end", async (t) => {
   queue.end();
   await reading;
   t.deepEqual(seen, [1, 2]);
+});
+
+test("a reset is a panic's only when the console ends with it", (t) => {
+  const read = (text: string): string | undefined => panicBeforeReset(Buffer.from(text));
+  const panic = "[  9.1] Kernel panic - not syncing: sysrq\u001b[31m triggered crash\r\n";
+  const trace = "[  9.2] Call Trace:\r\n[  9.3]  dump_stack\r\n";
+  const rebooting = "[  9.4] Rebooting in 1 seconds..\r\n";
+  const words = "Kernel panic - not syncing: sysrq triggered crash";
+  t.is(read(panic + trace + rebooting), words);
+  t.is(read(panic), words);
+  t.is(read(panic + trace + rebooting + "[  3.0] reboot: Restarting system\r\n"), undefined);
+  t.is(read(""), undefined);
+  t.is(read(rebooting), undefined);
+  t.is(read(`Kernel panic${"x".repeat(5000)}`)?.length, 200);
 });
 
 test("a guest's last words begin at its panic and hold nothing a terminal obeys", (t) => {

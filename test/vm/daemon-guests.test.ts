@@ -1,6 +1,7 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
@@ -26,6 +27,12 @@ async function provoke(name: string, script: string, event: RegExp): Promise<voi
   ended.abort();
 }
 
+/** Waits until the guest's agent runs programs again. */
+async function answers(name: string): Promise<void> {
+  while ((await execIn(rig.client, name, "true").catch(() => undefined))?.code !== 0)
+    await delay(200);
+}
+
 async function get(name: string): Promise<Pod> {
   const { pod } = await rig.client.pods.get({ idOrName: name });
   if (pod === undefined) throw new Error("No pod");
@@ -40,6 +47,25 @@ test.serial("an agent that starts anew is configured again", async (t) => {
   await provoke("one", "kill -SEGV 1", /^configured again/);
   await rig.lab.host.ping(addressOf(pod), 2);
 });
+
+test.serial(
+  "a guest that panics is counted, and the pod's reason has the kernel's words",
+  async (t) => {
+    const panicked =
+      /^the guest panicked and restarted \(restart 1\): Kernel panic - not syncing: \S/;
+    await provoke("one", "echo c > /proc/sysrq-trigger", panicked);
+    const { reason, vm } = await get("one");
+    t.regex(reason, panicked);
+    t.is(vm?.guestRestarts, 1);
+    await answers("one");
+    // A restart without a panic after it.
+    const restarted = "the guest restarted by itself (restart 2)";
+    await provoke("one", "echo b > /proc/sysrq-trigger", /^the guest restarted/);
+    t.is((await get("one")).reason, restarted);
+    await answers("one");
+    t.is((await get("one")).vm?.guestRestarts, 2);
+  },
+);
 
 test.serial(
   "a NIC that its guest ejects is an event; the pod runs on, over a restart too",

@@ -141,4 +141,27 @@ export const lifecycleFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "record",
+    name: "restarts of a guest are counted up to one",
+    file: "daemon/pod/supervise.ts",
+    find: "live.restarts = { count, text };",
+    put: "live.restarts = { count: 1, text };",
+    noticedBy: {
+      file: "test/vm/standin-restarts.test.ts",
+      title: "a guest that restarts by itself is counted, and the pod's reason says so",
+    },
+    slow: true,
+  },
+  {
+    kind: "record",
+    name: "each restart after a panic is taken for one more panic",
+    file: "daemon/pod/last-words.ts",
+    find: '.test(lines.at(-1) ?? "")',
+    put: ".test(lines.join())",
+    noticedBy: {
+      file: "test/unit/daemon-parts.test.ts",
+      title: "a reset is a panic's only when the console ends with it",
+    },
+  },
 ];
