@@ -7,7 +7,7 @@ import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
 import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
-import type { NetworkDefinition } from "../networks/definition.ts";
+import type { NetworkDefinition } from "./network-definition.ts";
 import { type CniSettings, cniSettings, type CniValues } from "./cni.ts";
 import { defaultImage } from "./default-image.ts";
 import { type DnsConfig, dnsConfig } from "./dns.ts";

@@ -3,7 +3,7 @@ import { familyOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseIpRange } from "../../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../../core/names.ts";
-import type { NetworkDefinition } from "../networks/definition.ts";
+import type { NetworkDefinition } from "./network-definition.ts";
 import { divideRanges, parseSubnet, type SubnetConfig } from "./cidr.ts";
 import type { Reader } from "./config.ts";
 import type { configSchema } from "./schema.ts";

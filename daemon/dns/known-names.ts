@@ -1,11 +1,11 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName, PodId, PodName } from "../../core/names.ts";
-import type { Addresses } from "../pod/addresses.ts";
-import { hasAgent, staying } from "../pod/pod-plan.ts";
+import type { Addresses } from "../ipam/addresses.ts";
+import { hasAgent, staying } from "../pods/store/pod-plan.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import { getUsablePod, listPods, type PodRow, podIdByName } from "../store/pods.ts";
-import { isNameServer } from "../store/stored-plans.ts";
+import { getUsablePod, listPods, type PodRow, podIdByName } from "../pods/store/pods.ts";
+import { isNameServer } from "../pods/store/stored-plans.ts";
 import type { KnownNames } from "./resolvers.ts";
 
 /** Names of containers, by network. */

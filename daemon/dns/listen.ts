@@ -9,7 +9,7 @@ import type { IfName } from "../../core/names.ts";
 import { guard, guarded } from "../../core/guard.ts";
 import { linkOfSocket, openDeviceSocket } from "../../linux/device-socket.ts";
 import { resetConnection } from "../../linux/reset-connection.ts";
-import { holdError } from "../ports/hold-error.ts";
+import { holdError } from "../published/hold-error.ts";
 import { dnsPort, type Way } from "./ask-upstream.ts";
 import { framed, MessageStream } from "./message-stream.ts";
 import { longestQuery } from "./query.ts";

@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import type { Ip } from "../../core/address.ts";
-import { type HostDns, readHostDns, resolverFiles } from "../host-dns.ts";
+import { type HostDns, readHostDns, resolverFiles } from "../networks/host-dns.ts";
 
 /** The servers the host itself asks, read again when one of the files that name them is another one. */
 export class HostServers {

@@ -1,7 +1,7 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { Deviation } from "../../network/deviation.ts";
-import type { PodRecords } from "../pod/records.ts";
+import type { PodRecords } from "../pods/store/records.ts";
 import type { JoinPart, Part, PortPart } from "./parts.ts";
 import { type Reporting, reportDrift } from "./report.ts";
 

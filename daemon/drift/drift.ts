@@ -17,7 +17,7 @@ import {
   networkParts,
   portParts,
 } from "./parts.ts";
-import { Patience } from "./patience.ts";
+import { Patience } from "../reconcile/patience.ts";
 import { reportDrift } from "./report.ts";
 import { inspectRules } from "./rules.ts";
 import { nobody, type Suspects } from "./suspects.ts";

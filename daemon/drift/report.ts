@@ -2,10 +2,10 @@ import { assertNever } from "../../core/brand.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import { type Deviation, deviationText } from "../../network/deviation.ts";
-import type { Journal } from "../journal.ts";
-import type { Metrics } from "../metrics.ts";
-import { recordError } from "../pod/error-record.ts";
-import type { DriftData } from "../store/events.ts";
+import type { Journal } from "../events/journal.ts";
+import type { Metrics } from "../main/metrics.ts";
+import { recordError } from "../events/error-record.ts";
+import type { DriftData } from "../events/store.ts";
 import type { OverlayPart, Part } from "./parts.ts";
 
 /** Deviations an event names; a flushed firewall has a handful, a host turned inside out any number. */

@@ -1,9 +1,9 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
-import type { KnownNetworks } from "../pod/gather-networks.ts";
+import type { KnownNetworks } from "../pods/plan/gather-networks.ts";
 import type { Database } from "../store/database.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { NetworkEntries } from "./network-entries.ts";
 import { ToldServers } from "./told-servers.ts";
 

@@ -1,8 +1,12 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { deleteRestingOutside } from "../store/leases.ts";
-import * as rows from "../store/networks.ts";
-import { type NetworkDefinition, sameSubnets, unusedFamilies } from "./definition.ts";
+import { deleteRestingOutside } from "../ipam/store.ts";
+import * as rows from "./store.ts";
+import {
+  type NetworkDefinition,
+  sameSubnets,
+  unusedFamilies,
+} from "../config/network-definition.ts";
 import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
 import { hostMs, type NetworksParts } from "./networks-parts.ts";

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
 
 /** A network as this podnetd has it. */

@@ -1,6 +1,6 @@
 import type { NetworkFragment } from "../../network/desired.ts";
 import type { Config } from "../config/config.ts";
-import { carried, type NetworkDefinition } from "./definition.ts";
+import { carried, type NetworkDefinition } from "../config/network-definition.ts";
 import { goneSubnets } from "./refuse-update.ts";
 
 /** How this node makes rules. */

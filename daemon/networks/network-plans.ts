@@ -1,7 +1,7 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/change.ts";
-import { type NetworkDefinition, sameSubnets } from "./definition.ts";
+import { type NetworkDefinition, sameSubnets } from "../config/network-definition.ts";
 import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";

@@ -3,9 +3,9 @@ import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { PluggedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
-import type { Addresses } from "../pod/addresses.ts";
-import type { KnownNetworks } from "../pod/gather-networks.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import type { Addresses } from "../ipam/addresses.ts";
+import type { KnownNetworks } from "../pods/plan/gather-networks.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { GatewayNamesParts } from "./gateway-names.ts";
 import type { FirewallConfig } from "./network-fragment.ts";
 

@@ -4,7 +4,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
 import type { Overlap } from "../../network/overlap.ts";
 import { divideRanges, parseSubnet } from "../config/cidr.ts";
-import type { NetworkDefinition, SubnetDefinition } from "./definition.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
 
 /**
  * Decides everything about a network that was asked for. Pure. `others` are the networks there are beside it, `before` is

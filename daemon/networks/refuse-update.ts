@@ -1,12 +1,16 @@
 import { contains } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { containersOnNetwork, listAttachments } from "../store/attachments.ts";
+import { containersOnNetwork, listAttachments } from "../containers/store.ts";
 import type { Database } from "../store/database.ts";
-import { listLeases } from "../store/leases.ts";
-import { podsOnNetwork } from "../store/networks.ts";
-import { listPods } from "../store/pods.ts";
-import { carried, type NetworkDefinition, type SubnetDefinition } from "./definition.ts";
+import { listLeases } from "../ipam/store.ts";
+import { podsOnNetwork } from "./store.ts";
+import { listPods } from "../pods/store/pods.ts";
+import {
+  carried,
+  type NetworkDefinition,
+  type SubnetDefinition,
+} from "../config/network-definition.ts";
 
 /**
  * Refuses what pods and containers stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as

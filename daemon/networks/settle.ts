@@ -5,9 +5,9 @@ import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { deleteRestingOutside } from "../store/leases.ts";
-import * as rows from "../store/networks.ts";
-import { type NetworkDefinition, unusedFamilies } from "./definition.ts";
+import { deleteRestingOutside } from "../ipam/store.ts";
+import * as rows from "./store.ts";
+import { type NetworkDefinition, unusedFamilies } from "../config/network-definition.ts";
 import { networkFragment } from "./network-fragment.ts";
 import { goneSubnets, heldIn, usersOnNetwork } from "./refuse-update.ts";
 

@@ -1,7 +1,7 @@
 import type { NetworkName } from "../../core/names.ts";
-import { listAttachments } from "../store/attachments.ts";
+import { listAttachments } from "../containers/store.ts";
 import type { Database } from "../store/database.ts";
-import { listPods } from "../store/pods.ts";
+import { listPods } from "../pods/store/pods.ts";
 
 /** Somebody on a network, and the MTU of what it has there. */
 export interface ToldMtu {

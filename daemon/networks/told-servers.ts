@@ -2,7 +2,7 @@ import { ipOf } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Database } from "../store/database.ts";
 import { getMeta, setMeta } from "../store/meta.ts";
-import type { NetworkDefinition } from "./definition.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
 
 /** What decides whom guests of a network ask for names, in a line that begins with its name. */
 function line(

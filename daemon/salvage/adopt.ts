@@ -2,16 +2,16 @@ import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
-import { Addresses } from "../pod/addresses.ts";
-import { insertContents } from "../pod/exchange-contents.ts";
-import type { KeptPlan } from "../pod/kept-plans.ts";
-import type { Unknown } from "../pod/orphans.ts";
-import type { PodPlan } from "../pod/pod-plan.ts";
+import { Addresses } from "../ipam/addresses.ts";
+import { insertContents } from "../pods/store/exchange-contents.ts";
+import type { KeptPlan } from "../pods/store/kept-plans.ts";
+import type { Unknown } from "../pods/lifecycle/orphans.ts";
+import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Database, Row } from "../store/database.ts";
-import { getNetwork, putNetwork } from "../store/networks.ts";
-import { deletePod, insertPod, setPodState } from "../store/pods.ts";
+import { getNetwork, putNetwork } from "../networks/store.ts";
+import { deletePod, insertPod, setPodState } from "../pods/store/pods.ts";
 import { integer, text } from "../store/rows.ts";
-import { putRun } from "../store/runs.ts";
+import { putRun } from "../pods/store/runs.ts";
 
 /** A machine that runs, with what was kept of its pod. */
 export type Keeping = Unknown & { readonly pid: number; readonly kept: KeptPlan };

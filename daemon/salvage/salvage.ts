@@ -5,11 +5,11 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/jail/confinement.ts";
 import type { Config } from "../config/config.ts";
-import { lockPlaces, lockState } from "../lock.ts";
-import { type KeptPlan, KeptPlans } from "../pod/kept-plans.ts";
-import { planToReap, type Unknown, unknownMachines } from "../pod/orphans.ts";
+import { lockPlaces, lockState } from "../store/lock.ts";
+import { type KeptPlan, KeptPlans } from "../pods/store/kept-plans.ts";
+import { planToReap, type Unknown, unknownMachines } from "../pods/lifecycle/orphans.ts";
 import { Database } from "../store/database.ts";
-import { getPod, podIds } from "../store/pods.ts";
+import { getPod, podIds } from "../pods/store/pods.ts";
 import { adoptPod } from "./adopt.ts";
 import { findStates, type FoundState, settleState } from "./base.ts";
 

@@ -1,5 +1,5 @@
 import type { PodId } from "../../core/names.ts";
-import type { AttachmentId } from "./attachments.ts";
+import type { AttachmentId } from "../containers/store.ts";
 
 /** Who can have addresses and host ports: a pod, or a container by its attachment. */
 export type HolderId = PodId | AttachmentId;

@@ -8,7 +8,7 @@ import {
 } from "../../linux/rtnetlink/counters.ts";
 import { NetworkNamespace } from "../../linux/namespace.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { type InterfacePlan, withNic } from "../pod/pod-plan.ts";
+import { type InterfacePlan, withNic } from "../pods/store/pod-plan.ts";
 
 /** So many links are asked for one by one; more come in a list of all of them, which costs less then. */
 const oneByOne = 8;

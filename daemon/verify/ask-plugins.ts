@@ -1,6 +1,6 @@
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
-import { type CniInterface, type PodPlan, staying, withCni } from "../pod/pod-plan.ts";
-import type { Sandboxes, SandboxedPlan } from "../pod/sandboxes.ts";
+import { type CniInterface, type PodPlan, staying, withCni } from "../pods/store/pod-plan.ts";
+import type { Sandboxes, SandboxedPlan } from "../pods/interfaces/sandboxes.ts";
 import { type Check, checker } from "./check.ts";
 
 const asLeft = "as ADD left it";

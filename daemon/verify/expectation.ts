@@ -8,8 +8,8 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
-import type { CniPlan } from "../pod/cni-plan.ts";
-import { type PodPlan, staying, withNic } from "../pod/pod-plan.ts";
+import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
+import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 
 /** What witnesses should find of one NIC of a running pod. */
 export interface ExpectedInterface {

@@ -1,6 +1,6 @@
 import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import { type PodPlan, staying, withNic } from "../pod/pod-plan.ts";
+import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 import { absent, type Check, checker } from "./check.ts";
 import { programIn } from "./guest-program.ts";
 

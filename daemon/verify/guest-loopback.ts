@@ -1,6 +1,6 @@
 import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import { type PodPlan, staying } from "../pod/pod-plan.ts";
+import { type PodPlan, staying } from "../pods/store/pod-plan.ts";
 import { type Check, checker } from "./check.ts";
 import { programIn } from "./guest-program.ts";
 import { loopbackAddresses } from "./loopback-addresses.ts";

@@ -2,7 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { familyOf } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
-import type { PodPlan } from "../pod/pod-plan.ts";
+import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Check } from "./check.ts";
 import { compareRules, compareSockets, type RulesWitness } from "./compare-ports.ts";
 import { hear } from "./hear.ts";

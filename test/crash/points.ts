@@ -1,6 +1,6 @@
 import type { Change } from "./changes.ts";
 
-/** Failpoints as podnetd records them (`daemon/failpoints.ts`): `netlink:add bridge:before#1`. */
+/** Failpoints as podnetd records them (`daemon/main/failpoints.ts`): `netlink:add bridge:before#1`. */
 export type Point = string;
 
 export type Action = "kill" | "error" | "hang";

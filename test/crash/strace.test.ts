@@ -53,7 +53,7 @@ const borders = [
   "channel",
 ] as const;
 
-const main = path.resolve(import.meta.dirname, "../../daemon/main.ts");
+const main = path.resolve(import.meta.dirname, "../../daemon/main/main.ts");
 
 /** A host that joins an overlay with another host in it, and leaves. */
 const inOverlay = "stand-in machines, in an overlay";

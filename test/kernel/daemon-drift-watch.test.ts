@@ -4,7 +4,7 @@ import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../daemon/drift/parts.ts";
-import type { PodRecords } from "../../daemon/pod/records.ts";
+import type { PodRecords } from "../../daemon/pods/store/records.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import { openLog } from "../../linux/log.ts";
 import { noContainers } from "../lab/no-containers.ts";

@@ -3,7 +3,7 @@ import { readlinkSync } from "node:fs";
 import { run } from "../../linux/command.ts";
 import { kernelHasLinkKind, kernelHasXfrm } from "../../linux/kernel-features.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { refuseBackend } from "../../daemon/overlay/refuse-backend.ts";
+import { refuseBackend } from "../../daemon/overlays/lease/refuse-backend.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 test.before(ownNetns);

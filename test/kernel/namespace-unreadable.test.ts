@@ -17,7 +17,7 @@ test.after.always(() => ip(`netns delete ${name}`));
 async function asNobody(...paths: readonly string[]): Promise<unknown> {
   const program = `
     const { NetworkNamespace } = await import("${root}/linux/namespace.ts");
-    const { isNamespace } = await import("${root}/daemon/cni/namespace.ts");
+    const { isNamespace } = await import("${root}/daemon/containers/namespace.ts");
     const opened = (path) => {
       try {
         NetworkNamespace.open(path)[Symbol.dispose]();

@@ -11,7 +11,7 @@ import { PortAnswers } from "../../daemon/dhcp/port-answers.ts";
 import { listenOnLink } from "../../daemon/dns/listen.ts";
 import { Resolver, type ResolverCounts, type ResolverParts } from "../../daemon/dns/resolver.ts";
 import { Turns } from "../../daemon/dns/turns.ts";
-import { HeldPorts } from "../../daemon/ports/held-ports.ts";
+import { HeldPorts } from "../../daemon/published/held-ports.ts";
 import type { HolderId } from "../../daemon/store/holder.ts";
 import { run } from "../../linux/command.ts";
 import { resetConnection } from "../../linux/reset-connection.ts";

@@ -6,7 +6,7 @@ import {
   type AskRefusal,
   probeChecksum,
   probePath,
-} from "../../daemon/overlay/tunnel-probes.ts";
+} from "../../daemon/overlays/probes/tunnel-probes.ts";
 import { EchoSocket } from "../../linux/echo-socket.ts";
 import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
 import { withNetns } from "../../linux/netns.ts";

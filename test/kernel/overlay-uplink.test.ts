@@ -4,9 +4,9 @@ import { run } from "../../linux/command.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { InterfaceChoice } from "../../daemon/config/overlay.ts";
-import type { Uplink } from "../../daemon/overlay/choose-uplink.ts";
-import { UplinkFollower } from "../../daemon/overlay/follow-uplink.ts";
-import { observeHostLinks } from "../../daemon/overlay/host-links.ts";
+import type { Uplink } from "../../daemon/overlays/kernel/choose-uplink.ts";
+import { UplinkFollower } from "../../daemon/overlays/kernel/follow-uplink.ts";
+import { observeHostLinks } from "../../daemon/overlays/kernel/host-links.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const ip = (...commands: string[]): Promise<unknown> =>

@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import test from "ava";
 import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { PublishedPlan } from "../../daemon/pod/published-plan.ts";
+import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
 import { hearPorts, hearRules } from "../../daemon/verify/hear-ports.ts";

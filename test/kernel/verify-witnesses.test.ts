@@ -6,7 +6,7 @@ import test from "ava";
 import { parseCidr, parseIpPrefix, parseMac } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { parseIfName, parseNetworkName, parsePodId } from "../../core/names.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
 import { expectedInterfaces } from "../../daemon/verify/expectation.ts";

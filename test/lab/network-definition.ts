@@ -1,5 +1,8 @@
 import { networkOf, type IpPrefix } from "../../core/address.ts";
-import type { NetworkDefinition, SubnetDefinition } from "../../daemon/networks/definition.ts";
+import type {
+  NetworkDefinition,
+  SubnetDefinition,
+} from "../../daemon/config/network-definition.ts";
 
 /** A network as the daemon holds it, with a subnet for each gateway. */
 export const definition = (

@@ -3,7 +3,7 @@ import test from "ava";
 import { type IpPrefix, parseIp } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../core/names.ts";
-import { HostRecords, type RecordsEtcd } from "../../daemon/overlay/host-records.ts";
+import { HostRecords, type RecordsEtcd } from "../../daemon/overlays/records/host-records.ts";
 import { connectEtcd } from "../../etcd/client.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
 import { openLog } from "../../linux/log.ts";

@@ -1,6 +1,6 @@
 import test from "ava";
 import { systemClock } from "../../core/clock.ts";
-import { LeaseEnds } from "../../daemon/overlay/lease-ends.ts";
+import { LeaseEnds } from "../../daemon/overlays/lease/lease-ends.ts";
 import { connectEtcd } from "../../etcd/client.ts";
 import { EtcdStore } from "../../overlay/etcd-store.ts";
 import { startEtcd } from "../lab/etcd.ts";

@@ -1,8 +1,11 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
-import { type AttachmentRow, isDamagedAttachment } from "../../daemon/store/attachment-rows.ts";
-import type { AttachmentName } from "../../daemon/store/attachments.ts";
+import {
+  type AttachmentRow,
+  isDamagedAttachment,
+} from "../../daemon/containers/attachment-rows.ts";
+import type { AttachmentName } from "../../daemon/containers/store.ts";
 import { askCni, type CniCall, envOf } from "./container-call.ts";
 import { silenceViolations } from "./container-invariants.ts";
 import type { LiveNode } from "./daemon-life.ts";

@@ -1,4 +1,4 @@
-import type { AttachmentId, AttachmentName } from "../../daemon/store/attachments.ts";
+import type { AttachmentId, AttachmentName } from "../../daemon/containers/store.ts";
 
 export interface Promised {
   readonly name: AttachmentName;

@@ -1,8 +1,8 @@
 import { readdirSync } from "node:fs";
-import { type AttachmentPlan, portsToHold } from "../../daemon/cni/attachment-plan.ts";
-import type { Node } from "../../daemon/node.ts";
-import { portsOf } from "../../daemon/ports/wanted-port.ts";
-import type { AttachmentRow } from "../../daemon/store/attachment-rows.ts";
+import { type AttachmentPlan, portsToHold } from "../../daemon/containers/attachment-plan.ts";
+import type { Node } from "../../daemon/main/node.ts";
+import { portsOf } from "../../daemon/published/wanted-port.ts";
+import type { AttachmentRow } from "../../daemon/containers/attachment-rows.ts";
 import { bucketOf } from "../../network/attachment/bandwidth.ts";
 import type { RateLimit } from "../../network/attachment/desired.ts";
 import { partOf } from "../../network/attachment/routes.ts";

@@ -1,8 +1,8 @@
-import { PendingDels } from "../../daemon/cni/settle-pending.ts";
+import { PendingDels } from "../../daemon/containers/cni/settle-pending.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchCrossings } from "../../core/crossing.ts";
-import { type Node, type NodeParts, openNode } from "../../daemon/node.ts";
+import { type Node, type NodeParts, openNode } from "../../daemon/main/node.ts";
 import { Database } from "../../daemon/store/database.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";

@@ -1,6 +1,6 @@
 import { familyOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { HeldPort, PortAt } from "../../daemon/ports/held-port.ts";
+import type { HeldPort, PortAt } from "../../daemon/published/held-port.ts";
 import type { Process } from "./process.ts";
 
 /** Host ports that one life of the daemon has bound: the kernel gives each to one socket. */

@@ -1,10 +1,10 @@
 import { readdirSync } from "node:fs";
 import { ipOf, type IpPrefix } from "../../core/address.ts";
-import type { Node } from "../../daemon/node.ts";
+import type { Node } from "../../daemon/main/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
-import { listLeases } from "../../daemon/store/leases.ts";
-import { withNic } from "../../daemon/pod/pod-plan.ts";
-import type { PodRow } from "../../daemon/store/pods.ts";
+import { listLeases } from "../../daemon/ipam/store.ts";
+import { withNic } from "../../daemon/pods/store/pod-plan.ts";
+import type { PodRow } from "../../daemon/pods/store/pods.ts";
 import { ruledPart } from "../../network/attachment/host-part.ts";
 import {
   isOurGroup,

@@ -1,6 +1,6 @@
-import { Departures } from "../../daemon/cni/departures.ts";
-import { KeyedLock } from "../../daemon/keyed-lock.ts";
-import type { NodeParts } from "../../daemon/node.ts";
+import { Departures } from "../../daemon/containers/departures.ts";
+import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
+import type { NodeParts } from "../../daemon/main/node.ts";
 import type { AttachmentKernel } from "../../network/attachment/kernel.ts";
 import type { Plant } from "./daemon-life.ts";
 

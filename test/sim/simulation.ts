@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, rmSync } from "node:fs";
 import { isPodnetError } from "../../core/errors.ts";
-import { listNetworks } from "../../daemon/store/networks.ts";
-import type { PodRow } from "../../daemon/store/pods.ts";
+import { listNetworks } from "../../daemon/networks/store.ts";
+import type { PodRow } from "../../daemon/pods/store/pods.ts";
 import { networkMark, podRuleMark } from "../../network/ownership.ts";
 import { Actions } from "./actions.ts";
 import { ContainerBook } from "./container-book.ts";

@@ -13,7 +13,8 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
-  "daemon/cni/read-body.ts: readBody": "reads a request's body whole; looks at none of it",
+  "daemon/containers/cni/read-body.ts: readBody":
+    "reads a request's body whole; looks at none of it",
   "daemon/store/commit-mark.ts: readMark":
     "a line of podnetd's own with its checksum, of a directory that is podnetd's alone",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",

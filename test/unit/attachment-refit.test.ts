@@ -1,6 +1,6 @@
 import test from "ava";
-import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
-import { refitted } from "../../daemon/cni/refit.ts";
+import type { AttachmentPlan } from "../../daemon/containers/attachment-plan.ts";
+import { refitted } from "../../daemon/containers/refit.ts";
 
 const plan = (more: Partial<AttachmentPlan> = {}): AttachmentPlan =>
   ({ mtu: 1500, fragment: { isolated: false, mtu: 1500 }, ...more }) as unknown as AttachmentPlan;

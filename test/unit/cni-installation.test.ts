@@ -13,7 +13,7 @@ import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { watchCrossings } from "../../core/crossing.ts";
 import type { PodnetError } from "../../core/errors.ts";
-import { Installation } from "../../daemon/cni/installation.ts";
+import { Installation } from "../../daemon/containers/cni/installation.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { openLog } from "../../linux/log.ts";
 

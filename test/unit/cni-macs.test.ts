@@ -2,11 +2,11 @@ import test from "ava";
 import type { Ip, Mac } from "../../core/address.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
-import { gatherAttachment } from "../../daemon/cni/gather.ts";
-import { planAttachment } from "../../daemon/cni/plan.ts";
-import { AttachmentRecords } from "../../daemon/cni/records.ts";
-import { wishesOf } from "../../daemon/cni/wishes.ts";
+import type { AttachmentPlan } from "../../daemon/containers/attachment-plan.ts";
+import { gatherAttachment } from "../../daemon/containers/plan/gather.ts";
+import { planAttachment } from "../../daemon/containers/plan/plan.ts";
+import { AttachmentRecords } from "../../daemon/containers/records.ts";
+import { wishesOf } from "../../daemon/containers/cni/wishes.ts";
 import { addRequest } from "./cni-fixtures/add-request.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 

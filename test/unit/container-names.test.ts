@@ -2,10 +2,10 @@ import test from "ava";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { AttachmentPlan } from "../../daemon/cni/attachment-plan.ts";
-import { ContainerNames } from "../../daemon/cni/container-names.ts";
-import { ReadyAttachments } from "../../daemon/cni/ready.ts";
-import { KeyedLock } from "../../daemon/keyed-lock.ts";
+import type { AttachmentPlan } from "../../daemon/containers/attachment-plan.ts";
+import { ContainerNames } from "../../daemon/containers/container-names.ts";
+import { ReadyAttachments } from "../../daemon/containers/ready.ts";
+import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import { openLog } from "../../linux/log.ts";
 
 const blue = "blue" as NetworkName;

@@ -14,8 +14,8 @@ import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { type Role, roleFor, roles, suffices } from "../../api/roles.ts";
 import { parseAccessEntry } from "../../daemon/config/access.ts";
-import { roleOf } from "../../daemon/server/access.ts";
-import { altNames, type Peer } from "../../daemon/server/peer.ts";
+import { roleOf } from "../../daemon/listeners/access.ts";
+import { altNames, type Peer } from "../../daemon/listeners/peer.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
 const run = promisify(execFile);

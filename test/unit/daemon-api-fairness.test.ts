@@ -10,7 +10,7 @@ import {
   CreatePodRequestSchema,
   ListPodsRequestSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { FairTurns, TurnQueue } from "../../daemon/server/fair-turns.ts";
+import { FairTurns, TurnQueue } from "../../daemon/listeners/fair-turns.ts";
 import { makeCertificates } from "./api-fixtures/certificates.ts";
 import { freePort } from "./api-fixtures/free-port.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";

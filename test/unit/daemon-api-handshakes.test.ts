@@ -7,7 +7,7 @@ import { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { connect as connectTls } from "node:tls";
 import test from "ava";
-import { Handshakes } from "../../daemon/server/handshakes.ts";
+import { Handshakes } from "../../daemon/listeners/handshakes.ts";
 import { makeCertificates } from "./api-fixtures/certificates.ts";
 import { freePort } from "./api-fixtures/free-port.ts";
 import { openServing, type Serving, type ServingOptions } from "./api-fixtures/serving.ts";

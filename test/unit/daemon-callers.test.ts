@@ -1,9 +1,9 @@
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { shown } from "../../core/shown.ts";
-import { Callers } from "../../daemon/server/callers.ts";
-import type { Peer } from "../../daemon/server/peer.ts";
-import { Tally } from "../../daemon/tally.ts";
+import { Callers } from "../../daemon/listeners/callers.ts";
+import type { Peer } from "../../daemon/listeners/peer.ts";
+import { Tally } from "../../daemon/events/tally.ts";
 import { type Log, openLog } from "../../linux/log.ts";
 import { rootOnly, usualLimits } from "./api-fixtures/limits.ts";
 

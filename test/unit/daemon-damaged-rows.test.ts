@@ -5,16 +5,16 @@ import test, { type ExecutionContext } from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName, PodId } from "../../core/names.ts";
 import type { Config } from "../../daemon/config/config.ts";
-import { plansDirectory } from "../../daemon/pod/kept-plans.ts";
-import { isDamaged } from "../../daemon/store/pod-rows.ts";
-import { listAnyPods } from "../../daemon/store/pods.ts";
+import { plansDirectory } from "../../daemon/pods/store/kept-plans.ts";
+import { isDamaged } from "../../daemon/pods/store/pod-rows.ts";
+import { listAnyPods } from "../../daemon/pods/store/pods.ts";
 import {
   addressesOnBridge,
   filesOfPods,
   isNameServer,
   uidsOfPods,
-} from "../../daemon/store/stored-plans.ts";
-import { damagedView } from "../../daemon/server/views.ts";
+} from "../../daemon/pods/store/stored-plans.ts";
+import { damagedView } from "../../daemon/api/views.ts";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 

@@ -3,7 +3,7 @@ import test from "ava";
 import { PodnetError } from "../../core/errors.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../daemon/drift/parts.ts";
-import { Patience } from "../../daemon/drift/patience.ts";
+import { Patience } from "../../daemon/reconcile/patience.ts";
 import { openLog } from "../../linux/log.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { NetworkFragment } from "../../network/desired.ts";

@@ -6,9 +6,9 @@ import test from "ava";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { type ExecRequestSchema, PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addService } from "../../api/service.ts";
-import { serveApi } from "../../daemon/server/api-server.ts";
-import type { ServiceParts } from "../../daemon/server/context.ts";
-import { streamExec } from "../../daemon/server/exec-stream.ts";
+import { serveApi } from "../../daemon/api/api-server.ts";
+import type { ServiceParts } from "../../daemon/api/context.ts";
+import { streamExec } from "../../daemon/api/exec-stream.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import {

@@ -5,7 +5,7 @@ import path from "node:path";
 import test from "ava";
 import { cross, crossAsync, watchCrossings } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { armFailpoints } from "../../daemon/failpoints.ts";
+import { armFailpoints } from "../../daemon/main/failpoints.ts";
 
 test.afterEach.always(() => watchCrossings(undefined));
 
@@ -97,7 +97,7 @@ test.serial("a kill ends the process where it stands", (t) => {
   const program = `
     import { writeSync } from "node:fs";
     const { cross } = await import("${top}/core/crossing.ts");
-    const { armFailpoints } = await import("${top}/daemon/failpoints.ts");
+    const { armFailpoints } = await import("${top}/daemon/main/failpoints.ts");
     armFailpoints(process.env.PODNET_FAILPOINTS);
     cross("file", "x", () => writeSync(1, "made "));
     cross("file", "x", () => writeSync(1, "twice"));`;

@@ -4,7 +4,7 @@ import path from "node:path";
 import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import { type Side, watchCrossings } from "../../core/crossing.ts";
-import { Journal, type NewEvent } from "../../daemon/journal.ts";
+import { Journal, type NewEvent } from "../../daemon/events/journal.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { openLog } from "../../linux/log.ts";
 

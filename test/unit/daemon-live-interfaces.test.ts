@@ -10,8 +10,8 @@ import {
   validateUpdateInterface,
 } from "../../api/validate-interface-change.ts";
 import type { IfName } from "../../core/names.ts";
-import { staying } from "../../daemon/pod/pod-plan.ts";
-import { podView } from "../../daemon/server/views.ts";
+import { staying } from "../../daemon/pods/store/pod-plan.ts";
+import { podView } from "../../daemon/api/views.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 type Init = Parameters<typeof create<typeof AddInterfaceRequestSchema>>[1];

@@ -2,8 +2,8 @@ import { createContextValues } from "@connectrpc/connect";
 import test from "ava";
 import type { InterfaceSpec } from "../../api/pod-spec.ts";
 import type { Role } from "../../api/roles.ts";
-import { callerKey } from "../../daemon/server/callers.ts";
-import { refuseOthersLinks } from "../../daemon/server/others-links.ts";
+import { callerKey } from "../../daemon/listeners/callers.ts";
+import { refuseOthersLinks } from "../../daemon/api/others-links.ts";
 
 const network: InterfaceSpec = { network: "default" as never };
 const bridge: InterfaceSpec = { kind: "bridge", bridge: "br0" as never, addresses: [] };

@@ -8,9 +8,9 @@ import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
 import type { Config } from "../../daemon/config/config.ts";
-import { refuseOrphans } from "../../daemon/pod/orphans.ts";
-import { PodRecords } from "../../daemon/pod/records.ts";
-import type { PodRow } from "../../daemon/store/pods.ts";
+import { refuseOrphans } from "../../daemon/pods/lifecycle/orphans.ts";
+import { PodRecords } from "../../daemon/pods/store/records.ts";
+import type { PodRow } from "../../daemon/pods/store/pods.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 const never = new AbortController().signal;

@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import test from "ava";
 import type { PortSpec } from "../../api/pod-spec.ts";
-import { notPublished, removedPorts } from "../../daemon/pod/publish.ts";
+import { notPublished, removedPorts } from "../../daemon/pods/lifecycle/publish.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
 /** A port on loopback that is free now. */

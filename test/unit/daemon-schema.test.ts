@@ -119,7 +119,7 @@ function killed(directory: string, at: string): NodeJS.Signals | null {
   const top = join(import.meta.dirname, "../..");
   const script = `
     import { Database } from "${top}/daemon/store/database.ts";
-    import { armFailpoints } from "${top}/daemon/failpoints.ts";
+    import { armFailpoints } from "${top}/daemon/main/failpoints.ts";
     const [directory, at, ...steps] = JSON.parse(process.argv[1]);
     armFailpoints(at);
     Database.openIn(directory, steps).close();`;

@@ -1,12 +1,12 @@
 import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { bringUp } from "../../daemon/pod/bring-up.ts";
-import { everyPort } from "../../daemon/pod/every-port.ts";
-import { type LivePod, livePod } from "../../daemon/pod/live-pod.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import { createSteps, type Flow, undoSteps } from "../../daemon/pod/steps.ts";
-import { undoPod } from "../../daemon/pod/undo.ts";
+import { bringUp } from "../../daemon/pods/lifecycle/bring-up.ts";
+import { everyPort } from "../../daemon/pods/plan/every-port.ts";
+import { type LivePod, livePod } from "../../daemon/pods/lifecycle/live-pod.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import { createSteps, type Flow, undoSteps } from "../../daemon/pods/plan/steps.ts";
+import { undoPod } from "../../daemon/pods/lifecycle/undo.ts";
 import { type PlayedHost, playHost } from "./daemon-fixtures/host.ts";
 
 const interfaces = [0, 1].map((position) => ({

@@ -15,7 +15,7 @@ import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Config } from "../../daemon/config/config.ts";
-import { lockCgroups, lockNetns, lockPlaces, lockState } from "../../daemon/lock.ts";
+import { lockCgroups, lockNetns, lockPlaces, lockState } from "../../daemon/store/lock.ts";
 import { Database } from "../../daemon/store/database.ts";
 import {
   eventBounds,
@@ -23,19 +23,19 @@ import {
   eventsAfter,
   insertEvent,
   skipLostCursors,
-} from "../../daemon/store/events.ts";
-import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/store/leases.ts";
+} from "../../daemon/events/store.ts";
+import { freeLease, insertLease, listLeases, pruneLeases } from "../../daemon/ipam/store.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
-import { putNetwork } from "../../daemon/store/networks.ts";
-import { insertPod, type PodState, setPodState } from "../../daemon/store/pods.ts";
-import { uidsOfPods } from "../../daemon/store/stored-plans.ts";
+import { putNetwork } from "../../daemon/networks/store.ts";
+import { insertPod, type PodState, setPodState } from "../../daemon/pods/store/pods.ts";
+import { uidsOfPods } from "../../daemon/pods/store/stored-plans.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import {
   finishRequestsOf,
   getRequest,
   insertRequest,
   requestLimits,
-} from "../../daemon/store/requests.ts";
+} from "../../daemon/pods/store/request-rows.ts";
 
 const directory = (): string => mkdtempSync(join(tmpdir(), "podnet-store-"));
 
@@ -226,7 +226,7 @@ test("requests are kept for a day and bounded in number", (t) => {
 });
 
 const holder = (dir: string): string => `
-  import { lockState } from ${JSON.stringify(join(import.meta.dirname, "../../daemon/lock.ts"))};
+  import { lockState } from ${JSON.stringify(join(import.meta.dirname, "../../daemon/store/lock.ts"))};
   // Held by a name: what nobody refers to is collected, and its lock with it.
   globalThis.lock = lockState(${JSON.stringify(dir)});
   console.log("locked");

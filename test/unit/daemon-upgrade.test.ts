@@ -5,9 +5,9 @@ import test from "ava";
 import { ipOf } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
 import { migrations } from "../../daemon/store/migrations.ts";
-import { type InterfacePlan, parseStoredPlan } from "../../daemon/pod/pod-plan.ts";
-import { listAttachments } from "../../daemon/store/attachments.ts";
-import { listNetworks } from "../../daemon/store/networks.ts";
+import { type InterfacePlan, parseStoredPlan } from "../../daemon/pods/store/pod-plan.ts";
+import { listAttachments } from "../../daemon/containers/store.ts";
+import { listNetworks } from "../../daemon/networks/store.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 
 const never = new AbortController().signal;

@@ -5,8 +5,8 @@ import type { NetworkName, PodId, PodName } from "../../core/names.ts";
 import { Resolver, type ResolverCounts } from "../../daemon/dns/resolver.ts";
 import { Turns } from "../../daemon/dns/turns.ts";
 import type { Query } from "../../daemon/dns/query.ts";
-import { otherPods } from "../../daemon/overlay/other-pods.ts";
-import type { OverlayView } from "../../daemon/overlay/view.ts";
+import { otherPods } from "../../daemon/overlays/records/other-pods.ts";
+import type { OverlayView } from "../../daemon/overlays/view.ts";
 import type { OtherHosts } from "../../daemon/dns/zone.ts";
 
 const web = "webwebwebweb" as PodId;

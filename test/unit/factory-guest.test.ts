@@ -1,5 +1,5 @@
 import test from "ava";
-import { settleTemplate } from "../../daemon/pod/template-guest.ts";
+import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";

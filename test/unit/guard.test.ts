@@ -2,7 +2,7 @@ import { EventEmitter } from "node:events";
 import { setImmediate as turn } from "node:timers/promises";
 import test from "ava";
 import { guard, guarded, type Place, watchDefects } from "../../core/guard.ts";
-import { Defects } from "../../daemon/defects.ts";
+import { Defects } from "../../daemon/main/defects.ts";
 import type { Log, LogFields } from "../../linux/log.ts";
 import { requireNoDefects } from "../lab/podnetd.ts";
 

@@ -5,14 +5,14 @@ import { type InterfaceChange, validateAddInterface } from "../../api/validate-i
 import type { IfName, NetworkName } from "../../core/names.ts";
 import type { PortLease } from "../../daemon/dhcp/lease.ts";
 import { ToldServers } from "../../daemon/networks/told-servers.ts";
-import { answerAgain, answerOtherwise } from "../../daemon/pod/answer-guest.ts";
-import { describeChange } from "../../daemon/pod/change-text.ts";
-import type { Host } from "../../daemon/pod/host.ts";
-import { livePod } from "../../daemon/pod/live-pod.ts";
-import { withDns } from "../../daemon/pod/plan-servers.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import type { Supervision } from "../../daemon/pod/supervision.ts";
-import { putNetwork } from "../../daemon/store/networks.ts";
+import { answerAgain, answerOtherwise } from "../../daemon/pods/interfaces/answer-guest.ts";
+import { describeChange } from "../../daemon/pods/plan/change-text.ts";
+import type { Host } from "../../daemon/pods/lifecycle/host.ts";
+import { livePod } from "../../daemon/pods/lifecycle/live-pod.ts";
+import { withDns } from "../../daemon/pods/interfaces/plan-servers.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import type { Supervision } from "../../daemon/pods/lifecycle/supervision.ts";
+import { putNetwork } from "../../daemon/networks/store.ts";
 import { definition } from "../lab/network-definition.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 

@@ -5,7 +5,7 @@ import type { PodId } from "../../core/names.ts";
 import type { Resolver } from "../../daemon/dns/resolver.ts";
 import { type KnownNames, Resolvers } from "../../daemon/dns/resolvers.ts";
 import { leaseTimes } from "../../daemon/dhcp/lease.ts";
-import type { NetworkDefinition } from "../../daemon/networks/definition.ts";
+import type { NetworkDefinition } from "../../daemon/config/network-definition.ts";
 import { openLog } from "../../linux/log.ts";
 import { definition } from "../lab/network-definition.ts";
 

@@ -6,18 +6,18 @@ import { validateNetwork } from "../../api/validate-network.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { ipRangeText, parseIpRange } from "../../core/ip-range.ts";
-import { unusedFamilies } from "../../daemon/networks/definition.ts";
+import { unusedFamilies } from "../../daemon/config/network-definition.ts";
 import { networkFragment } from "../../daemon/networks/network-fragment.ts";
 import {
   overlapsOfNetworks,
   planNetwork,
   refuseOverlaps,
 } from "../../daemon/networks/plan-network.ts";
-import { Addresses } from "../../daemon/pod/addresses.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import { refitted } from "../../daemon/pod/refit.ts";
-import { deleteRestingOutside, listLeases } from "../../daemon/store/leases.ts";
-import * as rows from "../../daemon/store/networks.ts";
+import { Addresses } from "../../daemon/ipam/addresses.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import { refitted } from "../../daemon/pods/plan/refit.ts";
+import { deleteRestingOutside, listLeases } from "../../daemon/ipam/store.ts";
+import * as rows from "../../daemon/networks/store.ts";
 import { definition, readyRow } from "../lab/network-definition.ts";
 import { podIdOf } from "../lab/network.ts";
 import { onHost } from "./daemon-fixtures/networks.ts";

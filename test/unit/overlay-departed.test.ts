@@ -1,7 +1,7 @@
 import { mock } from "node:test";
 import test from "ava";
 import type { Ipv4 } from "../../core/address.ts";
-import { DepartedHosts } from "../../daemon/overlay/departed-hosts.ts";
+import { DepartedHosts } from "../../daemon/overlays/departed-hosts.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
 import { grantOf, type OwnerId } from "../../overlay/owner.ts";
 import { hostIdOf, hostKey, recordsPrefix } from "../../overlay/pods/keys.ts";

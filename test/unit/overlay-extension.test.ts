@@ -5,8 +5,11 @@ import test from "ava";
 import type { Cidr, Ipv4 } from "../../core/address.ts";
 import { watchCrossings } from "../../core/crossing.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { Extension, type ExtensionConfig } from "../../daemon/overlay/extension.ts";
-import { extensionArgv, extensionVariables } from "../../daemon/overlay/extension-command.ts";
+import { Extension, type ExtensionConfig } from "../../daemon/overlays/kernel/extension.ts";
+import {
+  extensionArgv,
+  extensionVariables,
+} from "../../daemon/overlays/kernel/extension-command.ts";
 import type { LogFields } from "../../linux/log.ts";
 import type { Peer } from "../../overlay/peers.ts";
 

@@ -2,8 +2,8 @@ import test from "ava";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { parseCidr, parseIp } from "../../core/address.ts";
 import { parseNetworkName } from "../../core/names.ts";
-import type { OverlayControl, OverlayView } from "../../daemon/overlay/view.ts";
-import { overlayChecks, overlaysReady } from "../../daemon/server/overlay-checks.ts";
+import type { OverlayControl, OverlayView } from "../../daemon/overlays/view.ts";
+import { overlayChecks, overlaysReady } from "../../daemon/api/http/overlay-checks.ts";
 
 const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
 

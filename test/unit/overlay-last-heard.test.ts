@@ -1,6 +1,6 @@
 import test from "ava";
-import { LastHeard } from "../../daemon/overlay/last-heard.ts";
-import type { OverlayRecord } from "../../daemon/store/overlays.ts";
+import { LastHeard } from "../../daemon/overlays/probes/last-heard.ts";
+import type { OverlayRecord } from "../../daemon/overlays/store.ts";
 
 /** What is written down, and a clock that is set by hand: wall clock and since this start. */
 function stage() {

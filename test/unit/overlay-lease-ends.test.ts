@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../core/errors.ts";
-import { LeaseEnds, type LeaseEndsLimits } from "../../daemon/overlay/lease-ends.ts";
+import { LeaseEnds, type LeaseEndsLimits } from "../../daemon/overlays/lease/lease-ends.ts";
 import type { TimeLeft } from "../../overlay/store.ts";
 
 /** An etcd that is asked, and a clock that stands still unless it is moved. */

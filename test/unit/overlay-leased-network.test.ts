@@ -6,10 +6,10 @@ import { type Cidr, ipOf, parseCidr, parseIp } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseNetworkName } from "../../core/names.ts";
-import { LeasedNetwork, type LeasedShape } from "../../daemon/overlay/leased-network.ts";
+import { LeasedNetwork, type LeasedShape } from "../../daemon/overlays/lease/leased-network.ts";
 import { Database } from "../../daemon/store/database.ts";
-import { freeLease, insertLease } from "../../daemon/store/leases.ts";
-import { putNetwork } from "../../daemon/store/networks.ts";
+import { freeLease, insertLease } from "../../daemon/ipam/store.ts";
+import { putNetwork } from "../../daemon/networks/store.ts";
 import { openLog } from "../../linux/log.ts";
 import { until } from "../lab/until.ts";
 

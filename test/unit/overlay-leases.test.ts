@@ -17,7 +17,7 @@ import {
 import { leaseStatus } from "../../overlay/lease-status.ts";
 import { step } from "../../overlay/lease.ts";
 import { grantOf, type OwnerId, ownerFromBytes, ownerOf } from "../../overlay/owner.ts";
-import { conflictText } from "../../daemon/overlay/trouble-text.ts";
+import { conflictText } from "../../daemon/overlays/trouble-text.ts";
 import { conflictsIn, Peers } from "../../overlay/peers.ts";
 import { readEntry, Registry } from "../../overlay/registry.ts";
 import type { LeaseWrite, StoredKey } from "../../overlay/store.ts";

@@ -1,7 +1,7 @@
 import test from "ava";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, parseNetworkName } from "../../core/names.ts";
-import { Membership } from "../../daemon/overlay/membership.ts";
+import { Membership } from "../../daemon/overlays/lease/membership.ts";
 import { configKey, networkPrefix, parsePrefix } from "../../overlay/flannel/prefix.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { StoreUpdate } from "../../overlay/store.ts";

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { OverlayMemory } from "../../daemon/overlay/overlay-memory.ts";
+import { OverlayMemory } from "../../daemon/overlays/records/overlay-memory.ts";
 import { Database } from "../../daemon/store/database.ts";
-import { overlayRecord } from "../../daemon/store/overlays.ts";
+import { overlayRecord } from "../../daemon/overlays/store.ts";
 import { until } from "../lab/until.ts";
 
 function site() {

@@ -1,14 +1,17 @@
 import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
-import { type AttachmentPlan, attachmentPlanVersion } from "../../daemon/cni/attachment-plan.ts";
-import type { NetworkDefinition } from "../../daemon/networks/definition.ts";
+import {
+  type AttachmentPlan,
+  attachmentPlanVersion,
+} from "../../daemon/containers/attachment-plan.ts";
+import type { NetworkDefinition } from "../../daemon/config/network-definition.ts";
 import type { Networks } from "../../daemon/networks/networks.ts";
-import { withLeasedNetwork } from "../../daemon/overlay/configured-network.ts";
-import { LeasedNetwork } from "../../daemon/overlay/leased-network.ts";
-import { insertAttachment } from "../../daemon/store/attachments.ts";
-import { getNetwork } from "../../daemon/store/networks.ts";
-import { writeOverlay } from "../../daemon/store/overlays.ts";
+import { withLeasedNetwork } from "../../daemon/overlays/lease/configured-network.ts";
+import { LeasedNetwork } from "../../daemon/overlays/lease/leased-network.ts";
+import { insertAttachment } from "../../daemon/containers/store.ts";
+import { getNetwork } from "../../daemon/networks/store.ts";
+import { writeOverlay } from "../../daemon/overlays/store.ts";
 import type { LogFields } from "../../linux/log.ts";
 import { onHost } from "./daemon-fixtures/networks.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";

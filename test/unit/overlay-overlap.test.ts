@@ -1,7 +1,7 @@
 import test from "ava";
 import { systemClock } from "../../core/clock.ts";
 import type { Cidr } from "../../core/address.ts";
-import { refuseOverlap } from "../../daemon/overlay/refuse-overlap.ts";
+import { refuseOverlap } from "../../daemon/overlays/lease/refuse-overlap.ts";
 import type { OverlayConfig as OverlayNetworks } from "../../overlay/flannel/config.ts";
 import { parseConfig } from "../../overlay/flannel/config.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
@@ -10,7 +10,7 @@ import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import type { LeaseStore, StoreUpdate } from "../../overlay/store.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { troubleText } from "../../daemon/overlay/trouble-text.ts";
+import { troubleText } from "../../daemon/overlays/trouble-text.ts";
 import { until } from "../lab/until.ts";
 
 const textOf = (network: string): string =>

@@ -1,8 +1,8 @@
 import test from "ava";
 import type { Cidr, Ip, Ipv4, Ipv6 } from "../../core/address.ts";
-import { probeTargets } from "../../daemon/overlay/probe-targets.ts";
-import { Prober } from "../../daemon/overlay/prober.ts";
-import { probeChecksum, probePath } from "../../daemon/overlay/tunnel-probes.ts";
+import { probeTargets } from "../../daemon/overlays/probes/probe-targets.ts";
+import { Prober } from "../../daemon/overlays/probes/prober.ts";
+import { probeChecksum, probePath } from "../../daemon/overlays/probes/tunnel-probes.ts";
 import type { EchoAnswer } from "../../linux/echo-socket.ts";
 
 const { signal } = new AbortController();

@@ -3,7 +3,7 @@ import {
   type BackendNeeds,
   type BackendUse,
   refuseBackend,
-} from "../../daemon/overlay/refuse-backend.ts";
+} from "../../daemon/overlays/lease/refuse-backend.ts";
 import { type BackendType, parseBackend } from "../../overlay/flannel/backend.ts";
 
 const everything: BackendNeeds = {

@@ -1,6 +1,6 @@
 import test from "ava";
-import { conflictWith } from "../../daemon/overlay/conflicts.ts";
-import { followOverlayNames, overlayOf } from "../../daemon/overlay/discover.ts";
+import { conflictWith } from "../../daemon/overlays/lease/conflicts.ts";
+import { followOverlayNames, overlayOf } from "../../daemon/overlays/discover.ts";
 import { parseConfig } from "../../overlay/flannel/config.ts";
 import { parsePrefix } from "../../overlay/flannel/prefix.ts";
 import type { StoredKey, StoreUpdate } from "../../overlay/store.ts";

@@ -16,7 +16,7 @@ import test from "ava";
 import { type Cidr } from "../../core/address.ts";
 import { watchCrossings } from "../../core/crossing.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { SubnetFile, subnetFilePath } from "../../daemon/overlay/subnet-file.ts";
+import { SubnetFile, subnetFilePath } from "../../daemon/overlays/kernel/subnet-file.ts";
 import type { LogFields } from "../../linux/log.ts";
 import type { SubnetEnv } from "../../overlay/flannel/subnet-env.ts";
 import { until } from "../lab/until.ts";

@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Cidr, Ipv4 } from "../../core/address.ts";
-import { ReachNews } from "../../daemon/overlay/reach-news.ts";
-import { TunnelWatch, type TunnelWatchOptions } from "../../daemon/overlay/tunnel-watch.ts";
+import { ReachNews } from "../../daemon/overlays/probes/reach-news.ts";
+import { TunnelWatch, type TunnelWatchOptions } from "../../daemon/overlays/probes/tunnel-watch.ts";
 import type { EchoAnswer } from "../../linux/echo-socket.ts";
 import type { LogFields } from "../../linux/log.ts";
 import type { Peer } from "../../overlay/peers.ts";

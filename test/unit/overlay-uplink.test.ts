@@ -2,7 +2,11 @@ import test from "ava";
 import type { Ip, Ipv4, Ipv6 } from "../../core/address.ts";
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
 import type { InterfaceChoice } from "../../daemon/config/overlay.ts";
-import { chooseUplink, type HostLinks, sameUplink } from "../../daemon/overlay/choose-uplink.ts";
+import {
+  chooseUplink,
+  type HostLinks,
+  sameUplink,
+} from "../../daemon/overlays/kernel/choose-uplink.ts";
 
 const ips = (...texts: string[]): Ip[] => texts as Ip[];
 

@@ -4,15 +4,15 @@ import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.t
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { validateSpec } from "../../api/validate.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
-import { followNetworks, type KnownNetworks } from "../../daemon/pod/gather-networks.ts";
-import { planPod } from "../../daemon/pod/plan.ts";
-import { planChange } from "../../daemon/pod/plan-change.ts";
-import { withoutTaken, withSandbox, withTaken } from "../../daemon/pod/plan-cni.ts";
-import { describePlan } from "../../daemon/pod/plan-text.ts";
-import { parseStoredPlan, type PodPlan } from "../../daemon/pod/pod-plan.ts";
-import { dnsOf } from "../../daemon/pod/sandboxes.ts";
-import type { Snapshot } from "../../daemon/pod/snapshot.ts";
-import { createSteps, type Flow, undoSteps } from "../../daemon/pod/steps.ts";
+import { followNetworks, type KnownNetworks } from "../../daemon/pods/plan/gather-networks.ts";
+import { planPod } from "../../daemon/pods/plan/plan.ts";
+import { planChange } from "../../daemon/pods/plan/plan-change.ts";
+import { withoutTaken, withSandbox, withTaken } from "../../daemon/pods/interfaces/plan-cni.ts";
+import { describePlan } from "../../daemon/pods/plan/plan-text.ts";
+import { parseStoredPlan, type PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import { dnsOf } from "../../daemon/pods/interfaces/sandboxes.ts";
+import type { Snapshot } from "../../daemon/pods/plan/snapshot.ts";
+import { createSteps, type Flow, undoSteps } from "../../daemon/pods/plan/steps.ts";
 import type { TakenOver } from "../../network/netns-join/taken-over.ts";
 
 const list = { cniVersion: "1.0.0", name: "net", plugins: [{ type: "bridge" }] };

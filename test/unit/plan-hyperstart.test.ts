@@ -13,13 +13,13 @@ import {
 } from "../../api/validate-interface-change.ts";
 import type { Ip } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
-import { describeChange } from "../../daemon/pod/change-text.ts";
-import { guestKind } from "../../daemon/pod/guest-kind.ts";
-import { planChange } from "../../daemon/pod/plan-change.ts";
-import { describePlan } from "../../daemon/pod/plan-text.ts";
-import { planPod } from "../../daemon/pod/plan.ts";
-import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pod/snapshot.ts";
-import type { PodContents } from "../../daemon/store/pods.ts";
+import { describeChange } from "../../daemon/pods/plan/change-text.ts";
+import { guestKind } from "../../daemon/pods/guest/guest-kind.ts";
+import { planChange } from "../../daemon/pods/plan/plan-change.ts";
+import { describePlan } from "../../daemon/pods/plan/plan-text.ts";
+import { planPod } from "../../daemon/pods/plan/plan.ts";
+import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pods/plan/snapshot.ts";
+import type { PodContents } from "../../daemon/pods/store/pods.ts";
 
 const subnet = (prefix: string, length: number): SubnetSnapshot => ({
   cidr: `${prefix}0/${length}` as never,

@@ -11,11 +11,11 @@ import { architectureOf } from "../../hypervisor/architecture.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
-import { planPod } from "../../daemon/pod/plan.ts";
-import { createSteps, undoSteps } from "../../daemon/pod/steps.ts";
-import { describePlan } from "../../daemon/pod/plan-text.ts";
-import { type PodPlan, withNic } from "../../daemon/pod/pod-plan.ts";
-import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pod/snapshot.ts";
+import { planPod } from "../../daemon/pods/plan/plan.ts";
+import { createSteps, undoSteps } from "../../daemon/pods/plan/steps.ts";
+import { describePlan } from "../../daemon/pods/plan/plan-text.ts";
+import { type PodPlan, withNic } from "../../daemon/pods/store/pod-plan.ts";
+import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../../daemon/pods/plan/snapshot.ts";
 
 const subnet: SubnetSnapshot = {
   cidr: "192.168.123.0/24" as never,

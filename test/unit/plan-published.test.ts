@@ -6,11 +6,11 @@ import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { Ip } from "../../core/address.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
-import { planPublished, publishedDesired } from "../../daemon/pod/plan-published.ts";
-import { holdSection } from "../../daemon/pod/published-text.ts";
-import type { InterfacePlan } from "../../daemon/pod/pod-plan.ts";
-import type { PublishedPlan } from "../../daemon/pod/published-plan.ts";
-import type { PortsSnapshot } from "../../daemon/pod/snapshot.ts";
+import { planPublished, publishedDesired } from "../../daemon/published/plan-published.ts";
+import { holdSection } from "../../daemon/published/published-text.ts";
+import type { InterfacePlan } from "../../daemon/pods/store/pod-plan.ts";
+import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
+import type { PortsSnapshot } from "../../daemon/pods/plan/snapshot.ts";
 
 const specs = (...texts: string[]): readonly PortSpec[] =>
   validatePorts(texts.map((text) => create(PublishedPortSchema, parsePortText(text))));

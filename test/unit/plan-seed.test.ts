@@ -1,8 +1,8 @@
 import test from "ava";
 import type { PodId } from "../../core/names.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
-import type { InterfacePlan, PodPlan } from "../../daemon/pod/pod-plan.ts";
-import { planSeed } from "../../daemon/pod/plan-seed.ts";
+import type { InterfacePlan, PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import { planSeed } from "../../daemon/pods/plan/plan-seed.ts";
 
 const guest = {
   hostname: "web",

@@ -1,6 +1,6 @@
 import test from "ava";
-import { Metrics } from "../../daemon/metrics.ts";
-import type { PodUsage } from "../../daemon/pod-metrics.ts";
+import { Metrics } from "../../daemon/main/metrics.ts";
+import type { PodUsage } from "../../daemon/main/pod-metrics.ts";
 
 const counters = {
   rxPackets: 3n,

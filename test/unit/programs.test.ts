@@ -31,10 +31,10 @@ function checkout(): { readonly at: string; started(): string; build(): void } &
   for (const room of [...watched, "scripts", "bin", "build/programs"])
     mkdirSync(path.join(at, room), { recursive: true });
   cpSync(path.join(top, "scripts/program"), path.join(at, "scripts/program"));
-  for (const file of ["package.json", "node_modules/.package-lock.json", "daemon/main.ts"])
+  for (const file of ["package.json", "node_modules/.package-lock.json", "daemon/main/main.ts"])
     writeFileSync(path.join(at, file), "");
   const ask =
-    'here=$1/bin; . "$1/scripts/program"; program podnetd daemon/main.ts; echo "$program"';
+    'here=$1/bin; . "$1/scripts/program"; program podnetd daemon/main/main.ts; echo "$program"';
   return {
     at,
     started: () => {
@@ -56,21 +56,21 @@ function checkout(): { readonly at: string; started(): string; build(): void } &
 
 test("the built program is started while it is newer than all sources", (t) => {
   using site = checkout();
-  t.is(site.started(), "daemon/main.ts", "nothing was built");
+  t.is(site.started(), "daemon/main/main.ts", "nothing was built");
   site.build();
   t.is(site.started(), "build/programs/podnetd.mjs");
 });
 
 const changes: readonly [string, (at: string) => void][] = [
-  ["a source that was changed", (at) => writeFileSync(path.join(at, "daemon/main.ts"), "1;")],
+  ["a source that was changed", (at) => writeFileSync(path.join(at, "daemon/main/main.ts"), "1;")],
   ["a source that is new", (at) => writeFileSync(path.join(at, "etcd/new.ts"), "")],
-  ["a source that is gone", (at) => rmSync(path.join(at, "daemon/main.ts"))],
+  ["a source that is gone", (at) => rmSync(path.join(at, "daemon/main/main.ts"))],
   [
     "an older source put in its place",
     (at) => {
       const old = path.join(at, "old.ts");
       execFileSync("touch", ["-d", "2001-01-01", old]);
-      renameSync(old, path.join(at, "daemon/main.ts"));
+      renameSync(old, path.join(at, "daemon/main/main.ts"));
     },
   ],
   ["other packages", (at) => writeFileSync(path.join(at, "node_modules/.package-lock.json"), "{}")],
@@ -82,13 +82,13 @@ for (const [what, change] of changes)
     using site = checkout();
     site.build();
     change(site.at);
-    t.is(site.started(), "daemon/main.ts");
+    t.is(site.started(), "daemon/main/main.ts");
   });
 
 test("scripts/program looks at each room that a program is made of", async (t) => {
   const { metafile } = await build({
     absWorkingDir: top,
-    entryPoints: ["daemon/main.ts", "cli/main.ts"],
+    entryPoints: ["daemon/main/main.ts", "cli/main.ts"],
     outdir: "build",
     bundle: true,
     write: false,

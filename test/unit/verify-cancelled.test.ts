@@ -1,7 +1,7 @@
 import test from "ava";
 import { parseIp } from "../../core/address.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
-import type { PublishedPlan } from "../../daemon/pod/published-plan.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
+import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import { verifyPod } from "../../daemon/verify/verify-pod.ts";
 
 const published: PublishedPlan[] = [

@@ -2,7 +2,7 @@ import { readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import test, { type ExecutionContext } from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { settleTemplate } from "../../daemon/pod/template-guest.ts";
+import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
 import { type Factory, factory, settle } from "./factory-rig.ts";
 import { debianGuest, never } from "./hypervisor-rig.ts";
 

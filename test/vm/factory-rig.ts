@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { settleTemplate } from "../../daemon/pod/template-guest.ts";
+import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { GuestSession, openGuest } from "../../guest-init/channel/session.ts";

@@ -12,7 +12,7 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { settleTemplate } from "../../daemon/pod/template-guest.ts";
+import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
 import { type Clone, type Factory, factory, type Self, settleCalm } from "./factory-rig.ts";
 import { never } from "./hypervisor-rig.ts";
 

@@ -16,7 +16,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
-import type { PodPlan } from "../../daemon/pod/pod-plan.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
 import { findProcess } from "../../hypervisor/qemu/process.ts";
 import { addressOf, execIn, joinRig, type Rig } from "./daemon-rig.ts";
 import { debianGuest, never, rig as openVmRig } from "./hypervisor-rig.ts";

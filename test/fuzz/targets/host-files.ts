@@ -1,6 +1,6 @@
 import { deepStrictEqual } from "node:assert";
-import { lastWords } from "../../../daemon/pod/last-words.ts";
-import { hasCapability } from "../../../daemon/preflight.ts";
+import { lastWords } from "../../../daemon/pods/guest/last-words.ts";
+import { hasCapability } from "../../../daemon/main/preflight.ts";
 import { loopbackAddresses } from "../../../daemon/verify/loopback-addresses.ts";
 import {
   parseHostTestimony,
@@ -13,7 +13,7 @@ import { identify } from "../../../guest-init/agent/users.ts";
 import { findId } from "../../../linux/accounts.ts";
 import { parseCpuMs, parseResidentKib, parseStat } from "../../../linux/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
-import { altNames } from "../../../daemon/server/peer.ts";
+import { altNames } from "../../../daemon/listeners/peer.ts";
 import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
 import { parseCgroupMounts } from "../../../hypervisor/jail/cgroup-layout.ts";
 import { parseCpuStat, parseHeldMemory } from "../../../hypervisor/jail/cgroup-usage.ts";
@@ -51,7 +51,7 @@ const processFiles: Target = {
   name: "proc-text",
   files: [
     "hypervisor/qemu/accelerator.ts",
-    "daemon/preflight.ts",
+    "daemon/main/preflight.ts",
     "linux/proc.ts",
     "linux/accounts.ts",
     "hypervisor/jail/uids.ts",
@@ -60,7 +60,7 @@ const processFiles: Target = {
     "hypervisor/jail/cgroup-usage.ts",
     "hypervisor/jail/report.ts",
     "linux/nftables-generation.ts",
-    "daemon/server/peer.ts",
+    "daemon/listeners/peer.ts",
   ],
   only: [
     "missingCapabilities",
@@ -241,7 +241,7 @@ const agentOptions: Target = {
 /** What a guest or QEMU wrote last, as it is shown to people. */
 const lastTexts: Target = {
   name: "last-words",
-  files: ["daemon/pod/last-words.ts", "hypervisor/qemu/run-dir.ts"],
+  files: ["daemon/pods/guest/last-words.ts", "hypervisor/qemu/run-dir.ts"],
   only: ["lastWords", "lastLine"],
   seeds: [
     chosen(0, utf8("boot\r\n\u001b[31mKernel panic - not syncing\u001b[0m\r\nend\n")),

@@ -5,7 +5,7 @@ import { validateNetwork } from "../../../api/validate-network.ts";
 import { contains, familyOf, ipOf } from "../../../core/address.ts";
 import { systemClock } from "../../../core/clock.ts";
 import { AddressPool } from "../../../ipallocator/pool.ts";
-import type { NetworkDefinition } from "../../../daemon/networks/definition.ts";
+import type { NetworkDefinition } from "../../../daemon/config/network-definition.ts";
 import { planNetwork } from "../../../daemon/networks/plan-network.ts";
 import { definition } from "../../lab/network-definition.ts";
 import { json, type Target, textOf, valueOf } from "../engine/target.ts";

@@ -7,8 +7,8 @@ import {
 } from "../../../cli/parse.ts";
 import { resolveConfig } from "../../../daemon/config/config.ts";
 import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
-import { errorFromRecord, parseErrorRecord } from "../../../daemon/pod/error-record.ts";
-import { parseRemembered } from "../../../daemon/store/network-memory.ts";
+import { errorFromRecord, parseErrorRecord } from "../../../daemon/events/error-record.ts";
+import { parseRemembered } from "../../../daemon/networks/network-memory.ts";
 import {
   integer,
   json as jsonColumn,
@@ -225,7 +225,11 @@ function rememberedKept(text: string): void {
 
 const stored: Target = {
   name: "stored-rows",
-  files: ["daemon/store/rows.ts", "daemon/pod/error-record.ts", "daemon/store/network-memory.ts"],
+  files: [
+    "daemon/store/rows.ts",
+    "daemon/events/error-record.ts",
+    "daemon/networks/network-memory.ts",
+  ],
   // What is done with records that have been read.
   except: ["recordError", "errorFromRecord"],
   seeds: [

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { contains, ipOf, type Cidr } from "../../../core/address.ts";
-import { resultOf } from "../../../daemon/cni/answer.ts";
-import { containerText, portsToHold } from "../../../daemon/cni/attachment-plan.ts";
-import { refitted } from "../../../daemon/cni/refit.ts";
-import { parseStoredPlan, withCni, withNic } from "../../../daemon/pod/pod-plan.ts";
-import { portsOf } from "../../../daemon/ports/wanted-port.ts";
-import { anyAttachment, isDamagedAttachment } from "../../../daemon/store/attachment-rows.ts";
+import { resultOf } from "../../../daemon/containers/cni/answer.ts";
+import { containerText, portsToHold } from "../../../daemon/containers/attachment-plan.ts";
+import { refitted } from "../../../daemon/containers/refit.ts";
+import { parseStoredPlan, withCni, withNic } from "../../../daemon/pods/store/pod-plan.ts";
+import { portsOf } from "../../../daemon/published/wanted-port.ts";
+import { anyAttachment, isDamagedAttachment } from "../../../daemon/containers/attachment-rows.ts";
 import { hostPart } from "../../../network/attachment/host-part.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -95,11 +95,11 @@ const versions = [1, 2, 101, 102, 0, -1, 1.5, "1", null, undefined].map((version
 export const storedPlans: Target = {
   name: "stored-plans",
   files: [
-    "daemon/pod/check-plan.ts",
-    "daemon/pod/pod-plan.ts",
-    "daemon/cni/check-attachment.ts",
-    "daemon/cni/attachment-plan.ts",
-    "daemon/store/attachment-rows.ts",
+    "daemon/pods/store/check-plan.ts",
+    "daemon/pods/store/pod-plan.ts",
+    "daemon/containers/check-attachment.ts",
+    "daemon/containers/attachment-plan.ts",
+    "daemon/containers/attachment-rows.ts",
     "daemon/store/check.ts",
     "daemon/store/stored-version.ts",
   ],

@@ -1,7 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import * as address from "../../../core/address.ts";
 import * as names from "../../../core/names.ts";
-import { parseResolvConf, readHostDns } from "../../../daemon/host-dns.ts";
+import { parseResolvConf, readHostDns } from "../../../daemon/networks/host-dns.ts";
 import { parseIpAddr, parseIpRoute } from "../../../guest-init/channel/iproute-text.ts";
 import { parseResolver, renderResolver } from "../../../guest-init/protocol/resolver.ts";
 import { commentOf, parseChainName, ruleKey, targetOf } from "../../../network/iptables/rule.ts";
@@ -154,7 +154,7 @@ const resolver =
   "nameserver 10.0.0.1\nnameserver fe80::1%eth0\nsearch example.org a.b\noptions ndots:2\n# x\ndomain c.d\n";
 const resolvers: Target = {
   name: "resolv.conf",
-  files: ["guest-init/protocol/resolver.ts", "daemon/host-dns.ts"],
+  files: ["guest-init/protocol/resolver.ts", "daemon/networks/host-dns.ts"],
   except: ["readIfThere"],
   seeds: [
     chosen(0, utf8(resolver)),

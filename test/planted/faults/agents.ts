@@ -66,7 +66,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an agent that was lost is not reached again",
-    file: "daemon/pod/follow-agent.ts",
+    file: "daemon/pods/guest/follow-agent.ts",
     find: "if (signal.aborted) return;\n    guard(live, watch, () => watch.records.ailing",
     put: "if (signal.aborted || pauseMs > 0) return;\n    guard(live, watch, () => watch.records.ailing",
     noticedBy: {
@@ -79,7 +79,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the agent of a pod that is let go of is reached again",
-    file: "daemon/pod/follow-agent.ts",
+    file: "daemon/pods/guest/follow-agent.ts",
     find: "live.subscriptions.add(() => stop.abort());",
     put: "",
     noticedBy: {
@@ -91,7 +91,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "attempts to reach an agent come as fast as they fail",
-    file: "daemon/pod/follow-agent.ts",
+    file: "daemon/pods/guest/follow-agent.ts",
     find: "return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);",
     put: "return pauses.first;",
     noticedBy: {
@@ -136,7 +136,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "an image's own DHCP comes before what its seed disk says",
-    file: "daemon/pod/plan-seed.ts",
+    file: "daemon/pods/plan/plan-seed.ts",
     find: "`0-${guestName}`",
     put: "guestName",
     noticedBy: {

@@ -41,7 +41,7 @@ export const attachedFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "podnet stops machines of others",
-    file: "daemon/pod/pods.ts",
+    file: "daemon/pods/pods.ts",
     find: 'refuseOwners(row, "stop");',
     put: "void row;",
     noticedBy: { file: ends, title: "what is the owner's is refused, and says why" },

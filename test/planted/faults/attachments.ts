@@ -63,7 +63,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "what later plugins made is forgotten",
-    file: "daemon/cni/records.ts",
+    file: "daemon/containers/records.ts",
     find: "        setAttachmentPlan(db, plan, clock.now());\n        if (made === undefined) return;",
     put: "        setAttachmentPlan(db, { ...plan, fragment: { ...plan.fragment, later: {} } }, clock.now());\n        if (made === undefined) return;",
     noticedBy: {
@@ -218,7 +218,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "nobody knows in which namespace a container was attached",
-    file: "daemon/cni/attachments.ts",
+    file: "daemon/containers/attachments.ts",
     find: "inNamespace(plan, observed.namespace)",
     put: "plan",
     noticedBy: {
@@ -231,7 +231,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a start makes a container's links in the namespace that is at its path by now",
-    file: "daemon/cni/recover.ts",
+    file: "daemon/containers/recover.ts",
     find: "  if (there !== plan) records.identified(there);\n",
     put: "",
     noticedBy: started,
@@ -240,7 +240,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a container whose namespace is another one by now has its network for ever",
-    file: "daemon/cni/namespace.ts",
+    file: "daemon/containers/namespace.ts",
     find: "if (namespace === undefined) return undefined;",
     put: "return undefined;",
     noticedBy: started,
@@ -249,7 +249,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "with another firewall containers' ports are let in after networks judge them",
-    file: "daemon/node.ts",
+    file: "daemon/main/node.ts",
     find: "    ...containers.map(({ plan }) => hostPart(plan.fragment)),\n",
     put: "",
     noticedBy: {
@@ -262,7 +262,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "containers do not follow their network",
-    file: "daemon/node.ts",
+    file: "daemon/main/node.ts",
     find: "        await attachments.refit(name);\n",
     put: "",
     noticedBy: {

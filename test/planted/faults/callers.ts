@@ -20,7 +20,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "roles are not asked for",
-    file: "daemon/server/request-handler.ts",
+    file: "daemon/api/http/request-handler.ts",
     find: "authorize(peer, caller?.role, context.method);",
     put: "void authorize;",
     noticedBy: { file: access, title: "every method and its role: a stranger (no role)" },
@@ -30,7 +30,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a refused stream ends before its request, which curl misses",
-    file: "daemon/server/request-rest.ts",
+    file: "daemon/api/http/request-rest.ts",
     find: "await rest.ended();",
     put: "void rest;",
     noticedBy: {
@@ -41,7 +41,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "what is left of a refused request of HTTP/1.1 is read by nobody",
-    file: "daemon/server/request-handler.ts",
+    file: "daemon/api/http/request-handler.ts",
     find: "request.iterator({ destroyOnReturn: false })",
     put: "request.iterator()",
     noticedBy: {
@@ -54,7 +54,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a body that says it is too large is refused without a code of ours",
-    file: "daemon/server/request-headers.ts",
+    file: "daemon/api/http/request-headers.ts",
     find: "throw tooLarge(method);",
     put: "void tooLarge;",
     noticedBy: {
@@ -65,7 +65,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "headers of HTTP/2 may be four times as large as podnetd says",
-    file: "daemon/server/request-headers.ts",
+    file: "daemon/api/http/request-headers.ts",
     find: "text.length, 0) > headerBytes;",
     put: "text.length, 0) > 4 * headerBytes;",
     noticedBy: {
@@ -99,7 +99,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a caller's farewell counts as a breach of the protocol",
-    file: "daemon/server/api-server.ts",
+    file: "daemon/api/api-server.ts",
     find: 'if (!isFarewell(error)) refused("http2");',
     put: 'refused("http2");',
     noticedBy: {
@@ -111,7 +111,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "an answer's end waits a second for a request that has ended",
-    file: "daemon/server/request-rest.ts",
+    file: "daemon/api/http/request-rest.ts",
     find: "if (source.readableEnded || source.destroyed) return true;",
     put: "if (source.destroyed || Date.now() > 0) return source.destroyed;",
     noticedBy: {
@@ -122,7 +122,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request that goes on after its answer keeps its stream",
-    file: "daemon/server/request-rest.ts",
+    file: "daemon/api/http/request-rest.ts",
     find: "  stream.close(constants.NGHTTP2_NO_ERROR);\n  stream.destroy();",
     put: "  void constants;",
     noticedBy: {
@@ -134,7 +134,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the metrics are for everybody",
-    file: "daemon/server/request-handler.ts",
+    file: "daemon/api/http/request-handler.ts",
     find: 'demand(caller.peer, caller.role, "viewer", "What is served here");',
     put: "void demand;",
     noticedBy: {
@@ -145,7 +145,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a user's number is taken for a group's",
-    file: "daemon/server/access.ts",
+    file: "daemon/listeners/access.ts",
     find: 'if (entry.kind === "uid") return entry.id === peer.uid;\n  return entry.id === peer.gid',
     put: "return entry.id === peer.uid || entry.id === peer.gid",
     noticedBy: {
@@ -156,7 +156,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a name in a certificate may hold others",
-    file: "daemon/server/peer.ts",
+    file: "daemon/listeners/peer.ts",
     find: '("(?:[^"\\\\]|\\\\.)*"|[^,]*)',
     put: "([^,]*)",
     noticedBy: { file: access, title: "names in a certificate cannot pass for others" },
@@ -210,7 +210,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "answers carry a guest's texts as they came",
-    file: "daemon/server/request-handler.ts",
+    file: "daemon/api/http/request-handler.ts",
     find: "interceptors: [shownAnswers],",
     put: "interceptors: [],",
     noticedBy: {
@@ -221,7 +221,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "the end of a guest's console is shown as it came",
-    file: "daemon/pod/last-words.ts",
+    file: "daemon/pods/guest/last-words.ts",
     find: '.replaceAll(/[^\\n\\u0020-\\u007e]/g, "");',
     put: ";",
     noticedBy: {
@@ -232,7 +232,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the API's socket is for everybody",
-    file: "daemon/server/unix-listener.ts",
+    file: "daemon/listeners/unix-listener.ts",
     find: "mode = 0o660",
     put: "mode = 0o666",
     noticedBy: {
@@ -244,7 +244,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a file that is no socket is replaced by the API's",
-    file: "daemon/server/unix-listener.ts",
+    file: "daemon/listeners/unix-listener.ts",
     find: "if (lstatSync(path).isSocket())\n      cross(",
     put: "cross(",
     noticedBy: {

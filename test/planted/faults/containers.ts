@@ -35,7 +35,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container is forgotten before its link is ended",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "    await network.sweep();\n",
     put: "",
     noticedBy: departures,
@@ -43,7 +43,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "nobody knows of a container's end that a crash cuts short",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: 'if (row.state !== "deleting") records.deleting(row, text);',
     put: "",
     noticedBy: departures,
@@ -51,7 +51,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a container that cannot be ended keeps others from their burial",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "      this.bury().catch((err: unknown) => this.#failing(err));\n",
     put: "      if (this.#failed.size === 0)\n        this.bury().catch((err: unknown) => this.#failing(err));\n",
     noticedBy: stuck,
@@ -59,7 +59,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the pause after a failure is everybody's",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "(this.#timer !== undefined && this.#timerMs <= atMs)",
     put: "this.#timer !== undefined",
     noticedBy: stuck,
@@ -67,7 +67,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a container's host ports are held when it has gone",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "      published.release(row.id);\n",
     put: "",
     noticedBy: departures,
@@ -75,7 +75,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "conversations of a container are its successor's",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "await host.endFlows(dead.map(({ fragment }) => ruledPart(fragment)));",
     put: "",
     noticedBy: departures,
@@ -83,7 +83,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a container's addresses are never free again",
-    file: "daemon/cni/records.ts",
+    file: "daemon/containers/records.ts",
     find: "    addresses.freed(plans);\n",
     put: "",
     noticedBy: departures,
@@ -91,7 +91,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "two containers of a bridge have one MAC",
-    file: "daemon/cni/choose-mac.ts",
+    file: "daemon/containers/plan/choose-mac.ts",
     find: "return drawnMac ?? madeMac(ipOf(first));",
     put: "return madeMac(ipOf(first));",
     noticedBy: {
@@ -102,7 +102,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the daemon's service range outdoes the configuration's",
-    file: "daemon/cni/plan.ts",
+    file: "daemon/containers/plan/plan.ts",
     find: "const serviceCidr = named ?? settings.serviceCidr;",
     put: "const serviceCidr = settings.serviceCidr ?? named;",
     noticedBy: {
@@ -113,7 +113,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container that asked for an MTU follows its network's",
-    file: "daemon/cni/plan.ts",
+    file: "daemon/containers/plan/plan.ts",
     find: "...(config.mtu === undefined ? { mtuOfNetwork: true } : {}),",
     put: "mtuOfNetwork: true,",
     noticedBy: {
@@ -124,7 +124,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "whoever runs a container is told what a pod lacks",
-    file: "daemon/cni/plan.ts",
+    file: "daemon/containers/plan/plan.ts",
     find: "planPublished(wishes.ports, container, hostPorts, containerWords)",
     put: "planPublished(wishes.ports, container, hostPorts)",
     noticedBy: {
@@ -136,7 +136,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: "return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);",
     put: "return moment === moment;",
     noticedBy: written,
@@ -167,7 +167,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "which container a DEL means is asked before its turn has come",
-    file: "daemon/cni/attachments.ts",
+    file: "daemon/containers/attachments.ts",
     find: "if (row?.config === request.config.name && isMeant(row))",
     put: "if (row?.config === request.config.name)",
     noticedBy: {
@@ -180,7 +180,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "a DEL that waits for its container keeps others waiting",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: "await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));",
     put: "for (const name of names) await this.#settleOnce(name);",
     noticedBy: {
@@ -192,7 +192,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a DEL that is written down while an earlier one is done goes with that one",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: "if (contentOf(path)?.equals(written) !== true) return;",
     put: "",
     noticedBy: {
@@ -203,7 +203,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what is written down while podnetd runs waits for its next start",
-    file: "daemon/daemon.ts",
+    file: "daemon/main/daemon.ts",
     find: 'watchPending(pendingDir, () => void guard("cni", () => pending.settle()),',
     put: "watchPending(pendingDir, () => {},",
     noticedBy: full,
@@ -212,7 +212,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a plugin is cut where podnetd is full, as if nobody were there",
-    file: "daemon/cni/serve-cni.ts",
+    file: "daemon/containers/cni/serve-cni.ts",
     find: "      turnAway(socket);\n",
     put: "      socket.destroy();\n",
     noticedBy: full,
@@ -221,7 +221,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a DEL that was done stays written down",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: 'cross("file", "remove pending DEL", () => rmSync(path, { force: true }));',
     put: "",
     noticedBy: written,
@@ -229,7 +229,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "what a plugin is just writing down is taken from it",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: "if (statSync(path).mtimeMs < Date.now() - draftMs)",
     put: "",
     noticedBy: {
@@ -241,7 +241,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "nobody knows of an installation that a crash cuts short",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: "      this.#note({ ...installed, half: true });\n    }\n    const plugin",
     put: "    }\n    const plugin",
     noticedBy: cutShort,
@@ -249,7 +249,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "half a plugin stays where runtimes look",
-    file: "daemon/cni/whole-files.ts",
+    file: "daemon/containers/cni/whole-files.ts",
     find: "for (const each of [draftOf(path), path])",
     put: "for (const each of [path])",
     noticedBy: cutShort,
@@ -257,7 +257,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "an installation that fails stays half there",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: '      this.#try("restored", () => void (replaces ? this.#write(former) : this.#remove()));\n      throw thrown;',
     put: "      throw thrown;",
     noticedBy: { file: installation, title: "one that fails anywhere is undone, and told of" },
@@ -265,7 +265,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an installed plugin is never looked at again",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: "if (renewWhole(this.#built(), plugin))",
     put: "if (this.#built() === plugin)",
     noticedBy: {
@@ -276,7 +276,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the CNI list goes when podnetd stops",
-    file: "daemon/daemon.ts",
+    file: "daemon/main/daemon.ts",
     find: "      await using _held = held;\n",
     put: "      await using _held = held;\n      installation.uninstall({ force: true });\n",
     noticedBy: {
@@ -288,7 +288,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the plugin is uninstalled while containers are attached",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: "if (count > 0 && !force) throw",
     put: "if (count < 0 && !force) throw",
     noticedBy: {
@@ -299,7 +299,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "an installation over another one removes the list first",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: "    if (!replaces) {\n",
     put: "    if (!replaces || former?.half !== true) {\n",
     noticedBy: {
@@ -310,7 +310,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the CNI list keeps its newest version to itself",
-    file: "daemon/cni/network-list.ts",
+    file: "daemon/containers/cni/network-list.ts",
     find: 'cniVersions: ["1.0.0", "1.1.0"],',
     put: "",
     noticedBy: {
@@ -322,7 +322,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a plugin has its name before it is on the disk",
-    file: "daemon/cni/whole-files.ts",
+    file: "daemon/containers/cni/whole-files.ts",
     find: "      flush(draft, basename(path));\n",
     put: "",
     noticedBy: {
@@ -333,7 +333,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "an installation is half taken away, and then announced",
-    file: "daemon/cni/installation.ts",
+    file: "daemon/containers/cni/installation.ts",
     find: "if (installed.half === undefined) this.#note({ ...installed, half: true });",
     put: "",
     noticedBy: {
@@ -389,7 +389,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a body that never ends keeps its connection of the containers' socket",
-    file: "daemon/cni/read-body.ts",
+    file: "daemon/containers/cni/read-body.ts",
     find: "setTimeout(() => request.destroy(), ms)",
     put: "setTimeout(() => {}, ms)",
     noticedBy: {
@@ -413,7 +413,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a container that is gone keeps its names",
-    file: "daemon/cni/ready.ts",
+    file: "daemon/containers/ready.ts",
     find: "    this.#parts.names.leave(id);\n",
     put: "",
     noticedBy: {

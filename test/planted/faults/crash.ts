@@ -32,7 +32,7 @@ export const crashFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a machine whose podnetd was killed is left to itself",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "await host.driver.reap(live.record, live.plan.vm);",
     put: "void live.record;",
     noticedBy: {

@@ -104,7 +104,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "podnet fights with whoever keeps undoing its repairs",
-    file: "daemon/drift/patience.ts",
+    file: "daemon/reconcile/patience.ts",
     find: "known.untilMs = nowMs + known.pauseMs;",
     put: "",
     noticedBy: {

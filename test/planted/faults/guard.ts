@@ -7,7 +7,7 @@ export const guardFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a defect is logged in words that no rig looks for",
-    file: "daemon/defects.ts",
+    file: "daemon/main/defects.ts",
     find: '"A defect of podnet, please report it: what it met was dropped, podnetd goes on",',
     put: '"Something went wrong",',
     noticedBy: {
@@ -63,7 +63,7 @@ export const guardFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "each defect is a line in the log",
-    file: "daemon/defects.ts",
+    file: "daemon/main/defects.ts",
     find: "now - told.atMs < intervalMs",
     put: "now < told.atMs",
     noticedBy: {
@@ -74,7 +74,7 @@ export const guardFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "an error of a connection's handler ends podnetd",
-    file: "daemon/ports/tcp-port.ts",
+    file: "daemon/published/tcp-port.ts",
     find: 'guarded("ports", take, resetConnection)',
     put: "take",
     noticedBy: {
@@ -86,7 +86,7 @@ export const guardFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a handler of datagrams stands in no guard",
-    file: "daemon/ports/udp-port.ts",
+    file: "daemon/published/udp-port.ts",
     find: 'socket.on("message", guarded("ports", take));',
     put: 'socket.on("message", take);',
     noticedBy: {

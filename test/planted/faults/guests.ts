@@ -73,7 +73,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a guest's questions are listened for at the bridge, where everybody asks",
-    file: "daemon/pod/answer-guest.ts",
+    file: "daemon/pods/interfaces/answer-guest.ts",
     find: "link: each.nic.tap,",
     put: "link: bridge,",
     noticedBy: {
@@ -97,7 +97,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "an image is written to that another pod reads",
-    file: "daemon/pod/plan-disks.ts",
+    file: "daemon/pods/plan/plan-disks.ts",
     find: 'holders.find((each) => each.use === "writes" || use === "writes")',
     put: 'holders.find((each) => each.use === "writes")',
     noticedBy: {
@@ -108,7 +108,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a channel that podnetd may not open is found out when all else is made",
-    file: "daemon/pod/attached.ts",
+    file: "daemon/pods/lifecycle/attached.ts",
     find: 'requireSocket(attached.channel, "channel_socket");',
     put: "void attached.channel;",
     noticedBy: {
@@ -189,7 +189,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod without an agent is said to have no logs",
-    file: "daemon/pod/guest-kind.ts",
+    file: "daemon/pods/guest/guest-kind.ts",
     find: '"exec and cp: no agent in the guest runs programs",',
     put: '"exec, cp and logs: no agent in the guest runs programs",',
     noticedBy: {
@@ -201,7 +201,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "logs of an attached machine are answered as if its guest had printed nothing",
-    file: "daemon/server/console-stream.ts",
+    file: "daemon/api/console-stream.ts",
     find: "if (plan.vm.attached !== undefined) throw noConsole();",
     put: "if (plan.vm.attached !== undefined && vm === undefined) throw noConsole();",
     noticedBy: {

@@ -10,7 +10,7 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the node's default image can be written through to",
-    file: "daemon/pod/image-holders.ts",
+    file: "daemon/pods/plan/image-holders.ts",
     find: 'for (const path of [kernel, initrd]) add(path, { use: "reads" });',
     put: "void [kernel, initrd];",
     noticedBy: readers,
@@ -19,7 +19,7 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a pod boots from an initramfs that another pod writes to",
-    file: "daemon/pod/plan-boot.ts",
+    file: "daemon/pods/plan/plan-boot.ts",
     find: 'if (file.kind === "file" && file.writer !== undefined)',
     put: 'if (file.kind === "file" && file.writer === "")',
     noticedBy: readers,
@@ -28,7 +28,7 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a pod writes to its own initramfs",
-    file: "daemon/pod/plan-disks.ts",
+    file: "daemon/pods/plan/plan-disks.ts",
     find: 'bootFiles.map((image) => [image, "reads"])',
     put: 'bootFiles.slice(0, 0).map((image) => [image, "reads"])',
     noticedBy: {

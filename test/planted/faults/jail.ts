@@ -52,7 +52,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "users of pods that do not run are given to others",
-    file: "daemon/store/stored-plans.ts",
+    file: "daemon/pods/store/stored-plans.ts",
     find: "AS uid FROM ${pods}`",
     put: "AS uid FROM ${pods} WHERE state = 'running'`",
     noticedBy: {
@@ -176,7 +176,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a user is given again while a process of it lives",
-    file: "daemon/pod/gather.ts",
+    file: "daemon/pods/plan/gather.ts",
     find: ", ...usersLeft(confinement.cgroups, podIds(db))]",
     put: "]",
     noticedBy: {
@@ -224,7 +224,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a QEMU that was installed later is never tried in the jail",
-    file: "daemon/host-qemu.ts",
+    file: "daemon/main/host-qemu.ts",
     find: "    this.#tried = tried;\n",
     put: "    this.#tried = tried || !tried;\n",
     noticedBy: {

@@ -9,7 +9,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a pause that is not written down leaves the machine paused",
-    file: "daemon/pod/lifecycle.ts",
+    file: "daemon/pods/lifecycle/lifecycle.ts",
     find: "await vm.resume(limited(limitMs, live.ended.signal)).then(\n      () => live.time.go(),",
     put: "await Promise.resolve().then(\n      () => live.time.go(),",
     noticedBy: {
@@ -20,7 +20,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a machine paused while podnetd was away is taken over as it was recorded",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "    noteRunStateOrLater(live, await vm.runState(signal), recovery);\n",
     put: "",
     noticedBy: { file: unit, title: "a running pod whose machine stands is taken over as paused" },
@@ -28,7 +28,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "the pause of somebody else is not written down",
-    file: "daemon/pod/lifecycle.ts",
+    file: "daemon/pods/lifecycle/lifecycle.ts",
     find: 'if (!runs) records.state(live.plan, "paused", { reason });',
     put: "if (!runs) return;",
     noticedBy: {
@@ -39,7 +39,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a machine that is paused over and over is looked at each time",
-    file: "daemon/pod/lifecycle.ts",
+    file: "daemon/pods/lifecycle/lifecycle.ts",
     find: "    if (queued) {",
     put: "    if (lookedAt === 0) {",
     noticedBy: {
@@ -50,7 +50,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a paused guest is told to power off without being resumed",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "        await resumeForItsEnd(live);\n",
     put: "",
     noticedBy: {
@@ -61,7 +61,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a guest whose machine was paused keeps its clock",
-    file: "daemon/pod/lifecycle.ts",
+    file: "daemon/pods/lifecycle/lifecycle.ts",
     find: "  await configureNow(live, watch, resumed, live.ended.signal);\n}",
     put: "}",
     noticedBy: {
@@ -121,7 +121,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may have any number of captures",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (this.#account.captures >= capturesPerCaller)",
     put: "if (this.#account.captures < 0)",
     noticedBy: {
@@ -132,7 +132,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "the log says after podnet down that pods run on",
-    file: "daemon/command.ts",
+    file: "daemon/main/command.ts",
     find: 'return stop("podnet down", removed);',
     put: 'return stop("podnet down");',
     noticedBy: {
@@ -144,7 +144,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "restarts of a guest are counted up to one",
-    file: "daemon/pod/supervise.ts",
+    file: "daemon/pods/lifecycle/supervise.ts",
     find: "live.restarts = { count, text };",
     put: "live.restarts = { count: 1, text };",
     noticedBy: {
@@ -156,7 +156,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "each restart after a panic is taken for one more panic",
-    file: "daemon/pod/last-words.ts",
+    file: "daemon/pods/guest/last-words.ts",
     find: '.test(lines.at(-1) ?? "")',
     put: ".test(lines.join())",
     noticedBy: {

@@ -49,7 +49,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the time that a message takes is not charged to its caller",
-    file: "daemon/server/fair-turns.ts",
+    file: "daemon/listeners/fair-turns.ts",
     find: "began.queue.used += this.#clock.monotonic() - began.at;",
     put: "void began.at;",
     noticedBy: {
@@ -60,7 +60,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request may have any number of headers",
-    file: "daemon/server/api-server.ts",
+    file: "daemon/api/api-server.ts",
     find: "maxHeaderListPairs: 64,",
     put: "",
     noticedBy: { file: limits, title: "headers too large or too many are refused" },
@@ -68,7 +68,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request's headers may have any length",
-    file: "daemon/server/request-headers.ts",
+    file: "daemon/api/http/request-headers.ts",
     find: "> headerBytes;",
     put: "> 1 << 24;",
     noticedBy: { file: limits, title: "headers too large or too many are refused" },
@@ -87,7 +87,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller is forgotten into fresh tokens",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (idle && newConnections.full && newRequests.full) this.#accounts.delete(key);",
     put: "if (idle) this.#accounts.delete(key);\n      void [newConnections, newRequests];",
     noticedBy: {
@@ -98,7 +98,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may have any number of requests under way",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (this.#account.requests >= requestsPerCaller)",
     put: "if (this.#account.requests < 0)",
     noticedBy: {
@@ -109,7 +109,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may have any number of creates under way",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (this.#account.creates >= createsPerCaller)",
     put: "if (this.#account.creates < 0)",
     noticedBy: { file: callers, title: "creates: so many of one caller, given back once" },
@@ -117,7 +117,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may have any number of connections",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (this.#account.connections >= connectionsPerCaller)",
     put: "if (this.#account.connections < 0)",
     noticedBy: { file: callers, title: "what one caller uses up is not taken from another" },
@@ -125,7 +125,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a caller's place is given back twice",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: "if (held) account[what]--;",
     put: "account[what]--;",
     noticedBy: { file: callers, title: "creates: so many of one caller, given back once" },
@@ -133,7 +133,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a connection that has closed is counted on",
-    file: "daemon/server/connections.ts",
+    file: "daemon/listeners/connections.ts",
     find: "place[Symbol.dispose]();\n        this.#open.delete(socket);",
     put: "this.#open.delete(socket);",
     noticedBy: {
@@ -145,7 +145,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller that does not read is waited for",
-    file: "daemon/server/unread.ts",
+    file: "daemon/api/http/unread.ts",
     find: "        arm();\n        yield chunk;",
     put: "        yield chunk;",
     noticedBy: {
@@ -157,7 +157,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request may take for ever to arrive",
-    file: "daemon/server/arriving.ts",
+    file: "daemon/api/http/arriving.ts",
     find: "const timer = setTimeout(() => over.reject(late()), ms).unref();",
     put: "const timer = setTimeout(() => over.reject(late()), 100 * ms).unref();",
     noticedBy: {
@@ -169,7 +169,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a session that asks for nothing is kept",
-    file: "daemon/server/session-end.ts",
+    file: "daemon/listeners/session-end.ts",
     find: "session.close();\n      }),\n      ms,",
     put: "session.close();\n      }),\n      1e6 * ms,",
     noticedBy: {
@@ -182,7 +182,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a caller may open connections as fast as it likes",
-    file: "daemon/server/callers.ts",
+    file: "daemon/listeners/callers.ts",
     find: 'spend(this.#account.newConnections, "connections_per_s", "new connections");',
     put: "",
     noticedBy: {
@@ -194,7 +194,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "what looks after a session that has closed goes on",
-    file: "daemon/server/session-end.ts",
+    file: "daemon/listeners/session-end.ts",
     find: "    clearTimeout(idleTimer);\n    clearInterval(look);",
     put: "",
     noticedBy: {
@@ -205,7 +205,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a session that has ended keeps its connection until the client lets go",
-    file: "daemon/server/session-end.ts",
+    file: "daemon/listeners/session-end.ts",
     find: "if (over) socket.destroy();",
     put: "",
     noticedBy: {
@@ -217,7 +217,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a TLS handshake may take for ever",
-    file: "daemon/server/handshakes.ts",
+    file: "daemon/listeners/handshakes.ts",
     find: "      limits.ms,\n    ).unref();",
     put: "      1000 * limits.ms,\n    ).unref();",
     noticedBy: {
@@ -230,7 +230,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "one source address may have all unfinished handshakes",
-    file: "daemon/server/handshakes.ts",
+    file: "daemon/listeners/handshakes.ts",
     find: "source.unfinished.size >= Math.ceil(handshakes / 4)",
     put: "source.unfinished.size >= 4 * handshakes",
     noticedBy: {
@@ -241,7 +241,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "unfinished handshakes of many sources have no bound",
-    file: "daemon/server/handshakes.ts",
+    file: "daemon/listeners/handshakes.ts",
     find: "this.#unfinished.size >= handshakes",
     put: "this.#unfinished.size < 0",
     noticedBy: {
@@ -252,7 +252,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "one source address may begin handshakes as fast as it likes",
-    file: "daemon/server/handshakes.ts",
+    file: "daemon/listeners/handshakes.ts",
     find: "source.bucket.take() ? undefined",
     put: "source.bucket.tokens < 1e9 ? undefined",
     noticedBy: {
@@ -263,7 +263,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a flood is a flood of lines in the log",
-    file: "daemon/tally.ts",
+    file: "daemon/events/tally.ts",
     find: "if (this.#timer !== undefined) return;",
     put: "",
     noticedBy: { file: callers, title: "a flood is counted whole and told in one line" },

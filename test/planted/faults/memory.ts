@@ -9,7 +9,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "an address of a deleted pod is never given back",
-    file: "daemon/pod/records.ts",
+    file: "daemon/pods/store/records.ts",
     find: "this.#addresses.free(plans);",
     put: "",
     noticedBy: {
@@ -20,7 +20,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the pool keeps the addresses of a deleted pod",
-    file: "daemon/pod/records.ts",
+    file: "daemon/pods/store/records.ts",
     find: "this.#addresses.freed(plans);",
     put: "",
     noticedBy: {
@@ -31,7 +31,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "an address does not rest over a restart",
-    file: "daemon/pod/addresses.ts",
+    file: "daemon/ipam/addresses.ts",
     find: "pool.quarantine(row.address, row.freedMs);",
     put: "void 0;",
     noticedBy: {
@@ -42,7 +42,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "addresses that have rested fill the store",
-    file: "daemon/pod/addresses.ts",
+    file: "daemon/ipam/addresses.ts",
     find: "    pruneLeases(this.#db, now - this.#quarantineMs);\n",
     put: "",
     noticedBy: { file: pods, title: "the store forgets addresses that have rested" },
@@ -50,7 +50,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "an address somebody holds is given to another",
-    file: "daemon/store/leases.ts",
+    file: "daemon/ipam/store.ts",
     find: "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
     put: "DELETE FROM leases WHERE network = ? AND address = ?",
     noticedBy: {
@@ -72,7 +72,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a request's id is good for any pod",
-    file: "daemon/pod/requests.ts",
+    file: "daemon/pods/store/requests.ts",
     find: "if (known.digest !== digest) {",
     put: "if (known.digest === '') {",
     noticedBy: {
@@ -83,7 +83,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a create is not remembered by its request's id",
-    file: "daemon/pod/records.ts",
+    file: "daemon/pods/store/records.ts",
     find: "if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);",
     put: "void request;",
     noticedBy: {
@@ -94,7 +94,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "any number of requests is remembered",
-    file: "daemon/store/requests.ts",
+    file: "daemon/pods/store/request-rows.ts",
     find: 'if (count === undefined || integer(count, "n") <= requestLimits.count) return;',
     put: "if (count !== undefined) return;",
     noticedBy: { file: store, title: "requests are kept for a day and bounded in number" },
@@ -102,7 +102,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "requests are remembered for ever",
-    file: "daemon/store/requests.ts",
+    file: "daemon/pods/store/request-rows.ts",
     find: 'db.run("DELETE FROM requests WHERE created_ms < ?", nowMs - requestLimits.ageMs);',
     put: "",
     noticedBy: { file: store, title: "requests are kept for a day and bounded in number" },
@@ -110,7 +110,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "any number of events is kept",
-    file: "daemon/store/events.ts",
+    file: "daemon/events/store.ts",
     find: 'db.run("DELETE FROM events WHERE cursor <= ?", stored.cursor - eventLimit);',
     put: "",
     noticedBy: { file: store, title: "events are numbered without gap or reuse, and bounded" },
@@ -118,7 +118,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a slow reader of events may lag behind without end",
-    file: "daemon/journal.ts",
+    file: "daemon/events/journal.ts",
     find: "if (queue.length < readerLimit) queue.push(event);\n      else lost = true;",
     put: "queue.push(event);",
     noticedBy: {
@@ -129,7 +129,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a reader of events that has left is told on",
-    file: "daemon/journal.ts",
+    file: "daemon/events/journal.ts",
     find: "this.#readers.delete(tell);",
     put: "",
     noticedBy: { file: parts, title: "a reader that has left is not told any more" },
@@ -137,7 +137,7 @@ export const memoryFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "an event is told of before it is durable",
-    file: "daemon/journal.ts",
+    file: "daemon/events/journal.ts",
     find: "emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));",
     put: "const row = insertEvent(this.#db, { ...event, timeMs: this.#clock.now() });\n          for (const tell of this.#readers) tell(row);",
     noticedBy: { file: parts, title: "nothing is told of what was rolled back" },

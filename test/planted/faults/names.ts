@@ -104,7 +104,7 @@ export const namesFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a guest goes on asking the network it has left",
-    file: "daemon/pod/live-interfaces.ts",
+    file: "daemon/pods/interfaces/live-interfaces.ts",
     find: "live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);",
     put: "",
     noticedBy: {
@@ -115,7 +115,7 @@ export const namesFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a guest that podnetd had no time to tell is not told by the next",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "|| asksOtherwise(row)",
     put: "",
     noticedBy: {

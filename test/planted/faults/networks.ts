@@ -10,7 +10,7 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "ports of an isolated network are as they were",
-    file: "daemon/pod/refit.ts",
+    file: "daemon/pods/plan/refit.ts",
     find: "spec.interfaces[at]?.port?.isolated ?? network.isolated",
     put: "spec.interfaces[at]?.port?.isolated ?? port.isolated",
     noticedBy: {
@@ -37,7 +37,7 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a change that was cut short is not gone back from",
-    file: "daemon/store/networks.ts",
+    file: "daemon/networks/store.ts",
     find: "`UPDATE networks SET definition = before, before = NULL, state = 'ready'",
     put: "`UPDATE networks SET before = NULL, state = 'ready'",
     noticedBy: {

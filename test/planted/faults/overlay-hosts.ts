@@ -24,7 +24,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "another host tells of pods in this host's own subnet",
-    file: "daemon/overlay/other-pods.ts",
+    file: "daemon/overlays/records/other-pods.ts",
     find: "!overlay.subnets.some((subnet) => contains(subnet, ip))",
     put: "!overlay.subnets.some((subnet) => subnet === ip)",
     noticedBy: answered,
@@ -63,7 +63,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a start draws another MAC, by which nobody knows this host",
-    file: "daemon/overlay/host-place.ts",
+    file: "daemon/overlays/host-place.ts",
     find: "known[family] ?? macFromRandom(randomBytes(6)),",
     put: "macFromRandom(randomBytes(6)),",
     noticedBy: {
@@ -76,7 +76,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "programs on the host are started before subnet.env is there",
-    file: "daemon/overlay/subnet-file.ts",
+    file: "daemon/overlays/kernel/subnet-file.ts",
     find: "      if (this.#text() !== text) replaceFile(this.#options.path, text);",
     put: "      if (!this.#ready) this.#options.ready();\n      this.#ready = true;\n      if (this.#text() !== text) replaceFile(this.#options.path, text);",
     noticedBy: {
@@ -88,7 +88,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a network goes where its lease goes, from under its pods",
-    file: "daemon/overlay/leased-network.ts",
+    file: "daemon/overlays/lease/leased-network.ts",
     find: "if (this.#isHeld(shape)) {",
     put: "if (this.#over) {",
     noticedBy: {
@@ -101,7 +101,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what the host refused of a network stays written down",
-    file: "daemon/overlay/leased-network.ts",
+    file: "daemon/overlays/lease/leased-network.ts",
     find: "takeBack(before);",
     put: "void before;",
     noticedBy: {
@@ -114,7 +114,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two overlays of a host hand out addresses of each other",
-    file: "daemon/overlay/conflicts.ts",
+    file: "daemon/overlays/lease/conflicts.ts",
     find: "others !== undefined && overlaps(mine, others)",
     put: "others !== undefined && mine === others",
     noticedBy: {
@@ -126,7 +126,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an overlay that cannot be joined once ends podnetd",
-    file: "daemon/overlay/membership.ts",
+    file: "daemon/overlays/lease/membership.ts",
     find: 'this.#fail(name, "This host cannot take part in the overlay", thrown);',
     put: "throw thrown;",
     noticedBy: {
@@ -138,7 +138,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an overlay that cannot be left once is never left",
-    file: "daemon/overlay/membership.ts",
+    file: "daemon/overlays/lease/membership.ts",
     find: 'if (this.#ending.delete(name)) this.#fail(name, "The overlay cannot be left", thrown);',
     put: "void thrown;",
     noticedBy: {
@@ -150,7 +150,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an overlay that cannot be added is not tried again",
-    file: "daemon/overlay/membership.ts",
+    file: "daemon/overlays/lease/membership.ts",
     find: "return this.#next(() => this.#settle([...this.#failed.keys()]));",
     put: "",
     noticedBy: {
@@ -162,7 +162,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "whatever is called config below the prefix is joined",
-    file: "daemon/overlay/discover.ts",
+    file: "daemon/overlays/discover.ts",
     find: "return configKey(networkPrefix(prefix, name)) === key ? name : undefined;",
     put: "return key.startsWith(prefix) ? name : undefined;",
     noticedBy: {
@@ -173,7 +173,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "all hosts are probed at once",
-    file: "daemon/overlay/prober.ts",
+    file: "daemon/overlays/probes/prober.ts",
     find: "if (this.#asked.size >= this.#options.atOnce) return;",
     put: "",
     noticedBy: {
@@ -184,7 +184,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "an answer of where a host was before is one of where it is",
-    file: "daemon/overlay/prober.ts",
+    file: "daemon/overlays/probes/prober.ts",
     find: "if (this.#targets.get(key) !== addresses || addresses.length === 0) return;",
     put: "",
     noticedBy: {
@@ -219,7 +219,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what others write into subnet.env stays there",
-    file: "daemon/overlay/subnet-file.ts",
+    file: "daemon/overlays/kernel/subnet-file.ts",
     find: "if (told === undefined || this.#text() === told) return false;",
     put: "if (told === undefined || this.#text() !== undefined) return false;",
     noticedBy: {
@@ -230,7 +230,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "one look asks etcd about the leases of all hosts, however many there are",
-    file: "daemon/overlay/lease-ends.ts",
+    file: "daemon/overlays/lease/lease-ends.ts",
     find: "      .slice(0, most);",
     put: "      .slice(0, 1_000_000 + most);",
     noticedBy: {
@@ -254,7 +254,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "how many hosts cannot be reached is told again and again",
-    file: "daemon/overlay/reach-news.ts",
+    file: "daemon/overlays/probes/reach-news.ts",
     find: "      this.#options.afterMs ?? 5000,\n    ).unref();",
     put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#told = -1;",
     noticedBy: {
@@ -266,7 +266,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "podnetd is ready before this host has a subnet",
-    file: "daemon/command.ts",
+    file: "daemon/main/command.ts",
     find: "await daemon.told();",
     put: "void daemon.told();",
     noticedBy: {

@@ -179,7 +179,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a host that has just written its lease, and not yet its record, is taken for gone",
-    file: "daemon/overlay/departed-hosts.ts",
+    file: "daemon/overlays/departed-hosts.ts",
     find: "this.#become(new Set(owners.filter((owner) => before.has(owner))));",
     put: "this.#become(before.size >= 0 ? new Set(owners) : before);",
     noticedBy: {
@@ -223,7 +223,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "whoever says that there is no way on is taken for the peer",
-    file: "daemon/overlay/prober.ts",
+    file: "daemon/overlays/probes/prober.ts",
     find: 'if (answer.kind === "unreachable" && this.#hosts.get(key)?.includes(answer.from) === true)',
     put: 'if (answer.kind === "unreachable")',
     noticedBy: {
@@ -235,7 +235,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a bridge that flannel's subnet was given to before is not named",
-    file: "daemon/overlay/shared-subnet.ts",
+    file: "daemon/overlays/shared-subnet.ts",
     find: "this.#troubles = found.map(sharedText);",
     put: "this.#troubles = found.slice(found.length).map(sharedText);",
     noticedBy: {
@@ -248,7 +248,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "after a restart within a boot podnetd's own tunnel has no peers until etcd answers",
-    file: "daemon/overlay/peer-memory.ts",
+    file: "daemon/overlays/records/peer-memory.ts",
     find: "if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;",
     put: "if (former.bootId === this.#parts.bootId) return undefined;",
     noticedBy: {

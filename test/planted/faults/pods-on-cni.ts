@@ -43,7 +43,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a link's default route stands beside the pod's own",
-    file: "daemon/pod/plan-cni.ts",
+    file: "daemon/pods/interfaces/plan-cni.ts",
     find: ".filter((route) => !has.has(placeOf(route)))",
     put: ".filter((route) => has.size >= 0 || placeOf(route))",
     noticedBy: { file: planning, title: "a pod's own routes and networks come first" },
@@ -51,7 +51,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "what a link gave stays the pod's after it was given back",
-    file: "daemon/pod/plan-cni.ts",
+    file: "daemon/pods/interfaces/plan-cni.ts",
     find: "routes: without(guest.routes, gone.routes),",
     put: "",
     noticedBy: {
@@ -62,7 +62,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "DEL begins beside a plugin that a killed podnetd left running",
-    file: "daemon/pod/plugin-calls.ts",
+    file: "daemon/pods/interfaces/plugin-calls.ts",
     find: "      await outlive(file);\n",
     put: "",
     noticedBy: {
@@ -74,7 +74,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a namespace stays when its plugins have taken everything back",
-    file: "daemon/pod/sandboxes.ts",
+    file: "daemon/pods/interfaces/sandboxes.ts",
     find: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);\n      removeNamespace(cni.netns);",
     put: "await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);",
     noticedBy: {

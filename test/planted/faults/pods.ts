@@ -17,7 +17,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo knows nothing of interfaces that are being removed",
-    file: "daemon/pod/every-port.ts",
+    file: "daemon/pods/plan/every-port.ts",
     find: "each.leaving === true",
     put: "each.leaving === undefined && each.nic === undefined",
     noticedBy: {
@@ -28,7 +28,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo leaves ports on their bridge until their machine has ended",
-    file: "daemon/pod/steps.ts",
+    file: "daemon/pods/plan/steps.ts",
     find: '...(length === 0 ? [] : [{ kind: "port.detach" } as const]),',
     put: "",
     noticedBy: asData,
@@ -36,7 +36,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo forgets the machine",
-    file: "daemon/pod/steps.ts",
+    file: "daemon/pods/plan/steps.ts",
     find: '[{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const',
     put: '[{ kind: "guest.power-off" }] as const',
     noticedBy: asData,
@@ -44,7 +44,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "links and neighbours of a pod are not forgotten",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "await host.network.remove(target, AbortSignal.timeout(undoLimitMs));",
     put: "void [target, host];",
     noticedBy: failingTap,
@@ -52,7 +52,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a machine that no connection knows of is not reaped",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "await host.driver.reap(live.record, live.plan.vm);",
     put: "",
     noticedBy: failingTap,
@@ -60,7 +60,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "taps of a failed create stay open",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "await everyOne(taps.map((tap) => tap.close()));",
     put: "await everyOne([]);",
     noticedBy: failingTap,
@@ -68,7 +68,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the guest's channel of a failed create stays open",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "await guest.close();",
     put: "",
     noticedBy: failingReady,
@@ -76,7 +76,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a tap stays open beside the copy its QEMU has",
-    file: "daemon/pod/actions.ts",
+    file: "daemon/pods/lifecycle/actions.ts",
     find: "await tap.close();",
     put: "",
     noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
@@ -84,7 +84,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo ends at its first failure",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "failures.push(toPodnetError(thrown).with({ step: step.kind }));",
     put: "failures.push(toPodnetError(thrown).with({ step: step.kind }));\n      break;",
     noticedBy: { file: steps, title: 'taking down goes on past a failing "stop" and tells of it' },
@@ -92,7 +92,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "one port that cannot leave its bridge keeps the others on it",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: `await everyOne(
       everyPort(live.plan).ports.map(({ tap }) =>
         host.network.detach({ pod: live.plan.podId, tap }, signal),
@@ -108,7 +108,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "errors of the undo hide the first one",
-    file: "daemon/pod/run-steps.ts",
+    file: "daemon/pods/lifecycle/run-steps.ts",
     find: "const error = toPodnetError(first);",
     put: "const error = toPodnetError(others.at(-1) ?? first);",
     noticedBy: {
@@ -120,7 +120,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a pod whose running cannot be written down runs on",
-    file: "daemon/pod/bring-up.ts",
+    file: "daemon/pods/lifecycle/bring-up.ts",
     find: "commit(ordered());",
     put: "try {\n      commit(ordered());\n    } catch {}",
     noticedBy: { file: steps, title: "what cannot be made durable did not happen" },
@@ -128,7 +128,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a caller's end does not end its create",
-    file: "daemon/pod/bring-up.ts",
+    file: "daemon/pods/lifecycle/bring-up.ts",
     find: "const stop = AbortSignal.any([signal, live.ended.signal]);",
     put: "const stop = AbortSignal.any([live.ended.signal]);\n    void signal;",
     noticedBy: { file: steps, title: "a caller that gives up is the reason, at whatever step" },
@@ -136,7 +136,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a machine is started before its pod is written down",
-    file: "daemon/pod/starts.ts",
+    file: "daemon/pods/lifecycle/starts.ts",
     find: "this.#parts.records.claim(plan, asked.spec, request);\n    return await",
     put: "setImmediate(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
     noticedBy: {
@@ -147,7 +147,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a machine is not written down before more is built on it",
-    file: "daemon/pod/actions.ts",
+    file: "daemon/pods/lifecycle/actions.ts",
     find: "host.recordRun(live.plan, vm.record);",
     put: "",
     noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
@@ -155,7 +155,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "a pod's lock lets everybody in",
-    file: "daemon/keyed-lock.ts",
+    file: "daemon/reconcile/keyed-lock.ts",
     find: "const mine = before.then(body, body);",
     put: "void before;\n    const mine = body();",
     noticedBy: {
@@ -166,7 +166,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a pod's lock is kept for ever",
-    file: "daemon/keyed-lock.ts",
+    file: "daemon/reconcile/keyed-lock.ts",
     find: "if (this.#last.get(key) === mine) this.#last.delete(key);",
     put: "",
     noticedBy: {
@@ -177,7 +177,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two starts of one pod work at once",
-    file: "daemon/pod/starts.ts",
+    file: "daemon/pods/lifecycle/starts.ts",
     find: "return await locks.run(id, async () => {\n      // When it is its turn",
     put: "return await (async (_: unknown, body: () => Promise<PodRow>) => body())(id, async () => {\n      // When it is its turn",
     noticedBy: {
@@ -190,7 +190,7 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod is said to run before it does",
-    file: "daemon/pod/bring-up.ts",
+    file: "daemon/pods/lifecycle/bring-up.ts",
     find: "const stop = AbortSignal.any([signal, live.ended.signal]);",
     put: `const stop = AbortSignal.any([signal, live.ended.signal]);
     commit(ordered());`,

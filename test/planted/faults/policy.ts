@@ -43,7 +43,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "answers from addresses of lo are dropped",
-    file: "daemon/pod/plan-sources.ts",
+    file: "daemon/pods/interfaces/plan-sources.ts",
     find: ".filter(({ nic }) => nic === undefined)",
     put: ".filter(({ nic, cni }) => nic === undefined && cni !== undefined)",
     noticedBy: {
@@ -195,7 +195,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the rules of a container that is gone stay",
-    file: "daemon/cni/departures.ts",
+    file: "daemon/containers/departures.ts",
     find: "    await removeTranslationRules(dead, host);\n",
     put: "",
     noticedBy: {

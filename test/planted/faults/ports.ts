@@ -12,7 +12,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a published port forwards what does not come by loopback",
-    file: "daemon/ports/tcp-port.ts",
+    file: "daemon/published/tcp-port.ts",
     find: "if (isLocal(client)) forward(client, served);",
     put: "if (isLocal(client) || !client.destroyed) forward(client, served);",
     noticedBy: {
@@ -24,7 +24,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the address a connection came to is taken to have no zone",
-    file: "daemon/ports/tcp-port.ts",
+    file: "daemon/published/tcp-port.ts",
     find: "isIp(localAddress) && ",
     put: "",
     // The listener's handler throws outside of any test.
@@ -37,7 +37,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "without firewall rules ports are published to the world all the same",
-    file: "daemon/pod/plan-published.ts",
+    file: "daemon/published/plan-published.ts",
     find: "if (!firewall && hostIp !== undefined",
     put: "if (!firewall && firewall && hostIp !== undefined",
     noticedBy: { file: planned, title: "refused: no rules (*:80:80)" },
@@ -45,7 +45,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "unpublish of a port that was never published is silent",
-    file: "daemon/pod/publish.ts",
+    file: "daemon/pods/lifecycle/publish.ts",
     find: "(published.some((entry) => isMeant(entry, one)) ? [] : [i])",
     put: "(published.length > 0 ? [] : [i])",
     noticedBy: {
@@ -56,7 +56,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a host port of another pod's is given once more",
-    file: "daemon/pod/plan-published.ts",
+    file: "daemon/published/plan-published.ts",
     find: "if (holder === undefined) return hostPort;",
     put: "if (holder === undefined || hostPort > 0) return hostPort;",
     noticedBy: {
@@ -67,7 +67,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a chosen host port is one that a program has",
-    file: "daemon/pod/choose-port.ts",
+    file: "daemon/published/choose-port.ts",
     find: "for (const each of bound.filter(concerns)) busy.add(each.hostPort);",
     put: "",
     noticedBy: {
@@ -78,7 +78,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "of ports that cannot all be held some stay held",
-    file: "daemon/ports/held-ports.ts",
+    file: "daemon/published/held-ports.ts",
     find: "for (const key of added) this.#letGo(pod, key);",
     put: "",
     noticedBy: {
@@ -89,7 +89,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "an unpublished port's connections go on",
-    file: "daemon/ports/held-ports.ts",
+    file: "daemon/published/held-ports.ts",
     find: "pod.flows.cut(key);",
     put: "",
     noticedBy: {
@@ -102,7 +102,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a connection that a pod has not taken outlives its port",
-    file: "daemon/ports/tcp-port.ts",
+    file: "daemon/published/tcp-port.ts",
     find: "for (const each of ends) resetConnection(each);",
     put: "resetConnection(client);",
     noticedBy: {
@@ -148,7 +148,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "flows of a port that was unpublished as podnetd ended go on",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "if ((ports.withdrawn ?? []).length > 0)",
     put: "if ((ports.withdrawn ?? []).length > 99)",
     noticedBy: {
@@ -160,7 +160,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a start takes away the rules of each pod that does not run by itself",
-    file: "daemon/pod/pods.ts",
+    file: "daemon/pods/pods.ts",
     find: "sweeping: true,",
     put: "sweeping: false,",
     noticedBy: {
@@ -172,7 +172,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a start leaves the rules of pods whose machines have ended",
-    file: "daemon/node.ts",
+    file: "daemon/main/node.ts",
     find: "rows.filter(hasMachine).map(({ id }) => id)",
     put: "rows.map(({ id }) => id)",
     noticedBy: {
@@ -185,7 +185,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a publish takes a port that another pod was given meanwhile",
-    file: "daemon/pod/publish.ts",
+    file: "daemon/pods/lifecycle/publish.ts",
     find: "    stillFree();\n",
     put: "",
     noticedBy: {
@@ -196,7 +196,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a pod may have any number of forwarded connections",
-    file: "daemon/ports/flows.ts",
+    file: "daemon/published/flows.ts",
     find: "if (this.#ends.size >= mostFlows) {",
     put: "if (this.#ends.size >= 100 * mostFlows) {",
     noticedBy: {
@@ -207,7 +207,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a port that somebody else had is never tried again",
-    file: "daemon/ports/held-ports.ts",
+    file: "daemon/published/held-ports.ts",
     find: "if (place !== undefined && place.held === undefined)\n",
     put: "if (place !== undefined && place.held === undefined && place.error === undefined)\n",
     noticedBy: {
@@ -218,7 +218,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "podnetd's port for a runtime's loopback port is one that a program has",
-    file: "daemon/cni/plan-loopback.ts",
+    file: "daemon/containers/plan-loopback.ts",
     find: "        snapshot,\n        mine,",
     put: "        { ...snapshot, bound: [] },\n        mine,",
     noticedBy: {
@@ -241,7 +241,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "podnetd does not listen for a runtime's loopback ports",
-    file: "daemon/cni/attachment-plan.ts",
+    file: "daemon/containers/attachment-plan.ts",
     find: "(portsHeldByRuntime === true ? forwarders : published)",
     put: "(portsHeldByRuntime === true && forwarders !== published ? undefined : published)",
     noticedBy: {

@@ -5,7 +5,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "each pod that goes leaves 200 KiB in podnetd",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "host.published.cut(live.plan.podId);",
     put: "host.published.cut(live.plan.podId);\n    const kept = globalThis as { kept?: Buffer[] };\n    (kept.kept ??= []).push(Buffer.alloc(200 * 1024));",
     noticedBy: {
@@ -17,7 +17,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a guest that was told to power off is told so once more",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "const { guest, identity } = live;\n    live.guest = undefined;",
     put: "const { guest, identity } = live;",
     noticedBy: {
@@ -63,7 +63,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "the same request id makes two pods",
-    file: "daemon/pod/requests.ts",
+    file: "daemon/pods/store/requests.ts",
     find: "this.#running.set(id, { digest, outcome });",
     put: "",
     noticedBy: {
@@ -98,7 +98,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a pod that stops lets go of its ports",
-    file: "daemon/pod/undo.ts",
+    file: "daemon/pods/lifecycle/undo.ts",
     find: "host.published.cut(live.plan.podId);",
     put: "(host.published as { release?(pod: unknown): void }).release?.(live.plan.podId);",
     noticedBy: {
@@ -110,7 +110,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "nobody is asked who writes to an image",
-    file: "daemon/pod/image-holders.ts",
+    file: "daemon/pods/plan/image-holders.ts",
     find: 'use: writes ? "writes" : "reads" });',
     put: 'use: "reads" });',
     noticedBy: {
@@ -133,7 +133,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "flanneld's MAC is not taken over",
-    file: "daemon/overlay/host-place.ts",
+    file: "daemon/overlays/host-place.ts",
     find: "await this.#adoptMacs(config);",
     put: "",
     noticedBy: {
@@ -156,7 +156,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "what is known of peers is forgotten with the boot",
-    file: "daemon/overlay/overlay-host.ts",
+    file: "daemon/overlays/overlay-host.ts",
     find: "if (recalled !== undefined) this.#kernel.want(recalled);",
     put: "",
     noticedBy: {
@@ -168,7 +168,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a paused pod runs on after a start of podnetd",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "noteRunStateOrLater(live, await vm.runState(signal), recovery);",
     put: "noteRunStateOrLater(live, await vm.runState(signal), recovery);\n    await vm.resume(signal);",
     noticedBy: {
@@ -205,7 +205,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "an interface that is removed cuts off all of its pod",
-    file: "daemon/pod/live-leaving.ts",
+    file: "daemon/pods/interfaces/live-leaving.ts",
     find: "await host.network.detach({ pod: live.plan.podId, tap: nic.tap }, signal);",
     put: "await host.network.detach({ pod: live.plan.podId }, signal);",
     noticedBy: {
@@ -218,7 +218,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a start takes pods that run off their bridge",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "  records.keep(row.id);\n",
     put: "  records.keep(row.id);\n  await host.network.detach({ pod: row.id }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n",
     noticedBy: {
@@ -231,7 +231,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a start ends the connections to what pods have published",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "  records.keep(row.id);\n",
     put: "  records.keep(row.id);\n  await host.network.unpublish(ports, signal);\n  await host.network.endFlows([ports]);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n",
     noticedBy: {
@@ -243,7 +243,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod's id comes from the kernel, and not from what a history gives",
-    file: "daemon/pod/plan-new.ts",
+    file: "daemon/pods/plan/plan-new.ts",
     find: "const id = podIdFromBytes(host.randomBytes(12));",
     put: "const id = podIdFromBytes(crypto.getRandomValues(host.randomBytes(12) as Uint8Array<ArrayBuffer>));",
     noticedBy: { file: "test/sim/sim.test.ts", title: "A history is a function of its seed" },
@@ -252,7 +252,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod that ended with its host says nothing of its own",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: 'new PodnetError("HOST_RESTARTED", ',
     put: 'new PodnetError("QEMU_EXITED", ',
     noticedBy: {
@@ -263,7 +263,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a recovery forgets a create that was cut short before it is undone",
-    file: "daemon/pod/recover.ts",
+    file: "daemon/pods/lifecycle/recover.ts",
     find: 'case "creating":\n      await takeDown(row, recovery);',
     put: 'case "creating":',
     noticedBy: {

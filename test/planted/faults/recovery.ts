@@ -7,7 +7,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "all pods are taken over at once",
-    file: "daemon/pod/recover.ts",
+    file: "daemon/pods/lifecycle/recover.ts",
     find: "const together = 16;",
     put: "const together = 1000;",
     noticedBy: { file: pods, title: "pods are taken over sixteen at a time at most" },
@@ -15,7 +15,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a pod whose recovery fails is not tried again",
-    file: "daemon/pod/recover.ts",
+    file: "daemon/pods/lifecycle/recover.ts",
     find: "keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));",
     put: "",
     noticedBy: {
@@ -27,7 +27,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what is left of a delete is let go of when its recovery fails",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "if (failures.length > 0) throw failures[0];",
     put: "void failures;",
     noticedBy: {
@@ -39,7 +39,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a create that was cut short is not undone at the next start",
-    file: "daemon/pod/recover.ts",
+    file: "daemon/pods/lifecycle/recover.ts",
     find: 'case "creating":\n      await takeDown(row, recovery);',
     put: 'case "creating":',
     noticedBy: { file: pods, title: "a create that was cut short is undone at the next start" },
@@ -47,7 +47,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what a machine without a row has left stays",
-    file: "daemon/pod/recover.ts",
+    file: "daemon/pods/lifecycle/recover.ts",
     find: "await removeLeft(known, recovery);",
     put: "",
     noticedBy: {
@@ -59,7 +59,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a machine that runs without a row is ended",
-    file: "daemon/pod/orphans.ts",
+    file: "daemon/pods/lifecycle/orphans.ts",
     find: "found.pid !== undefined && !found.template && found.kept?.left !== true;",
     put: "found.pid === -1;",
     noticedBy: {
@@ -71,7 +71,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "the plan of a pod is not kept beside its row",
-    file: "daemon/pod/records.ts",
+    file: "daemon/pods/store/records.ts",
     find: "this.#keep({ plan, spec });",
     put: "",
     noticedBy: {
@@ -93,7 +93,7 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a call of the host's lies outside of a crossing",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: 'cross("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));',
     put: "mkdirSync(directory, { recursive: true, mode: 0o700 });",
     noticedBy: {

@@ -32,7 +32,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "an event of a commit that is done again is told twice",
-    file: "daemon/journal.ts",
+    file: "daemon/events/journal.ts",
     find: "emitted.length = 0;",
     put: "",
     noticedBy: {
@@ -44,7 +44,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two daemons share a disks directory",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: "BEGIN EXCLUSIVE",
     put: "BEGIN",
     noticedBy: { file: bounds, title: "a disks directory has one daemon" },
@@ -63,7 +63,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a disk that does not say may be written to without the node's bound",
-    file: "daemon/pod/plan-disks.ts",
+    file: "daemon/pods/plan/plan-disks.ts",
     find: "const mib = maxMib ?? diskMaxMib;",
     put: "const mib = maxMib ?? 0 * diskMaxMib;",
     noticedBy: {
@@ -75,7 +75,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "the lock of a full state directory wants to write",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: "PRAGMA journal_mode = MEMORY; ",
     put: "",
     noticedBy: {
@@ -88,7 +88,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a forced delete stops where it cannot be written down",
-    file: "daemon/pod/end-pod.ts",
+    file: "daemon/pods/lifecycle/end-pod.ts",
     find: "if (!unwritable || graceful) {",
     put: "if (true as boolean) {",
     noticedBy: {
@@ -101,7 +101,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod whose disk is full does not say so",
-    file: "daemon/pod/lifecycle.ts",
+    file: "daemon/pods/lifecycle/lifecycle.ts",
     find: 'status === "io-error" ? diskTrouble(plan.vm) :',
     put: "",
     noticedBy: {

@@ -28,7 +28,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two daemons share a state directory",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: "BEGIN EXCLUSIVE",
     put: "BEGIN",
     noticedBy: {
@@ -39,7 +39,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two daemons look after one network namespace",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: '"\\0podnet/daemon"',
     put: "`\\0podnet/daemon${Math.random()}`",
     noticedBy: { file: store, title: "a lock is given back when released" },
@@ -47,7 +47,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the lock of a state directory is never given back",
-    file: "daemon/lock.ts",
+    file: "daemon/store/lock.ts",
     find: 'if (held.isOpen) cross("file", `unlock ${name}`, () => held.close());',
     put: "",
     noticedBy: { file: store, title: "a lock is given back when released" },
@@ -155,7 +155,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container's stored plan is accepted unchecked",
-    file: "daemon/cni/attachment-plan.ts",
+    file: "daemon/containers/attachment-plan.ts",
     find: "if (trouble !== undefined) throw damaged(trouble);",
     put: "void trouble;",
     noticedBy: damagedContainers,
@@ -164,7 +164,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a container's plan may be another's",
-    file: "daemon/store/attachment-rows.ts",
+    file: "daemon/containers/attachment-rows.ts",
     find: "    requireOwn(plan, columns);\n",
     put: "",
     noticedBy: damagedContainers,
@@ -173,7 +173,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container's damaged record ends podnetd's start",
-    file: "daemon/store/attachment-rows.ts",
+    file: "daemon/containers/attachment-rows.ts",
     find: 'if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;',
     put: "throw thrown;",
     noticedBy: damagedContainers,
@@ -182,7 +182,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container on its way out loses its address when its record is damaged",
-    file: "daemon/pod/addresses.ts",
+    file: "daemon/ipam/addresses.ts",
     find: "if (!isDamagedAttachment(row)) return claimsOf(row.plan);",
     put: "return isDamagedAttachment(row) ? [] : claimsOf(row.plan);",
     noticedBy: {
@@ -194,7 +194,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a stored plan is taken for good without a look at it",
-    file: "daemon/pod/pod-plan.ts",
+    file: "daemon/pods/store/pod-plan.ts",
     find: "if (trouble !== undefined) throw damaged(trouble);",
     put: "void trouble;",
     noticedBy: damagedRow("its address is undefined"),
@@ -202,7 +202,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod's row that makes no sense is every pod's",
-    file: "daemon/store/pod-rows.ts",
+    file: "daemon/pods/store/pod-rows.ts",
     find: 'if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;',
     put: "throw thrown;",
     noticedBy: damagedRow("its plan is no JSON"),
@@ -210,7 +210,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a damaged plan may name any directory for its machine's",
-    file: "daemon/pod/check-plan.ts",
+    file: "daemon/pods/store/check-plan.ts",
     find: "!path.endsWith(`/${podId}`)",
     put: '!path.startsWith("/")',
     noticedBy: damagedRow("its machine's directory is everything"),
@@ -218,7 +218,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "one plan that is no JSON breaks what is asked of all plans",
-    file: "daemon/store/stored-plans.ts",
+    file: "daemon/pods/store/stored-plans.ts",
     find: "return db.all(sql(readable), ...values);",
     put: 'return db.all(sql("pods"), ...values);',
     noticedBy: damagedRow("its plan is no JSON"),
@@ -226,7 +226,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the machine of a damaged pod is ended by a pid that may be another's",
-    file: "daemon/pod/damaged-pod.ts",
+    file: "daemon/pods/lifecycle/damaged-pod.ts",
     find: "(found === undefined ? livePod(remains) :",
     put: "(found === undefined ? livePod(remains, records.run(id)) :",
     noticedBy: {
@@ -261,7 +261,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what could not be undone at a start is forgotten",
-    file: "daemon/pod/take-over.ts",
+    file: "daemon/pods/lifecycle/take-over.ts",
     find: "if (failures.length > 0) throw failures[0];",
     put: "",
     noticedBy: {
@@ -272,7 +272,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "two daemons share a run directory",
-    file: "daemon/daemon.ts",
+    file: "daemon/main/daemon.ts",
     find: "opened.use(lockPlaces(configured));",
     put: "",
     noticedBy: {
@@ -346,7 +346,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a pipe among pending DELs is waited for",
-    file: "daemon/cni/settle-pending.ts",
+    file: "daemon/containers/cni/settle-pending.ts",
     find: "return readRegular(path, limit);",
     put: 'void limit;\n    return process.getBuiltinModule("node:fs").readFileSync(path);',
     noticedBy: {

@@ -25,7 +25,7 @@ export const templatesFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a clone is not told that it is one",
-    file: "daemon/pod/actions.ts",
+    file: "daemon/pods/lifecycle/actions.ts",
     find: "...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),",
     put: "...(vm.asleep === undefined ? { wake: wakeOf(vm, host, signal) } : {}),",
     noticedBy: {
@@ -36,7 +36,7 @@ export const templatesFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "two clones are woken with the same randomness",
-    file: "daemon/pod/actions.ts",
+    file: "daemon/pods/lifecycle/actions.ts",
     find: 'Buffer.from(host.randomBytes(64)).toString("hex")',
     put: 'Buffer.from(host.randomBytes(64)).fill(7).toString("hex")',
     noticedBy: {

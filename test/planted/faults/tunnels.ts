@@ -62,7 +62,7 @@ export const tunnelFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "an overlay with IPv6 goes by udp, which carries none of it",
-    file: "daemon/overlay/refuse-backend.ts",
+    file: "daemon/overlays/lease/refuse-backend.ts",
     find: "udp: (_, { v6 }) => (v6 ? [noIpv6] : []),",
     put: "udp: () => [],",
     noticedBy: {

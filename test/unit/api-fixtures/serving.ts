@@ -15,7 +15,7 @@ import { addService } from "../../../api/service.ts";
 import type { AccessConfig } from "../../../daemon/config/access.ts";
 import type { TcpConfig } from "../../../daemon/config/config.ts";
 import type { ApiLimits } from "../../../daemon/config/limits.ts";
-import { type ApiServer, serveApi } from "../../../daemon/server/api-server.ts";
+import { type ApiServer, serveApi } from "../../../daemon/api/api-server.ts";
 import { rootOnly, usualLimits } from "./limits.ts";
 
 export interface Serving extends AsyncDisposable {

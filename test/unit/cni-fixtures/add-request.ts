@@ -1,7 +1,7 @@
 import { noCapabilities } from "../../../cni/protocol/capabilities.ts";
 import type { CniConfig } from "../../../cni/protocol/config.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { AddRequest } from "../../../daemon/cni/wishes.ts";
+import type { AddRequest } from "../../../daemon/containers/cni/wishes.ts";
 
 type Asked = Omit<Partial<CniConfig>, "capabilities"> & {
   readonly capabilities?: Partial<CniConfig["capabilities"]>;

@@ -1,12 +1,12 @@
 import type { CniPort } from "../../../cni/protocol/capabilities.ts";
 import type { Cidr, Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import type { IfName, NetworkName } from "../../../core/names.ts";
-import type { AttachmentPlan } from "../../../daemon/cni/attachment-plan.ts";
-import { type Attaching, planAttachment } from "../../../daemon/cni/plan.ts";
-import type { AttachmentSnapshot, FreeSubnet } from "../../../daemon/cni/snapshot.ts";
-import { wishesOf } from "../../../daemon/cni/wishes.ts";
-import type { PortsSnapshot } from "../../../daemon/pod/snapshot.ts";
-import type { AttachmentId } from "../../../daemon/store/attachments.ts";
+import type { AttachmentPlan } from "../../../daemon/containers/attachment-plan.ts";
+import { type Attaching, planAttachment } from "../../../daemon/containers/plan/plan.ts";
+import type { AttachmentSnapshot, FreeSubnet } from "../../../daemon/containers/plan/snapshot.ts";
+import { wishesOf } from "../../../daemon/containers/cni/wishes.ts";
+import type { PortsSnapshot } from "../../../daemon/pods/plan/snapshot.ts";
+import type { AttachmentId } from "../../../daemon/containers/store.ts";
 import { addRequest } from "./add-request.ts";
 
 export const id = "aaaaaaaaaaaa" as AttachmentId;

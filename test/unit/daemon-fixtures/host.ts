@@ -1,7 +1,7 @@
-import { HeldPorts } from "../../../daemon/ports/held-ports.ts";
+import { HeldPorts } from "../../../daemon/published/held-ports.ts";
 import { systemClock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Host } from "../../../daemon/pod/host.ts";
+import type { Host } from "../../../daemon/pods/lifecycle/host.ts";
 import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Driver, RunningVm, VmEvent } from "../../../hypervisor/driver.ts";

@@ -1,6 +1,6 @@
 import { systemClock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { NetworkDefinition } from "../../../daemon/networks/definition.ts";
+import type { NetworkDefinition } from "../../../daemon/config/network-definition.ts";
 import { Networks } from "../../../daemon/networks/networks.ts";
 import { openLog } from "../../../linux/log.ts";
 import type { Fragment } from "../../../network/desired.ts";

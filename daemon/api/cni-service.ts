@@ -1,0 +1,107 @@
+import { isAbsolute } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { printable } from "../../core/names.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { type AttachmentRow, isDamagedAttachment } from "../containers/attachment-rows.ts";
+import type { AttachmentState } from "../containers/store.ts";
+import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
+import { note, type ServiceParts } from "./context.ts";
+import { time } from "./views.ts";
+
+/** Where runtimes look unless they are told otherwise. */
+const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
+
+/** The service about container runtimes. */
+export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniService> {
+  const { attachments, networks, installation } = parts;
+  return {
+    list: () => ({
+      attachments: attachments
+        .listAny()
+        .map((row) =>
+          attachmentView(
+            attachments.readable(row),
+            attachments.troubleOf(row),
+            isDamagedAttachment(row),
+          ),
+        ),
+    }),
+
+    install({ dir, binDir, network, runtime }, context) {
+      if (!parts.config.cni.enabled)
+        throw new PodnetError("UNSUPPORTED", "podnetd does not serve container runtimes", {
+          hint: "Set cni.enabled to true",
+        });
+      const asked = {
+        dir: absolute(dir || usual.dir, "dir"),
+        binDir: absolute(binDir || usual.binDir, "bin_dir"),
+        ...(network === "" ? {} : { network: networks.find(network).name }),
+        ...(runtime === "" ? {} : { runtime: listed(runtime) }),
+      };
+      note(parts, context, `install the CNI plugin in ${asked.dir} and ${asked.binDir}`);
+      return { paths: installation.install(asked) };
+    },
+
+    uninstall({ force }, context) {
+      note(parts, context, "uninstall the CNI plugin");
+      return { paths: installation.uninstall({ force }) };
+    },
+  };
+}
+
+function listed(runtime: string): ListedRuntime {
+  const known = listedRuntimes.find((each) => each === runtime);
+  if (known !== undefined) return known;
+  throw new PodnetError("INVALID_ARGUMENT", `No list is made for "${printable(runtime)}" alone`, {
+    field: "runtime",
+    hint: "Write podman, or leave it out: one list is for all other runtimes",
+  });
+}
+
+function absolute(path: string, field: string): string {
+  if (isAbsolute(path)) return path;
+  throw new PodnetError("INVALID_ARGUMENT", `"${path}" is no absolute path`, {
+    field,
+    hint: "Write a path from the root",
+  });
+}
+
+const states: Readonly<Record<AttachmentState, wire.AttachmentState>> = {
+  adding: wire.AttachmentState.ADDING,
+  ready: wire.AttachmentState.READY,
+  deleting: wire.AttachmentState.DELETING,
+};
+
+/** Of a damaged one the MTU is not known. */
+const attachmentView = (
+  { plan, ...row }: AttachmentRow,
+  trouble = "",
+  damaged = false,
+): wire.Attachment =>
+  create(wire.AttachmentSchema, {
+    id: row.id,
+    containerId: row.containerId,
+    ifName: row.ifName,
+    config: row.config,
+    network: row.network,
+    netns: row.netns,
+    state: states[row.state],
+    addresses: [...plan.addresses],
+    mac: plan.mac,
+    mtu: damaged ? 0 : plan.mtu,
+    hostLink: plan.fragment.hostLink,
+    pod: plan.pod ?? "",
+    ports: (plan.published ?? []).flatMap(({ protocol, hostPort, podPort, at }) =>
+      at.map(
+        ({ hostIp, podIp }) =>
+          `${protocol} ${authority(hostIp, hostPort)} to ${authority(podIp, podPort)}`,
+      ),
+    ),
+    createdAt: time(row.createdMs),
+    trouble,
+  });
+
+const authority = (ip: string, port: number): string =>
+  ip.includes(":") ? `[${ip}]:${port}` : `${ip}:${port}`;

@@ -1,0 +1,111 @@
+import { create } from "@bufbuild/protobuf";
+import type { HandlerContext } from "@connectrpc/connect";
+import {
+  type ConsoleRequest,
+  type ConsoleResponse,
+  ConsoleResponseSchema,
+  type OpenConsoleRequest,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { validatePodRef } from "../../api/validate-exec.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { Keyboard, RunningVm } from "../../hypervisor/driver.ts";
+import type { ServiceParts } from "./context.ts";
+import { peerKey, peerText } from "../listeners/peer.ts";
+
+/** What is kept of a console, in one answer, then what follows. The guest's bytes travel as they are. */
+export async function* streamConsole(
+  request: ConsoleRequest,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncGenerator<ConsoleResponse> {
+  const vm = machineOf(request, parts);
+  if (request.noFollow) yield response(cut(vm.consoleTail(), request));
+  else yield* follow(vm, request, signal);
+}
+
+/** The same for a caller who types; one of them a console. */
+export async function* openConsole(
+  requests: AsyncIterable<OpenConsoleRequest>,
+  parts: ServiceParts,
+  { signal, values }: HandlerContext,
+): AsyncGenerator<ConsoleResponse> {
+  const incoming = requests[Symbol.asyncIterator]();
+  const first = await incoming.next();
+  if (first.done === true || first.value.input.case !== "open") throw outOfTurn("not ");
+  const request = first.value.input.value;
+  if (request.noFollow) {
+    throw new PodnetError("INVALID_ARGUMENT", "Who types on a console also follows it", {
+      field: "open.no_follow",
+      hint: "Use Console to see what is kept",
+    });
+  }
+  const vm = machineOf(request, parts);
+  using keyboard = vm.takeKeyboard(peerText(values.get(peerKey)));
+  const stop = new AbortController();
+  const ended = AbortSignal.any([signal, stop.signal]);
+  pump(incoming, keyboard, ended).catch((thrown: unknown) => stop.abort(thrown));
+  try {
+    yield* follow(vm, request, ended);
+    if (stop.signal.aborted && !signal.aborted) throw stop.signal.reason;
+  } finally {
+    stop.abort();
+  }
+}
+
+/** Types what the caller sends, as fast as the guest takes it. Who has no more to say may go on reading. */
+async function pump(
+  requests: AsyncIterator<OpenConsoleRequest>,
+  keyboard: Keyboard,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const next = await requests.next();
+    if (next.done === true) return keyboard[Symbol.dispose]();
+    const { input } = next.value;
+    if (input.case !== "data") throw outOfTurn("sent ");
+    await keyboard.type(input.value, signal);
+  }
+}
+
+const outOfTurn = (how: "not " | "sent "): PodnetError =>
+  new PodnetError(
+    "INVALID_ARGUMENT",
+    how === "not "
+      ? "The first message of a console is not its opening"
+      : "A console is opened once only",
+    { field: "open", hint: "Send `open` first, and then `data`" },
+  );
+
+function machineOf({ idOrName }: ConsoleRequest, { pods }: ServiceParts): RunningVm {
+  const { vm, plan } = pods.withMachine(validatePodRef(idOrName));
+  // Also of what is kept: an empty answer would say that the guest printed nothing.
+  if (plan.vm.attached !== undefined) throw noConsole();
+  if (vm !== undefined) return vm;
+  throw new PodnetError("WRONG_STATE", "The pod has no machine", {
+    hint: `Start it: podnet start ${idOrName}`,
+  });
+}
+
+/** The console of an attached machine belongs to its owner's QEMU: podnet has no bytes of it. */
+const noConsole = (): PodnetError =>
+  new PodnetError("UNSUPPORTED", "podnet has no console of a machine it did not start", {
+    hint: "Whoever started it has",
+  });
+
+const cut = (kept: Uint8Array, { tailBytes }: ConsoleRequest): Uint8Array =>
+  tailBytes === 0 ? kept : kept.subarray(Math.max(0, kept.length - tailBytes));
+
+async function* follow(
+  vm: RunningVm,
+  request: ConsoleRequest,
+  signal: AbortSignal,
+): AsyncGenerator<ConsoleResponse> {
+  let isKept = true;
+  for await (const chunk of vm.console(signal)) {
+    yield response(isKept ? cut(chunk, request) : chunk);
+    isKept = false;
+  }
+}
+
+const response = (data: Uint8Array): ConsoleResponse =>
+  create(ConsoleResponseSchema, { data: Uint8Array.from(data) });

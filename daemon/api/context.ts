@@ -1,0 +1,75 @@
+import type { HandlerContext } from "@connectrpc/connect";
+import type { Attachments } from "../containers/attachments.ts";
+import type { Installation } from "../containers/cni/installation.ts";
+import type { HostQemu } from "../main/host-qemu.ts";
+import type { Pods } from "../pods/pods.ts";
+import type { PodRecords } from "../pods/store/records.ts";
+import type { Addresses } from "../ipam/addresses.ts";
+import type { DriftWatch } from "../drift/drift.ts";
+import type { Host } from "../pods/lifecycle/host.ts";
+import type { Resolvers } from "../dns/resolvers.ts";
+import type { Config } from "../config/config.ts";
+import type { Journal } from "../events/journal.ts";
+import type { HostRecords } from "../overlays/records/host-records.ts";
+import type { OverlayControl } from "../overlays/view.ts";
+import type { Networks } from "../networks/networks.ts";
+import type { Log } from "../../linux/log.ts";
+import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Database } from "../store/database.ts";
+import { type DamagedPod, isDamaged } from "../pods/store/pod-rows.ts";
+import type { PodRow } from "../pods/store/pods.ts";
+import { peerKey } from "../listeners/peer.ts";
+import { damagedView, podView } from "./views.ts";
+
+/** What the services serve. */
+export interface ServiceParts {
+  readonly config: Config;
+  readonly db: Database;
+  readonly pods: Pods;
+  readonly records: PodRecords;
+  readonly addresses: Addresses;
+  readonly journal: Journal;
+  readonly host: Host;
+  readonly network: HostNetwork;
+  /** For counters: reading them waits for nobody who changes the host. */
+  readonly netlink: Pick<Rtnetlink, "answers">;
+  readonly networks: Networks;
+  readonly attachments: Attachments;
+  readonly installation: Installation;
+  readonly qemu: Pick<HostQemu, "missing" | "version">;
+  readonly resolvers: Pick<Resolvers, "error" | "domain">;
+  readonly log: Log;
+  /** Absent when the host is to be in none. */
+  readonly overlays?: OverlayControl;
+  /** What other hosts tell of their pods. Absent as the overlays are. */
+  readonly hostRecords?: Pick<HostRecords, "remote" | "staleMs" | "withdraw">;
+  /** Absent when nobody looks for drift. */
+  readonly drift?: Pick<DriftWatch, "rest">;
+  readonly startedMs: number;
+  /** Ends the daemon; what is under way still gets its answer. */
+  end(): void;
+}
+
+/** Who asked for what, for the log. */
+export function note(
+  { log }: Pick<ServiceParts, "log">,
+  context: HandlerContext,
+  what: string,
+): void {
+  log.info({ caller: context.values.get(peerKey) }, what.trim());
+}
+
+/** The same of one whose record may make no sense. */
+export const viewAnyPod = (row: PodRow | DamagedPod, parts: ServiceParts): Pod =>
+  isDamaged(row) ? damagedView(row) : viewPod(row, parts);
+
+/** A pod as the API shows it now. */
+export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod {
+  return podView(row, {
+    run: records.run(row.id),
+    live: pods.live(row.id),
+    accelerators: host.driver.capabilities().accelerators,
+  });
+}

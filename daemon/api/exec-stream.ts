@@ -1,0 +1,117 @@
+import { create } from "@bufbuild/protobuf";
+import { assertNever } from "../../core/brand.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import {
+  type ExecRequest,
+  type ExecResize,
+  type ExecResponse,
+  ExecResponseSchema,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import {
+  validateExec,
+  validatePodRef,
+  validateSignal,
+  validateSize,
+} from "../../api/validate-exec.ts";
+import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
+import { requireGuest } from "../pods/lifecycle/live-pod.ts";
+import { hasAgent } from "../pods/store/pod-plan.ts";
+import type { ServiceParts } from "./context.ts";
+
+/** Runs a program in a guest: requests become its input, its output the answers. */
+export async function* streamExec(
+  requests: AsyncIterable<ExecRequest>,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncGenerator<ExecResponse> {
+  const incoming = requests[Symbol.asyncIterator]();
+  const first = await incoming.next();
+  if (first.done === true || first.value.input.case !== "start") {
+    throw new PodnetError("INVALID_ARGUMENT", "The first message of an exec is not its start", {
+      field: "start",
+      hint: "Send `start` with the pod and the program first",
+    });
+  }
+  const start = first.value.input.value;
+  const wanted = validateExec(start);
+  const live = parts.pods.running(validatePodRef(start.idOrName));
+  if (!hasAgent(live.plan)) {
+    throw new PodnetError("UNSUPPORTED", "Nobody in the pod's guest would run it", {
+      hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
+    });
+  }
+  const guest = requireGuest(live);
+  const stop = new AbortController();
+  const session = await guest.exec(wanted, AbortSignal.any([signal, stop.signal]));
+  yield create(ExecResponseSchema, {
+    output: { case: "started", value: { podId: live.plan.podId } },
+  });
+  // A program may wait in silence for the very input that fails: the failure has to end it.
+  pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
+  try {
+    for await (const event of session.events) yield eventView(event);
+  } catch (thrown) {
+    throw stop.signal.aborted ? stop.signal.reason : thrown;
+  }
+}
+
+/** Passes on what the caller sends; who has no more to say has no more input to give either. */
+async function pump(requests: AsyncIterator<ExecRequest>, session: ExecSession): Promise<void> {
+  for (;;) {
+    const next = await requests.next();
+    if (next.done === true) return session.closeInput();
+    const { input } = next.value;
+    switch (input.case) {
+      case "stdin":
+        await session.write(input.value);
+        break;
+      case "closeStdin":
+        await session.closeInput();
+        break;
+      case "resize":
+        await unlessEnded(resize(session, input.value));
+        break;
+      case "signal":
+        await unlessEnded(session.signal(validateSignal(input.value.signal)));
+        break;
+      default:
+        throw new PodnetError("INVALID_ARGUMENT", "An exec can be started once only", {
+          field: "start",
+          hint: "Begin another exec for another program",
+        });
+    }
+  }
+}
+
+function resize(session: ExecSession, size: ExecResize): Promise<void> {
+  const { rows, columns } = validateSize(size);
+  return session.resize(rows, columns);
+}
+
+/** A program that has ended cannot be told anything; its exit, which is on its way, says so. */
+async function unlessEnded(told: Promise<void>): Promise<void> {
+  try {
+    await told;
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
+  }
+}
+
+function eventView(event: ExecEvent): ExecResponse {
+  switch (event.kind) {
+    case "stdout":
+      return response({ case: "stdout", value: own(event.data) });
+    case "stderr":
+      return response({ case: "stderr", value: own(event.data) });
+    case "exit":
+      return create(ExecResponseSchema, { output: { case: "exit", value: { code: event.code } } });
+    default:
+      return assertNever(event);
+  }
+}
+
+/** A frame's data has a buffer of its own. */
+const own = (data: Uint8Array): Uint8Array<ArrayBuffer> => data as Uint8Array<ArrayBuffer>;
+
+const response = (output: ExecResponse["output"]): ExecResponse =>
+  create(ExecResponseSchema, { output });

@@ -1,0 +1,94 @@
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
+import { validateNetwork } from "../../api/validate-network.ts";
+import { ipOf } from "../../core/address.ts";
+import { ipRangeText } from "../../core/ip-range.ts";
+import { parseNetworkName } from "../../core/names.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
+import { countInterfaces } from "../pods/store/interfaces.ts";
+import { note, type ServiceParts } from "./context.ts";
+
+/** The network service: this node's networks with their pools. */
+export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.NetworkService> {
+  const { networks } = parts;
+  return {
+    get: ({ name }) => ({ network: networkView(networks.find(name), parts) }),
+
+    list: () => ({ networks: networks.list().map((network) => networkView(network, parts)) }),
+
+    async create({ spec, force, planOnly }, context) {
+      const asked = validateNetwork(spec);
+      if (planOnly) return { plan: [...(await networks.planCreate(asked, { force }))] };
+      note(parts, context, `create network ${asked.name}`);
+      return { network: networkView(await networks.create(asked, { force }), parts) };
+    },
+
+    async update({ spec, force, planOnly }, context) {
+      const asked = validateNetwork(spec);
+      if (planOnly) return { plan: [...(await networks.planUpdate(asked, { force }))] };
+      note(parts, context, `update network ${asked.name}`);
+      return { network: networkView(await networks.update(asked, { force }), parts) };
+    },
+
+    async delete({ name, planOnly }, context) {
+      const asked = parseNetworkName(name, "name");
+      if (planOnly) {
+        const plan = networks.planDelete(asked);
+        return { existed: plan.length > 0, plan: [...plan] };
+      }
+      note(parts, context, `delete network ${asked}`);
+      return { existed: await networks.delete(asked) };
+    },
+  };
+}
+
+function networkView(
+  network: NetworkDefinition,
+  { addresses, networks, db }: ServiceParts,
+): wire.Network {
+  const stats = addresses.subnets(network.name);
+  return create(wire.NetworkSchema, {
+    name: network.name,
+    bridge: network.bridge,
+    mtu: network.mtu,
+    subnets: network.subnets.map(({ cidr, gateway, ranges, reserved }) => ({
+      cidr,
+      gateway: ipOf(gateway),
+      ranges: ranges.map(ipRangeText),
+      reservations: reserved.map(ipRangeText),
+      ...countsOf(stats.find((each) => each.cidr === cidr)),
+    })),
+    isolated: network.isolated,
+    masquerade: masquerades(
+      network,
+      networks.fragments().find(({ key }) => key === network.name)?.firewall,
+    ),
+    interfaces: countInterfaces(db, network.name),
+    dns: [...network.dns],
+    dnsSearch: [...network.dnsSearch],
+    vlanFiltering: network.vlanFiltering,
+    default: networks.isConfigured(network),
+    resolver: networks.isResolving(network),
+    cloudMetadata: network.cloudMetadata === true,
+    acceptTranslated: network.acceptTranslated === true,
+    admit: [...(network.admit ?? [])],
+  });
+}
+
+/** Without rules there is no NAT, whatever was asked for. */
+const masquerades = ({ masquerade }: NetworkDefinition, firewall: boolean | undefined): boolean =>
+  masquerade && firewall === true;
+
+type Stats = ReturnType<ServiceParts["addresses"]["subnets"]>[number];
+
+const countsOf = (stats: Stats | undefined) =>
+  stats === undefined
+    ? {}
+    : {
+        size: `${stats.size}`,
+        free: `${stats.free}`,
+        used: `${stats.used}`,
+        reserved: `${stats.reserved}`,
+        quarantined: `${stats.quarantined}`,
+      };

@@ -1,0 +1,275 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type {
+  CloudInitSpec,
+  CniSpec,
+  InterfaceSpec,
+  PodSpec,
+  PortSpec,
+  RouteSpec,
+} from "../../api/pod-spec.ts";
+import { toErrorInfo } from "../../api/codes.ts";
+import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
+import {
+  type CloudInitSchema,
+  type CniInterfaceSchema,
+  type InterfaceSchema,
+  PodSpecSchema,
+  type PodSpec as WireSpec,
+  type PublishedPort as WirePort,
+  PublishedPortSchema,
+  type RouteSchema,
+} from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { encodeUtf8 } from "../../core/utf8.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import { architectureOf } from "../../hypervisor/architecture.ts";
+import type { Capabilities } from "../../hypervisor/driver.ts";
+import { errorFromRecord } from "../events/error-record.ts";
+import { attachedCannot, guestKind, nobody } from "../pods/guest/guest-kind.ts";
+import type { LivePod } from "../pods/lifecycle/live-pod.ts";
+import type { PlanSection } from "../pods/plan/plan-text.ts";
+import { hasAgent, type InterfacePlan } from "../pods/store/pod-plan.ts";
+import type { Span } from "../events/span.ts";
+import type { DamagedPod } from "../pods/store/pod-rows.ts";
+import type { PodRow, PodState } from "../pods/store/pods.ts";
+import type { RunRow } from "../pods/store/runs.ts";
+
+export const podStates: Readonly<Record<PodState, wire.PodState>> = {
+  creating: wire.PodState.CREATING,
+  running: wire.PodState.RUNNING,
+  paused: wire.PodState.PAUSED,
+  stopping: wire.PodState.STOPPING,
+  stopped: wire.PodState.STOPPED,
+  failed: wire.PodState.FAILED,
+  deleting: wire.PodState.DELETING,
+};
+
+export const time = (ms: number): Timestamp => timestampFromMs(ms);
+
+export interface PodViewParts {
+  readonly run: RunRow | undefined;
+  readonly live: LivePod | undefined;
+  readonly accelerators: Capabilities["accelerators"];
+}
+
+/** A pod as the API shows it. */
+export function podView(row: PodRow, { run, live, accelerators }: PodViewParts): wire.Pod {
+  const { plan, spec, failure, guest } = row;
+  return create(wire.PodSchema, {
+    id: row.id,
+    name: row.name,
+    labels: { ...spec.labels },
+    state: podStates[row.state],
+    reason: row.reason ?? live?.restarts.text ?? "",
+    ...(failure === undefined ? {} : { failure: toErrorInfo(errorFromRecord(failure)) }),
+    createdAt: time(row.createdMs),
+    spec: specView(spec),
+    interfaces: plan.interfaces.map((each) => interfaceView(each, row, live)),
+    ports: (plan.published ?? []).map(portView),
+    ...(run === undefined
+      ? {}
+      : {
+          vm: {
+            pid: run.pid,
+            accelerator: plan.vm.attached?.accelerator ?? accelerators[architectureOf(plan.vm)],
+            arch: architectureOf(plan.vm),
+            attached: plan.vm.attached !== undefined,
+            qmpSocket: plan.vm.attached?.qmp ?? "",
+            vcpu: plan.vm.vcpu,
+            memoryMib: plan.vm.memoryMib,
+            startedAt: time(run.startedMs),
+            guestRestarts: live?.restarts.count ?? 0,
+          },
+        }),
+    ...(guest === undefined || run === undefined
+      ? run === undefined || hasAgent(plan)
+        ? {}
+        : { guest: { kind: nobody.kind, cannot: [...nobody.cannot, ...attachedCannot(plan)] } }
+      : {
+          guest: {
+            agent: guest.agent ?? "",
+            api: guest.api,
+            extension: guest.extension ?? 0,
+            hostname: row.observed?.hostname ?? "",
+            agentRssKib: row.observed?.agentRssKib ?? 0,
+            ...guestView(guest, row),
+          },
+        }),
+    spans: row.spans.map(spanView),
+  });
+}
+
+/** A pod whose record makes no sense: what is known is who it is, and what to do about it. */
+export const damagedView = ({ id, name, createdMs, damage }: DamagedPod): wire.Pod =>
+  create(wire.PodSchema, {
+    id,
+    name,
+    state: wire.PodState.FAILED,
+    reason: `${damage.message}. ${damage.hint ?? ""}`,
+    failure: toErrorInfo(damage),
+    createdAt: time(createdMs),
+    spec: {},
+  });
+
+function guestView(
+  guest: GuestIdentity,
+  { observed, plan }: PodRow,
+): MessageInitShape<typeof wire.GuestSchema> {
+  const { kind, cannot } = guestKind(guest, observed);
+  return { kind, cannot: [...cannot, ...attachedCannot(plan)] };
+}
+
+function interfaceView(
+  each: InterfacePlan,
+  row: PodRow,
+  live: LivePod | undefined,
+): wire.PodInterface {
+  const { nic } = each;
+  const plugged = live?.plugged.has(each.position) ?? false;
+  const observed =
+    row.state === "running" || row.state === "paused" ? observedOf(each, row, plugged) : undefined;
+  return create(wire.PodInterfaceSchema, {
+    network: each.network ?? "",
+    guestName: each.guestName,
+    mac: nic?.mac ?? "",
+    mtu: each.mtu,
+    addresses: [...each.addresses],
+    gateway: each.gateways.map(({ gateway }) => gateway).join(" "),
+    tap: nic?.tap ?? "",
+    bridge: each.bridge ?? "",
+    netns: each.cni?.netns ?? "",
+    slot: nic?.slot ?? 0,
+    state: interfaceState(each, isConfigured(each, row, observed), plugged),
+    observedAddresses: [...(observed?.addresses ?? [])],
+    observedMtu: observed?.mtu ?? 0,
+    routes: row.plan.guest.routes
+      .filter((route) => route.interface === each.guestName)
+      .map(routeView),
+  });
+}
+
+/** A guest without an agent has been seen with some of its addresses, or with all. */
+const isConfigured = (
+  { addresses }: InterfacePlan,
+  { plan }: PodRow,
+  observed: { readonly addresses: readonly string[] } | undefined,
+): boolean =>
+  observed !== undefined &&
+  (hasAgent(plan) || addresses.every((address) => observed.addresses.includes(address)));
+
+/** What the guest said of it; of a NIC that it has let go of since, that is no longer so. */
+function observedOf(
+  { nic, addresses, mtu }: InterfacePlan,
+  { observed }: PodRow,
+  plugged: boolean,
+): { readonly addresses: readonly string[]; readonly mtu: number } | undefined {
+  if (nic !== undefined)
+    return plugged ? observed?.interfaces.find(({ mac }) => mac === nic.mac) : undefined;
+  const there = observed?.loopback;
+  return addresses.every((address) => there?.includes(address))
+    ? { addresses: there ?? [], mtu }
+    : undefined;
+}
+
+function interfaceState(
+  { leaving }: InterfacePlan,
+  isObserved: boolean,
+  isPlugged: boolean,
+): wire.InterfaceState {
+  if (leaving === true) return wire.InterfaceState.UNPLUG_PENDING;
+  if (isObserved) return wire.InterfaceState.CONFIGURED;
+  return isPlugged ? wire.InterfaceState.PLUGGED : wire.InterfaceState.PLANNED;
+}
+
+const cniSpecView = ({
+  link,
+  netns = "",
+  list = "",
+  args,
+  capabilities,
+}: CniSpec): MessageInitShape<typeof CniInterfaceSchema> => ({
+  link,
+  netns,
+  list,
+  args: { ...args },
+  capabilities: Object.keys(capabilities).length === 0 ? "" : JSON.stringify(capabilities),
+});
+
+const oneOf = (addresses: readonly string[]): string =>
+  addresses.length === 1 ? (addresses[0] ?? "") : "";
+
+function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof InterfaceSchema> {
+  const { addresses = [], port } = each;
+  return {
+    network: each.kind === undefined ? each.network : "",
+    bridge: each.kind === "bridge" ? each.bridge : "",
+    tapKept: each.kind === "tap",
+    loopback: each.kind === "loopback",
+    ...(each.kind === "cni" ? { cni: cniSpecView(each.cni) } : {}),
+    address: each.addresses?.length === 0 ? "none" : oneOf(addresses),
+    addresses: addresses.length > 1 ? [...addresses] : [],
+    mac: each.mac ?? "",
+    ...(each.mtu === undefined ? {} : { mtu: each.mtu }),
+    gateway: each.gateway ?? "",
+    metric: each.metric ?? 0,
+    guestName: each.guestName ?? "",
+    tap: each.tap ?? "",
+    ...(port === undefined ? {} : { port: { ...port } }),
+  };
+}
+
+function specView(spec: PodSpec): WireSpec {
+  const { boot, dns } = spec;
+  return create(PodSpecSchema, {
+    name: spec.name ?? "",
+    labels: { ...spec.labels },
+    resources: { ...spec.resources },
+    boot: {
+      kernel: boot.kernel ?? "",
+      initrd: boot.initrd ?? "",
+      cmdline: boot.cmdline,
+      disks: boot.disks.map((disk) => ({ ...disk })),
+      factory: boot.factory ?? "",
+      agent: boot.agent ?? "",
+      ...(boot.cloudInit === undefined ? {} : { cloudInit: cloudInitView(boot.cloudInit) }),
+    },
+    interfaces: spec.interfaces.map(interfaceSpecView),
+    hostname: spec.hostname ?? "",
+    ...(dns === undefined
+      ? {}
+      : { dns: { servers: [...dns.servers], search: [...dns.search], options: [...dns.options] } }),
+    ports: (spec.ports ?? []).map(portView),
+    routes: spec.routes.map(routeView),
+  });
+}
+
+/** User data may hold secrets: whoever may look at pods is told how much there is. A create does not take that for some. */
+const cloudInitView = ({ userData }: CloudInitSpec): MessageInitShape<typeof CloudInitSchema> => ({
+  userData: userData === "" ? "" : `(${encodeUtf8(userData).length} bytes, not shown)`,
+});
+
+const routeView = (route: RouteSpec): MessageInitShape<typeof RouteSchema> => ({
+  destination: route.destination,
+  gateway: route.gateway ?? "",
+  interface: route.interface ?? "",
+  metric: route.metric ?? 0,
+});
+
+/** A published port: as asked for, or as decided. */
+export const portView = (port: PortSpec): WirePort =>
+  create(PublishedPortSchema, {
+    hostIp: port.hostIp ?? "",
+    hostPort: port.hostPort,
+    podPort: port.podPort,
+    count: port.count,
+    protocol: port.protocol,
+  });
+
+export const spanView = (span: Span): wire.Span => create(wire.SpanSchema, { ...span });
+
+export function planView(podId: string, sections: readonly PlanSection[]): wire.Plan {
+  return create(wire.PlanSchema, {
+    podId,
+    sections: sections.map(({ step, title, lines }) => ({ step, title, lines: [...lines] })),
+  });
+}

@@ -1,0 +1,72 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { toErrorInfo } from "../../api/codes.ts";
+import {
+  type WatchPodsRequest,
+  type WatchPodsResponse,
+  WatchPodsResponse_Kind as Kind,
+  WatchPodsResponseSchema,
+} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { PodName } from "../../core/names.ts";
+import { validatePodRef } from "../../api/validate-exec.ts";
+import { errorFromRecord } from "../events/error-record.ts";
+import type { EventKind, EventRow } from "../events/store.ts";
+import { type ServiceParts, viewAnyPod } from "./context.ts";
+import { spanView, time } from "./views.ts";
+
+const kinds: Readonly<Record<EventKind, Kind>> = {
+  created: Kind.CREATED,
+  updated: Kind.UPDATED,
+  step: Kind.STEP,
+  deleted: Kind.DELETED,
+  drift: Kind.DRIFT,
+  attachment: Kind.ATTACHMENT,
+};
+
+/** Pods as they are, unless the caller goes on from a cursor, and every change after. */
+export async function* watchPods(
+  request: WatchPodsRequest,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncGenerator<WatchPodsResponse> {
+  const only =
+    request.idOrName === "" ? undefined : parts.pods.findAny(validatePodRef(request.idOrName)).id;
+  let after = request.after === undefined ? undefined : Number(request.after);
+  if (after === undefined) {
+    // No await between the list and the cursor: nothing falls between them.
+    after = parts.journal.newest;
+    const rows = parts.pods.listAny().filter(({ id }) => only === undefined || id === only);
+    const at = { cursor: BigInt(after), time: time(parts.host.clock.now()) };
+    const views = rows.map((row) => viewAnyPod(row, parts));
+    for (const pod of views) yield response({ ...at, kind: Kind.SNAPSHOT, pod });
+    yield response({ ...at, kind: Kind.SYNCED });
+  }
+  for await (const event of parts.journal.watch(after, signal)) {
+    if (only === undefined || event.podId === only) yield eventView(event, parts);
+  }
+  // Ended by the daemon's own end, of which the caller is told; one that went away hears nothing.
+  signal.throwIfAborted();
+}
+
+function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
+  const { span, error, text, drift } = event.data;
+  return response({
+    cursor: BigInt(event.cursor),
+    time: time(event.timeMs),
+    kind: kinds[event.kind],
+    ...podOf(event, parts),
+    text,
+    ...(span === undefined ? {} : { span: spanView(span) }),
+    ...(error === undefined ? {} : { error: toErrorInfo(errorFromRecord(error)) }),
+    ...(drift === undefined ? {} : { drift: { ...drift, found: [...drift.found] } }),
+  });
+}
+
+/** The pod as it is by now; of one that is gone only what it was called is left, and some events are about none. */
+function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
+  if (podId === undefined) return {};
+  const row = parts.records.getAny(podId);
+  return { pod: row === undefined ? { id: podId, name: podName } : viewAnyPod(row, parts) };
+}
+
+const response = (init: MessageInitShape<typeof WatchPodsResponseSchema>): WatchPodsResponse =>
+  create(WatchPodsResponseSchema, init);

@@ -1,0 +1,103 @@
+import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { PublishedPlan } from "../published/published-plan.ts";
+import type { AttachmentId } from "./store.ts";
+import { damaged, parseJson } from "../store/rows.ts";
+import { checkVersion } from "../store/stored-version.ts";
+import { attachmentTrouble } from "./check-attachment.ts";
+
+/** Version of the stored form. A reader refuses what it does not know. */
+export const attachmentPlanVersion = 1;
+
+/**
+ * Everything a container's attachment will be, decided before anything happens. Plain JSON, stored with its row; undo and
+ * recovery work from it alone.
+ */
+export interface AttachmentPlan {
+  readonly version: typeof attachmentPlanVersion;
+  readonly id: AttachmentId;
+  readonly containerId: string;
+  readonly ifName: string;
+  /** The name of the runtime's network configuration. */
+  readonly config: string;
+  readonly network: NetworkName;
+  readonly netns: string;
+  readonly mac: Mac;
+  readonly mtu: number;
+  /** The runtime asked for no MTU: it is that of the network, whatever that becomes. Absent: it stays. */
+  readonly mtuOfNetwork?: true;
+  readonly addresses: readonly IpPrefix[];
+  /** One of each family that it has addresses of, at most. */
+  readonly gateways: readonly Ip[];
+  /** Its part of the host. */
+  readonly fragment: AttachmentFragment;
+  readonly published?: readonly PublishedPlan[];
+  /** The runtime holds the host ports of what is published; absent: podnetd does, with sockets of its own. */
+  readonly portsHeldByRuntime?: true;
+  /** podnetd's own loopback ports that the runtime's are redirected to (`fragment.loopback`); absent where there are none. */
+  readonly forwarders?: readonly PublishedPlan[];
+  readonly dns: AttachmentDns;
+  /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
+  readonly claimed?: BootMoment;
+  /** What its runtime calls it on this network, as names of DNS; absent: nothing. */
+  readonly names?: readonly string[];
+  /** The pod it belongs to, where its runtime says so: `namespace/name`. */
+  readonly pod?: string;
+}
+
+/** Which one it is, for people. */
+export const containerText = ({
+  containerId,
+  ifName,
+  network,
+  pod,
+}: Pick<AttachmentPlan, "containerId" | "ifName" | "network" | "pod">): string =>
+  `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network}`;
+
+/** The host ports that podnetd is to listen at: where the runtime holds those that are published, its own that they lead to. */
+export const portsToHold = ({
+  published,
+  portsHeldByRuntime,
+  forwarders,
+}: Pick<
+  AttachmentPlan,
+  "published" | "portsHeldByRuntime" | "forwarders"
+>): AttachmentPlan["published"] => (portsHeldByRuntime === true ? forwarders : published);
+
+/** The same, and which namespace it is in: another one by the same path is not its own. */
+export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
+  namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
+
+/** A container whose ADD is answered now: plugins after podnet's in the list are yet to be run. */
+export const settlingPlan = (plan: AttachmentPlan): AttachmentPlan =>
+  plan.fragment.madeByCaller === true
+    ? plan
+    : { ...plan, fragment: { ...plan.fragment, settling: true } };
+
+/** A container whose list is done. Without `later` nothing of the inside is taken for a later plugin's. */
+export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
+  const { settling: _done, ...fragment } = plan.fragment;
+  const isAny = later !== undefined && laterText(later) !== undefined;
+  return { ...plan, fragment: isAny ? { ...fragment, later } : fragment };
+}
+
+/** What the container is to ask for names, as its runtime is told. */
+export interface AttachmentDns {
+  readonly nameservers: readonly string[];
+  readonly domain?: string;
+  readonly search: readonly string[];
+  readonly options: readonly string[];
+}
+
+/** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
+export function parseStoredAttachment(text: string): AttachmentPlan {
+  const plan = parseJson(text, "plan") as AttachmentPlan | null;
+  if (plan === null) throw damaged("plan has no version");
+  checkVersion(plan.version, attachmentPlanVersion, "plan");
+  const trouble = attachmentTrouble(plan);
+  if (trouble !== undefined) throw damaged(trouble);
+  return plan;
+}

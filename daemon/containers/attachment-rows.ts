@@ -1,0 +1,92 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Mac } from "../../core/address.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
+import { type AttachmentPlan, parseStoredAttachment } from "./attachment-plan.ts";
+import type { AttachmentId, AttachmentName, AttachmentState } from "./store.ts";
+import type { Row } from "../store/database.ts";
+import { damaged, integer, optionalText, text } from "../store/rows.ts";
+
+/** The columns of an attachment that can be read without its plan. */
+interface AttachmentColumns extends AttachmentName {
+  readonly id: AttachmentId;
+  /** The name of the runtime's network configuration. */
+  readonly config: string;
+  readonly network: NetworkName;
+  readonly netns: string;
+  readonly state: AttachmentState;
+  readonly createdMs: number;
+}
+
+export interface AttachmentRow extends AttachmentColumns {
+  readonly plan: AttachmentPlan;
+  readonly changedMs: number;
+}
+
+/**
+ * A container whose record cannot be used. podnetd changes nothing of it until it is removed, and then takes off what the other
+ * columns and tables name.
+ */
+export interface DamagedAttachment extends AttachmentColumns {
+  /** Undefined where an earlier podnetd wrote the row and its plan could not be read when the columns were added. */
+  readonly mac: Mac | undefined;
+  readonly hostLink: IfName | undefined;
+  /** `STATE_CORRUPT`: answers every request for this container but its removal. */
+  readonly damage: PodnetError;
+}
+
+export const isDamagedAttachment = (
+  row: AttachmentRow | DamagedAttachment,
+): row is DamagedAttachment => "damage" in row;
+
+const states: ReadonlySet<string> = new Set(["adding", "ready", "deleting"]);
+
+/**
+ * Reads a row. A row that cannot be used is answered as damaged, and all others are as good as before. Throws `STATE_NEWER`
+ * for a plan of a newer podnetd, `STATE_CORRUPT` where even the columns that name the container are unreadable.
+ */
+export function anyAttachment(row: Row): AttachmentRow | DamagedAttachment {
+  const state = text(row, "state");
+  const columns: AttachmentColumns = {
+    id: text<AttachmentId>(row, "id"),
+    containerId: text(row, "container_id"),
+    ifName: text(row, "if_name"),
+    config: text(row, "config"),
+    network: text<NetworkName>(row, "network"),
+    netns: text(row, "netns"),
+    state: states.has(state) ? (state as AttachmentState) : "ready",
+    createdMs: integer(row, "created_ms"),
+  };
+  try {
+    if (!states.has(state)) throw damaged(`state is "${state}"`);
+    const plan = parseStoredAttachment(text(row, "plan"));
+    requireOwn(plan, columns);
+    return { ...columns, plan, changedMs: integer(row, "changed_ms") };
+  } catch (thrown) {
+    if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;
+    return {
+      ...columns,
+      mac: optionalText<Mac>(row, "mac"),
+      hostLink: optionalText<IfName>(row, "host_link"),
+      damage: damageOf(columns, thrown),
+    };
+  }
+}
+
+/** Throws where the plan is another container's: by its names links would be changed and removed. */
+function requireOwn(plan: AttachmentPlan, columns: AttachmentColumns): void {
+  for (const key of ["id", "containerId", "ifName", "config", "network", "netns"] as const)
+    if (plan[key] !== columns[key]) throw damaged(`plan has another ${key} than its row`);
+}
+
+function damageOf({ containerId, ifName }: AttachmentColumns, cause: unknown): PodnetError {
+  const { message, details } = toPodnetError(cause);
+  return new PodnetError(
+    "STATE_CORRUPT",
+    `The record of container "${containerId}" (${ifName}) is damaged: ${String(details["damaged"] ?? message)}`,
+    {
+      hint: "Its links are left as they are. Remove the container with its runtime: podnetd then removes what it knows of it",
+      details: { container: containerId },
+      cause,
+    },
+  );
+}

@@ -1,0 +1,297 @@
+import { limited, throwIfAborted } from "../../core/aborting.ts";
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { guarded } from "../../core/guard.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { CniResult } from "../../cni/protocol/result.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { Log } from "../../linux/log.ts";
+import type { AttachedFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import { KeyedLock } from "../reconcile/keyed-lock.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
+import type { HeldPorts } from "../published/held-ports.ts";
+import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
+import type { AnyAttachment, AttachmentName } from "./store.ts";
+import { resultOf } from "./cni/answer.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { type AttachmentPlan, inNamespace, portsToHold, settlingPlan } from "./attachment-plan.ts";
+import { compareResult, fragmentAsTold } from "./cni/compare-result.ts";
+import { Departures } from "./departures.ts";
+import { type AttachmentWorld, gatherAttachment } from "./plan/gather.ts";
+import { whyLost } from "./namespace.ts";
+import { type Attaching, planAttachment } from "./plan/plan.ts";
+import type { AttachmentRecords } from "./records.ts";
+import { ReadyAttachments } from "./ready.ts";
+import { recoverAttachments } from "./recover.ts";
+import { refitAttachmentPlan, refitAttachments, type RefitParts, refitted } from "./refit.ts";
+import { attached, ending, unknown } from "./refusals.ts";
+import { refuseUnready } from "./status.ts";
+import type { ContainerNames } from "./container-names.ts";
+import { TranslationRules } from "./translation-rules.ts";
+import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./cni/wishes.ts";
+
+/** Longest an ADD or CHECK may take, milliseconds: what kubelet's runtimes wait for is longer. */
+const attachMs = 60_000;
+
+export interface AttachmentsParts extends AttachmentWorld {
+  readonly network: AttachmentNetwork;
+  readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
+  readonly clock: Clock;
+  /** The moment that is now; see `AttachmentPlan.claimed`. */
+  readonly moment: () => BootMoment;
+  readonly names: ContainerNames;
+  readonly published: Pick<HeldPorts, "hold" | "adopt" | "release" | "missing" | "retry">;
+  readonly records: AttachmentRecords;
+  readonly log: Log;
+}
+
+/**
+ * The networks of containers. Many are worked on side by side, those of one container one after the other; the rows are the
+ * truth, and nothing is held here but host ports.
+ */
+export class Attachments implements AsyncDisposable {
+  readonly #parts: AttachmentsParts;
+  /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
+  readonly #locks = new KeyedLock<string>();
+  readonly #departures: Departures;
+  /** Those that are attached. */
+  readonly ready: ReadyAttachments;
+  readonly #translations: TranslationRules;
+  readonly #over = new AbortController();
+  #refusing = false;
+
+  constructor(parts: AttachmentsParts) {
+    this.#parts = parts;
+    this.ready = new ReadyAttachments({ ...parts, locks: this.#locks });
+    this.#translations = new TranslationRules({ ...parts, ready: this.ready });
+    this.#departures = new Departures({
+      ...parts,
+      locks: this.#locks,
+      leaves: (id) => this.ready.leave(id),
+    });
+  }
+
+  /** The attachments whose records can be used. */
+  list(): AttachmentRow[] {
+    return this.#parts.records.list();
+  }
+
+  /** All attachments, the damaged ones included. */
+  listAny(): AnyAttachment[] {
+    return this.#parts.records.listAny();
+  }
+
+  /** The row to show an attachment by: of a damaged one what other columns and tables say. */
+  readable(row: AnyAttachment): AttachmentRow {
+    return this.#parts.records.readable(row);
+  }
+
+  /** What is wrong with an attachment that podnetd cannot mend now; undefined where nothing is. */
+  troubleOf(row: AnyAttachment): string | undefined {
+    return isDamagedAttachment(row) ? row.damage.message : this.ready.troubleOf(row.id);
+  }
+
+  /** The attachment that a runtime names so. */
+  named(name: AttachmentName): AnyAttachment | undefined {
+    return this.#parts.records.named(name);
+  }
+
+  /**
+   * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name already, what the planner
+   * says, and what the host says: then nothing is left of it. So it is when the signal aborts.
+   */
+  add(request: AddRequest, attaching: Attaching, signal: AbortSignal): Promise<CniResult> {
+    return this.#locks.run(request.containerId, async () => {
+      this.#refuseEnding();
+      const limit = limited(attachMs, AbortSignal.any([signal, this.#over.signal]));
+      throwIfAborted(limit, "The ADD");
+      await this.#refuseAttached(request);
+      const { network, published, records } = this.#parts;
+      const plan = await this.#claim(request, attaching);
+      try {
+        await published.hold(plan.id, portsToHold(plan));
+        const observed = await network.ensure(plan.fragment, limit);
+        throwIfAborted(limit, "The ADD");
+        const result = resultOf(plan, observed, request.config.prevResult);
+        const attached = settlingPlan(inNamespace(plan, observed.namespace));
+        records.ready(attached);
+        this.ready.enter(attached);
+        this.#translations.writeSoon();
+        return result;
+      } catch (thrown) {
+        await this.#departures.undo(plan, thrown);
+        throw thrown;
+      }
+    });
+  }
+
+  /**
+   * Takes a container off a network; absent is success, and so is one that is not meant, as it stands when its turn has come.
+   * Answers once nothing of it passes any more.
+   */
+  delete(request: DelRequest, isMeant = (_row: AnyAttachment): boolean => true): Promise<void> {
+    return this.#locks.run(request.containerId, async () => {
+      const row = this.#parts.records.named(request);
+      // The runtime's network is part of what it means: what another one made is another's.
+      if (row?.config === request.config.name && isMeant(row))
+        await this.#departures.detach(row, "detached");
+    });
+  }
+
+  /** Throws `INTERFACE_NOT_FOUND`, and `VERIFY_MISMATCH` naming what is not as it was added. */
+  check(request: AddRequest, signal: AbortSignal): Promise<void> {
+    return this.#locks.run(request.containerId, async () => {
+      const row = this.#parts.records.named(request);
+      if (row?.state !== "ready" || row.config !== request.config.name) throw unknown(request);
+      if (isDamagedAttachment(row)) throw row.damage;
+      const found = [
+        ...compareResult(row.plan, request),
+        ...(await this.#parts.network.check(
+          fragmentAsTold(row.plan, request),
+          limited(attachMs, signal),
+        )),
+      ];
+      const [first] = found;
+      if (first === undefined) return;
+      const more = found.length > 1 ? `, and ${found.length - 1} more` : "";
+      throw new PodnetError(
+        "VERIFY_MISMATCH",
+        `The container's network is changed: ${first}${more}`,
+        {
+          hint: "podnetd puts it right by itself, if drift_s is not 0; what it cannot put right is told: podnet cni list",
+          details: { count: found.length },
+        },
+      );
+    });
+  }
+
+  /** Takes away all attachments of the runtime's network that it does not name; goes on past failures, and throws the first. */
+  async collect({ config }: NetworkRequest): Promise<void> {
+    const key = ({ containerId, ifName }: AttachmentName): string => `${containerId} ${ifName}`;
+    const valid = new Set(config.validAttachments?.map(key));
+    const stale = this.listAny().filter(
+      (row) => row.config === config.name && !valid.has(key(row)),
+    );
+    await this.#detachAll(stale, "collected");
+  }
+
+  /** Throws why no container could be attached now. */
+  status({ config }: NetworkRequest): void {
+    this.#refuseEnding();
+    refuseUnready(config.network, this.#parts);
+  }
+
+  /** After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should be. */
+  async recover(sameBoot: boolean): Promise<void> {
+    const { networks, config, records } = this.#parts;
+    const refit = (plan: AttachmentPlan): AttachmentPlan => {
+      const network = networks.list().find(({ name }) => name === plan.network);
+      const next = network && refitted(plan, network, config.cni);
+      if (next !== undefined) records.replan(next, "its network was changed");
+      return next ?? plan;
+    };
+    const parts = { ...this.#parts, ready: this.ready, departures: this.#departures, refit };
+    await recoverAttachments(parts, sameBoot, this.#over.signal);
+    await this.#translations.write();
+  }
+
+  /** Brings the containers of a network up to what it is now. */
+  refit(name: NetworkName): Promise<void> {
+    return refitAttachments(this.#parts.networks.find(name), this.#refitting());
+  }
+
+  /** What that would make of ports, with the network as it is to be. */
+  refitPlan(network: NetworkDefinition): readonly AttachedFragment[] {
+    return refitAttachmentPlan(network, this.#refitting());
+  }
+
+  /** Takes all of them away. Throws the first failure. */
+  async down(): Promise<AnyAttachment[]> {
+    const rows = this.listAny();
+    await this.#detachAll(rows, "podnet down");
+    await this.#departures.bury();
+    return rows;
+  }
+
+  /** Takes no new ones from here on, until they are admitted again. */
+  refuse(): void {
+    this.#refusing = true;
+  }
+
+  admit(): void {
+    this.#refusing = false;
+  }
+
+  /** Takes nothing new, and waits for what is under way up to `graceMs`, which is then undone. */
+  async close(graceMs: number): Promise<void> {
+    this.#refusing = true;
+    const limit = setTimeout(
+      guarded("cni", () => this.#over.abort(ending())),
+      graceMs,
+    ).unref();
+    await this.#locks.idle();
+    await this.#translations.idle();
+    clearTimeout(limit);
+    await this.#departures.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close(0);
+  }
+
+  /** Goes on past failures, and throws the first. */
+  async #detachAll(rows: readonly AnyAttachment[], text: string): Promise<void> {
+    const ends = await Promise.allSettled(
+      rows.map(({ id, containerId }) =>
+        this.#locks.run(containerId, async () => {
+          const row = this.#parts.records.get(id);
+          if (row !== undefined) await this.#departures.detach(row, text);
+        }),
+      ),
+    );
+    const failed = ends.find(({ status }) => status === "rejected");
+    if (failed?.status === "rejected") throw failed.reason;
+  }
+
+  /** Plans and takes what is planned in one go. What is on its way out is in nobody's way: where it may be, it goes first. */
+  async #claim(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
+    const wishes = wishesOf(request);
+    // Nothing comes in between: no two plans have the same address.
+    const claim = (): AttachmentPlan => {
+      const snapshot = gatherAttachment(request, wishes, this.#parts);
+      const claimed = this.#parts.moment();
+      const plan = { ...planAttachment(request, wishes, snapshot, attaching), claimed };
+      this.#parts.records.claim(plan);
+      return plan;
+    };
+    try {
+      return claim();
+    } catch (thrown) {
+      if (!this.#departures.waits) throw thrown;
+      await this.#departures.bury();
+      return claim();
+    }
+  }
+
+  /** One that is on its way out, or whose namespace is gone, whatever is at its path by now, is in nobody's way. */
+  async #refuseAttached(request: AddRequest): Promise<void> {
+    const { records } = this.#parts;
+    const row = records.named(request);
+    if (row === undefined) return;
+    const lost = whyLost(isDamagedAttachment(row) ? row : row.plan.fragment, this.#parts.network);
+    if (row.state === "ready" && lost === undefined) throw attached(row);
+    await this.#departures.detach(row, lost ?? "not attached");
+    await this.#departures.bury();
+    if (records.named(request) !== undefined) throw attached(row);
+  }
+
+  #refitting(): RefitParts {
+    const { ready } = this;
+    return { ...this.#parts, ready, locks: this.#locks, settings: this.#parts.config.cni };
+  }
+
+  #refuseEnding(): void {
+    if (this.#refusing) throw ending();
+  }
+}

@@ -1,0 +1,80 @@
+import { assertNever } from "../../../core/brand.ts";
+import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { type IfName, parseIfName } from "../../../core/names.ts";
+import { cniNumber, renderError } from "../../../cni/protocol/error.ts";
+import { type Exchange, parseExchange } from "../../../cni/protocol/exchange.ts";
+import { read } from "../../../cni/protocol/json.ts";
+import { parseRequest } from "../../../cni/protocol/request-read.ts";
+import type { CniRequest } from "../../../cni/protocol/request.ts";
+import { renderResult } from "../../../cni/protocol/result-write.ts";
+import { versionAnswer } from "../../../cni/protocol/version.ts";
+import type { Attachments } from "../attachments.ts";
+
+export interface Exchanging {
+  readonly attachments: Pick<Attachments, "add" | "delete" | "check" | "collect" | "status">;
+  /** Told of each request when it is over: its command, how it ended: 0, or CNI's number of the error, and the error. */
+  done(command: string, code: number, ms: number, error?: PodnetError): void;
+}
+
+/** What came of a request: what the plugin prints, or why not. */
+export type Answer =
+  | { readonly ok: true; readonly stdout: string }
+  | { readonly ok: false; readonly error: PodnetError; readonly stdout: string };
+
+/** Reads and does what the body of a request asks for. Never throws. `signal` aborts when nobody waits for the answer. */
+export async function answerExchange(
+  body: Uint8Array,
+  { attachments, done }: Exchanging,
+  signal: AbortSignal,
+): Promise<Answer> {
+  const began = performance.now();
+  let command = "none";
+  const over = (code: number, error?: PodnetError): void =>
+    done(command, code, performance.now() - began, error);
+  try {
+    const exchange = parseExchange(body);
+    const request = parseRequest(exchange.env, exchange.stdin);
+    ({ command } = request);
+    const stdout = await act(request, attachingOf(exchange), attachments, signal);
+    over(0);
+    return { ok: true, stdout };
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    over(cniNumber(error), error);
+    return { ok: false, error, stdout: renderError(error) };
+  }
+}
+
+const attachingOf = ({ hostVeth }: Exchange): { readonly hostVeth?: IfName } =>
+  hostVeth === undefined ? {} : { hostVeth: read(hostVeth, "hostVeth", parseIfName) };
+
+/** Does it, and answers what the plugin prints: nothing, where CNI has it print nothing. */
+async function act(
+  request: CniRequest,
+  attaching: { readonly hostVeth?: IfName },
+  attachments: Exchanging["attachments"],
+  signal: AbortSignal,
+): Promise<string> {
+  switch (request.command) {
+    case "ADD": {
+      const result = await attachments.add(request, attaching, signal);
+      return renderResult(result, request.config.version);
+    }
+    case "DEL":
+      await attachments.delete(request);
+      return "";
+    case "CHECK":
+      await attachments.check(request, signal);
+      return "";
+    case "GC":
+      await attachments.collect(request);
+      return "";
+    case "STATUS":
+      attachments.status(request);
+      return "";
+    case "VERSION":
+      return versionAnswer();
+    default:
+      return assertNever(request);
+  }
+}

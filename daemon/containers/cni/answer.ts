@@ -1,0 +1,62 @@
+import type { CniInterface, CniResult, CniRoute } from "../../../cni/protocol/result.ts";
+import { noDns } from "../../../cni/protocol/result.ts";
+import { familyOf } from "../../../core/address.ts";
+import type {
+  AttachmentObserved,
+  ObservedEnd,
+  RouteDesired,
+} from "../../../network/attachment/desired.ts";
+import type { AttachmentPlan } from "../attachment-plan.ts";
+
+/** What an ADD answers: what earlier plugins of the list made, and ours behind it. Pure. */
+export function resultOf(
+  plan: AttachmentPlan,
+  observed: AttachmentObserved,
+  before: CniResult | undefined,
+): CniResult {
+  const { addresses, gateways, netns, ifName, mac, mtu, fragment } = plan;
+  const had = before?.interfaces ?? [];
+  // With OpenShift's plugin it makes the end inside itself, as it is told here.
+  const guest = observed.guest ?? { name: ifName, mac, mtu };
+  const interfaces: CniInterface[] = [
+    ...had,
+    endOf(observed.bridge),
+    endOf(observed.host),
+    { ...endOf(guest), sandbox: netns },
+  ];
+  return {
+    interfaces,
+    ips: [
+      ...(before?.ips ?? []),
+      ...addresses.map((address) => {
+        const gateway = gateways.find((each) => familyOf(each) === familyOf(address));
+        return {
+          address,
+          ...(gateway === undefined ? {} : { gateway }),
+          interface: interfaces.length - 1,
+        };
+      }),
+    ],
+    routes: [
+      ...(before?.routes ?? []),
+      ...fragment.routes
+        .map((route) => asMade(route, observed.behind))
+        .map(
+          ({ destination, gateway, ...rest }): CniRoute => ({
+            dst: destination,
+            ...(gateway === undefined ? {} : { gw: gateway }),
+            ...rest,
+          }),
+        ),
+    ],
+    dns: plan.dns.nameservers.length > 0 ? plan.dns : (before?.dns ?? { ...noDns, ...plan.dns }),
+  };
+}
+
+/** A route as it was made: with the metric that keeps it behind another link's. */
+const asMade = (route: RouteDesired, behind: readonly RouteDesired[] = []): RouteDesired =>
+  behind.find(
+    ({ destination, table }) => destination === route.destination && table === route.table,
+  ) ?? route;
+
+const endOf = ({ name, mac, mtu }: ObservedEnd): CniInterface => ({ name, mac, mtu });

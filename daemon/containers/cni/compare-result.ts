@@ -1,0 +1,64 @@
+import { type Mac, parseMac } from "../../../core/address.ts";
+import type { AttachmentFragment } from "../../../network/attachment/desired.ts";
+import type { InsidePart } from "../../../network/attachment/later.ts";
+import { partOf } from "../../../network/attachment/routes.ts";
+import type { AttachmentPlan } from "../attachment-plan.ts";
+import type { AddRequest } from "./wishes.ts";
+
+/** What the runtime's memory of an attachment says otherwise than its row, a line each. Pure. */
+export function compareResult(
+  { ifName, addresses, mac, fragment }: AttachmentPlan,
+  { config, netns }: AddRequest,
+): string[] {
+  const { prevResult } = config;
+  if (prevResult === undefined) return [];
+  const ours = prevResult.interfaces.find(
+    ({ name, sandbox }) => name === ifName && sandbox !== undefined,
+  );
+  // A plugin after podnet's may have given the link another MAC, and need not have told its runtime.
+  const macs: string[] = [mac, fragment.later?.mac ?? mac];
+  if (fragment.settling === true && ours?.mac !== undefined) macs.push(ours.mac.toLowerCase());
+  const told = new Set<string>(prevResult.ips.map(({ address }) => address));
+  return [
+    ...(ours === undefined && prevResult.interfaces.length > 0
+      ? [`prevResult has no interface "${ifName}"`]
+      : []),
+    ...(ours?.sandbox === undefined || ours.sandbox === netns
+      ? []
+      : [`prevResult has "${ifName}" in ${ours.sandbox}, not in ${netns}`]),
+    ...(ours?.mac === undefined || macs.includes(ours.mac.toLowerCase())
+      ? []
+      : [`prevResult has MAC ${ours.mac}, not ${macs.join(" or ")}`]),
+    ...addresses.flatMap((address) => (told.has(address) ? [] : [`prevResult lacks ${address}`])),
+  ];
+}
+
+/** What plugins after podnet's change without a word in their result. */
+const untold: readonly InsidePart[] = [
+  "mtu",
+  "setting accept_ra",
+  "setting autoconf",
+  "setting disable_ipv6",
+];
+
+/**
+ * What a CHECK compares the container with. While later plugins have been seen by none of podnetd's looks yet, the runtime says what
+ * they made: the MAC that it was told at last, and the routes. Pure.
+ */
+export function fragmentAsTold(
+  { fragment, ifName }: AttachmentPlan,
+  { config: { prevResult } }: AddRequest,
+): AttachmentFragment {
+  if (fragment.settling !== true || prevResult === undefined) return fragment;
+  const { settling: _waits, ...whole } = fragment;
+  const ours = prevResult.interfaces.find(
+    ({ name, sandbox }) => name === ifName && sandbox !== undefined,
+  );
+  const told = new Set<string>(prevResult.routes.map(({ dst }) => dst));
+  const gone = fragment.routes.filter(({ destination }) => !told.has(destination)).map(partOf);
+  return { ...whole, later: { mac: macOf(ours?.mac) ?? fragment.mac, left: [...untold, ...gone] } };
+}
+
+/** A MAC that a runtime says, if it is one. */
+const macOf = (text = ""): Mac | undefined =>
+  /^(?:[\da-f]{2}:){5}[\da-f]{2}$/i.test(text) ? parseMac(text) : undefined;

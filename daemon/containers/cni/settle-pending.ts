@@ -1,0 +1,145 @@
+import { readdirSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { cross } from "../../../core/crossing.ts";
+import {
+  isDraftName,
+  isMeant,
+  isPendingName,
+  parsePending,
+} from "../../../cni/protocol/pending.ts";
+import { parseRequest } from "../../../cni/protocol/request-read.ts";
+import { bodyLimit } from "../../../cni/protocol/exchange.ts";
+import type { Log } from "../../../linux/log.ts";
+import { bootId } from "../../../linux/proc.ts";
+import { readRegular } from "../../../linux/regular-file.ts";
+import { isDamagedAttachment } from "../attachment-rows.ts";
+import type { Attachments } from "../attachments.ts";
+
+export interface SettlePending {
+  readonly directory: string;
+  readonly attachments: Pick<Attachments, "delete">;
+  readonly log: Log;
+  /** The boot of the host; the one there is unless given. */
+  readonly bootId?: string;
+}
+
+/**
+ * The DELs that plugins wrote down, for podnetd was away or had too much to do. Each is done by itself, in its container's
+ * turn: one that waits keeps no other from it. One that cannot be done stays, and is told of once.
+ */
+export class PendingDels {
+  readonly #parts: SettlePending;
+  readonly #bootId: string;
+  readonly #underWay = new Map<string, Promise<void>>();
+  /** Why one cannot be done, as it was told last. */
+  readonly #told = new Map<string, string>();
+
+  constructor(parts: SettlePending) {
+    this.#parts = parts;
+    this.#bootId = parts.bootId ?? bootId();
+  }
+
+  /** Does those that are there; whichever an earlier look is at is left to that one. Never rejects. */
+  async settle(): Promise<void> {
+    const { directory, log } = this.#parts;
+    const there = this.#namesIn(directory);
+    removeDrafts(directory, there, log);
+    const names = new Set(there.filter(isPendingName));
+    for (const name of this.#told.keys())
+      if (name !== noName && !names.has(name)) this.#told.delete(name);
+    await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));
+  }
+
+  #settleOnce(name: string): Promise<void> {
+    const begun = this.#underWay.get(name);
+    if (begun !== undefined) return begun;
+    const mine = this.#settle(name).finally(() => this.#underWay.delete(name));
+    this.#underWay.set(name, mine);
+    return mine;
+  }
+
+  async #settle(name: string): Promise<void> {
+    const { directory, attachments } = this.#parts;
+    const path = join(directory, name);
+    try {
+      const written = contentOf(path);
+      // Its plugin has reached podnetd after all.
+      if (written === undefined) return;
+      const pending = parsePending(written);
+      const request = parseRequest(pending.env, pending.stdin);
+      // What was attached after it was written is not meant by it.
+      if (request.command === "DEL")
+        await attachments.delete(request, (row) => {
+          // The plan of a damaged record says no moment.
+          const moment = isDamagedAttachment(row) ? undefined : row.plan.claimed;
+          return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);
+        });
+      // One that has come in its place meanwhile is another DEL's, for the next look.
+      if (contentOf(path)?.equals(written) !== true) return;
+      cross("file", "remove pending DEL", () => rmSync(path, { force: true }));
+      this.#told.delete(name);
+    } catch (err) {
+      this.#tell(name, err, "A DEL that was written down cannot be done yet");
+    }
+  }
+
+  #namesIn(directory: string): readonly string[] {
+    try {
+      const names = readdirSync(directory).toSorted();
+      this.#told.delete(noName);
+      return names;
+    } catch (err) {
+      // No plugin has ever written one.
+      if (!isAbsent(err))
+        this.#tell(noName, err, "DELs that were written down cannot be looked for");
+      return [];
+    }
+  }
+
+  #tell(name: string, err: unknown, what: string): void {
+    const why = String(err);
+    if (this.#told.get(name) === why) return;
+    this.#told.set(name, why);
+    this.#parts.log.error({ path: join(this.#parts.directory, name), err }, what);
+  }
+}
+
+/** The directory itself. */
+const noName = "";
+
+/** Does all that are there, once. Never rejects. */
+export const settlePending = (parts: SettlePending): Promise<void> =>
+  new PendingDels(parts).settle();
+
+/** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
+const draftMs = 60_000;
+
+/** What plugins that were killed have left of records. */
+function removeDrafts(directory: string, names: readonly string[], log: Log): void {
+  for (const name of names.filter(isDraftName)) {
+    const path = join(directory, name);
+    try {
+      if (statSync(path).mtimeMs < Date.now() - draftMs)
+        cross("file", "remove draft of DEL", () => rmSync(path, { force: true }));
+    } catch (err) {
+      // Most are whole by now, and have another name.
+      if (!isAbsent(err)) log.warn({ path, err }, "What a plugin left cannot be removed");
+    }
+  }
+}
+
+/** Longest a record may be, bytes: a request that the plugin passes on, and a little more. */
+const limit = 2 * bodyLimit;
+
+/** What else bears such a name — a pipe nobody writes to — is refused, and does not hold up podnetd. */
+function contentOf(path: string): Buffer | undefined {
+  try {
+    return readRegular(path, limit);
+  } catch (thrown) {
+    if (isAbsent(thrown)) return undefined;
+    throw thrown;
+  }
+}
+
+const isAbsent = (thrown: unknown): boolean =>
+  thrown instanceof Error && "code" in thrown && thrown.code === "ENOENT";

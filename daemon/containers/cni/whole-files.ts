@@ -1,0 +1,103 @@
+import {
+  chmodSync,
+  closeSync,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { cross } from "../../../core/crossing.ts";
+import { PodnetError } from "../../../core/errors.ts";
+
+/**
+ * Puts a file there under its name when it is whole: whoever looks finds the old one or the new, also after a loss of power.
+ * Throws `SYSCALL_FAILED`.
+ */
+export function writeWhole(path: string, text: string): void {
+  place(path, (draft) =>
+    cross("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
+  );
+}
+
+/** The same of a program, unless what is there is the same already; answers whether it was another one. */
+export function renewWhole(from: string, path: string): boolean {
+  const other = !explained(
+    path,
+    () => existsSync(path) && readFileSync(path).equals(readFileSync(from)),
+  );
+  if (other) copyWhole(from, path);
+  return other;
+}
+
+/** The same, whatever is there. */
+export function copyWhole(from: string, path: string): void {
+  place(path, (draft) =>
+    cross("file", `copy ${basename(path)}`, () => {
+      copyFileSync(from, draft);
+      chmodSync(draft, 0o755);
+    }),
+  );
+}
+
+/** Makes it beside its place, and puts it there. */
+function place(path: string, make: (draft: string) => void): void {
+  const draft = draftOf(path);
+  explained(path, () => {
+    cross("file", `make directory of ${basename(path)}`, () =>
+      mkdirSync(dirname(path), { recursive: true }),
+    );
+    try {
+      make(draft);
+      flush(draft, basename(path));
+      cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+      flush(dirname(path), `directory of ${basename(path)}`);
+    } catch (cause) {
+      // What fails here may be the lack of room that it takes itself.
+      cross("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
+      throw cause;
+    }
+  });
+}
+
+/** What is there outlives a loss of power from here on. */
+function flush(path: string, what: string): void {
+  cross("file", `flush ${what}`, () => {
+    const fd = openSync(path, "r");
+    try {
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
+    }
+  });
+}
+
+/** (A dot keeps runtimes from taking it for one of their files.) */
+const draftOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
+
+/** Removes a file, and what a podnetd that was killed left of it; answers whether it was there. Throws `SYSCALL_FAILED`. */
+export function removeFile(path: string): boolean {
+  const there = existsSync(path);
+  explained(path, () =>
+    cross("file", `remove ${basename(path)}`, () => {
+      for (const each of [draftOf(path), path]) rmSync(each, { force: true });
+    }),
+  );
+  return there;
+}
+
+function explained<T>(path: string, body: () => T): T {
+  try {
+    return body();
+  } catch (cause) {
+    throw new PodnetError("SYSCALL_FAILED", `"${path}" cannot be written: ${String(cause)}`, {
+      hint: "Let podnetd's user write there (of its systemd unit: ReadWritePaths=), or name other directories",
+      cause,
+    });
+  }
+}

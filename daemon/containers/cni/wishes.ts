@@ -1,0 +1,83 @@
+import { create } from "@bufbuild/protobuf";
+import { PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import type { PortSpec } from "../../../api/pod-spec.ts";
+import { validatePorts } from "../../../api/validate-ports.ts";
+import { kubernetesPod } from "../../../cni/protocol/args.ts";
+import { type CniPort, parseWantedIp } from "../../../cni/protocol/capabilities.ts";
+import { read } from "../../../cni/protocol/json.ts";
+import { cniError } from "../../../cni/protocol/refusal.ts";
+import type { CniRequest } from "../../../cni/protocol/request.ts";
+import { isDnsLabel } from "../../../core/names.ts";
+import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
+
+/** Requests by what they are about: one that is or was to be attached, one on its way out, a whole network. */
+export type AddRequest = Extract<CniRequest, { readonly command: "ADD" | "CHECK" }>;
+export type DelRequest = Extract<CniRequest, { readonly command: "DEL" }>;
+export type NetworkRequest = Extract<CniRequest, { readonly command: "GC" | "STATUS" }>;
+
+/** What is asked for of an attachment, wherever the runtime wrote it: a capability first, then `args`, then `CNI_ARGS`. */
+export interface Wishes {
+  readonly ips: readonly Ip[];
+  readonly mac?: Mac;
+  readonly ports: readonly PortSpec[];
+  /** Names on its network, in lower case. */
+  readonly names: readonly string[];
+  /** The pod it is for, where the runtime says so: `namespace/name`. */
+  readonly pod?: string;
+}
+
+/** Reads wishes. Throws with CNI's error 4 or 7, `UNSUPPORTED`, `INVALID_ARGUMENT`. */
+export function wishesOf({ args, config }: Pick<AddRequest, "args" | "config">): Wishes {
+  const { capabilities } = config;
+  const mac = capabilities.mac ?? config.args.mac ?? argOf(args, "MAC", parseUnicastMac);
+  const ips = [capabilities.ips, config.args.ips].find((each) => each.length > 0) ?? ipsOf(args);
+  const pod = kubernetesPod(args);
+  return {
+    ips: ips.map(bare),
+    ...(mac === undefined ? {} : { mac }),
+    ports: portsOf(capabilities.portMappings),
+    names: namesOf(capabilities.aliases, args.get("K8S_POD_NAME")),
+    ...(pod === undefined ? {} : { pod: `${pod.namespace}/${pod.name}` }),
+  };
+}
+
+const bare = (ip: Ip | IpPrefix): Ip => (ip.includes("/") ? ipOf(ip as IpPrefix) : (ip as Ip));
+
+const ipsOf = (args: ReadonlyMap<string, string>): readonly (Ip | IpPrefix)[] =>
+  (argOf(args, "IP", (text) => text)?.split(",") ?? []).map((text) =>
+    read(text, "CNI_ARGS IP", parseWantedIp, cniError.environment),
+  );
+
+function argOf<T>(
+  args: ReadonlyMap<string, string>,
+  key: string,
+  parse: (text: string, field: string) => T,
+): T | undefined {
+  const text = args.get(key) ?? "";
+  return text === "" ? undefined : read(text, `CNI_ARGS ${key}`, parse, cniError.environment);
+}
+
+/**
+ * Aliases, and before them the name of the container where its runtime sends any, which podman writes into `K8S_POD_NAME` (its plugin dnsname
+ * reads it there). A text that is no label of DNS is passed over: aliases fail no ADD.
+ */
+function namesOf(aliases: readonly string[], own: string | undefined): readonly string[] {
+  if (aliases.length === 0) return [];
+  const all = own === undefined ? aliases : [own, ...aliases];
+  return [...new Set(all.map((each) => each.toLowerCase()).filter(isDnsLabel))];
+}
+
+/** A mapping that names no address is for all of the host's. */
+const portsOf = (mappings: readonly CniPort[]): readonly PortSpec[] =>
+  validatePorts(
+    mappings.map(({ hostPort, containerPort, protocol, hostIp }) =>
+      create(PublishedPortSchema, {
+        hostIp: hostIp ?? "*",
+        hostPort,
+        podPort: containerPort,
+        count: 1,
+        protocol,
+      }),
+    ),
+    "runtimeConfig.portMappings",
+  );

@@ -1,0 +1,102 @@
+import { contains, type Mac, macFromRandom } from "../../../core/address.ts";
+import { podIdFromBytes } from "../../../core/names.ts";
+import type { Config } from "../../config/config.ts";
+import type { Addresses } from "../../ipam/addresses.ts";
+import { type KnownNetworks, named } from "../../pods/plan/gather-networks.ts";
+import { gatherPorts } from "../../published/gather-ports.ts";
+import { type AttachmentId, containerByMac, containerOf } from "../store.ts";
+import type { Database } from "../../store/database.ts";
+import { countInterfaces, podByMac } from "../../pods/store/interfaces.ts";
+import { podNameById } from "../../pods/store/pods.ts";
+import { rangesOf } from "./choose-addresses.ts";
+import { madeMac } from "./choose-mac.ts";
+import { forwarderSpecs } from "../plan-loopback.ts";
+import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
+import type { AddRequest, Wishes } from "../cni/wishes.ts";
+
+export interface AttachmentWorld {
+  readonly db: Database;
+  readonly config: Config;
+  readonly addresses: Addresses;
+  readonly networks: KnownNetworks & {
+    find(name: string): ReturnType<KnownNetworks["list"]>[number];
+  };
+  randomBytes(count: number): Uint8Array;
+}
+
+/**
+ * Looks at everything the planner needs to know for this request. Takes nothing and changes nothing. Throws
+ * `NETWORK_NOT_FOUND`, `WRONG_STATE`, `OVERLAY_NOT_READY`, `ADDRESS_OUT_OF_RANGE`.
+ */
+export function gatherAttachment(
+  { config: asked }: AddRequest,
+  wishes: Wishes,
+  world: AttachmentWorld,
+): AttachmentSnapshot {
+  const { db, config, addresses, networks } = world;
+  const network = networks.find(asked.network ?? config.network.name);
+  networks.refuseChanging([network.name]);
+  const within = rangesOf(asked.capabilities.ipRanges, network.subnets);
+  const domain = networks.domainOf(network.name, []);
+  const subnets = network.subnets.map(({ cidr, gateway }) => {
+    const next = addresses.nextWithin(network.name, cidr, within(cidr));
+    return { cidr, gateway, next };
+  });
+  return {
+    id: freshId(world),
+    network,
+    subnets,
+    asked: Object.fromEntries(
+      wishes.ips
+        .filter((ip) => network.subnets.some(({ cidr }) => contains(cidr, ip)))
+        .map((ip) => [ip, named(addresses.status(network.name, ip), db)]),
+    ),
+    ports: countInterfaces(db, network.name),
+    ...macSnapshot(wishes, subnets, world),
+    ...(domain === undefined ? {} : { domain }),
+    ...(wishes.ports.length === 0
+      ? {}
+      : {
+          hostPorts: gatherPorts(
+            asked.portsHeldByRuntime
+              ? [...wishes.ports, ...forwarderSpecs(wishes.ports)]
+              : wishes.ports,
+            world,
+          ),
+        }),
+    settings: config.cni,
+  };
+}
+
+/** (The address whose MAC it is to have is the first subnet's: `chooseAddresses`.) */
+function macSnapshot(
+  { mac, ips }: Wishes,
+  [first]: readonly FreeSubnet[],
+  { db, randomBytes }: AttachmentWorld,
+): Pick<AttachmentSnapshot, "macHolder" | "drawnMac"> {
+  if (mac !== undefined) {
+    const macHolder = holderOf(mac, db);
+    return macHolder === undefined ? {} : { macHolder };
+  }
+  const ip = ips.find((each) => first !== undefined && contains(first.cidr, each)) ?? first?.next;
+  if (ip === undefined || holderOf(madeMac(ip), db) === undefined) return {};
+  for (;;) {
+    const drawnMac = macFromRandom(randomBytes(4));
+    if (holderOf(drawnMac, db) === undefined) return { drawnMac };
+  }
+}
+
+function holderOf(mac: Mac, db: Database): string | undefined {
+  const pod = podByMac(db, mac);
+  if (pod !== undefined) return `pod "${podNameById(db, pod) ?? pod}"`;
+  const container = containerByMac(db, mac);
+  return container === undefined ? undefined : `container "${container}"`;
+}
+
+/** An id that no attachment has. */
+function freshId({ db, randomBytes }: AttachmentWorld): AttachmentId {
+  for (;;) {
+    const id = podIdFromBytes(randomBytes(12)) as string as AttachmentId;
+    if (containerOf(db, id) === undefined) return id;
+  }
+}

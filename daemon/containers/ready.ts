@@ -1,0 +1,194 @@
+import type { Clock } from "../../core/clock.ts";
+import { toPodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
+import type { Log } from "../../linux/log.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
+import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import { hostPart, ruledPart } from "../../network/attachment/host-part.ts";
+import type { AttachedFragment } from "../../network/desired.ts";
+import { type Inspection, nothingFound } from "../../network/inspect.ts";
+import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
+import type { KeyedLock } from "../reconcile/keyed-lock.ts";
+import type { HeldPorts } from "../published/held-ports.ts";
+import type { AttachmentId } from "./store.ts";
+import type { ContainerNames } from "./container-names.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";
+import type { Unruled } from "./translation-rules.ts";
+import type { AttachmentRecords } from "./records.ts";
+
+/** From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of them take some seconds. */
+const settleMs = 10_000;
+
+export interface ReadyParts {
+  readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater">;
+  readonly published: Pick<HeldPorts, "missing" | "retry">;
+  readonly records: Pick<AttachmentRecords, "note" | "settled">;
+  readonly names: Pick<ContainerNames, "enter" | "leave">;
+  readonly clock: Pick<Clock, "monotonic">;
+  /** By container. */
+  readonly locks: KeyedLock<string>;
+  readonly log: Log;
+}
+
+interface Ready {
+  readonly plan: AttachmentPlan;
+  /** When a plan that is settling has settled, by the monotonic clock. */
+  readonly settlesAtMs: number;
+  /** What of its links cannot be healed, or why they cannot be looked at. */
+  trouble: string | undefined;
+  /** Why a host port of its is not held. */
+  unheld: string | undefined;
+  trying: boolean;
+  /** The rules for what others translate to it were written, and are looked at like those of what is published. */
+  ruled: boolean;
+}
+
+/** Containers that have their networks, as long as podnetd runs: what drift looks at, often and without asking rows. */
+export class ReadyAttachments implements RunningAttachments, Unruled {
+  readonly #parts: ReadyParts;
+  readonly #ready = new Map<AttachmentId, Ready>();
+
+  constructor(parts: ReadyParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * It is ready by its row, or another than before; the host ports that can be held are. What was wrong with it is so until a
+   * look says otherwise. One that is settling was attached `ageMs` ago.
+   */
+  enter(plan: AttachmentPlan, ageMs = 0): void {
+    this.#ready.set(plan.id, {
+      plan,
+      settlesAtMs: this.#parts.clock.monotonic() + settleMs - ageMs,
+      trouble: this.#ready.get(plan.id)?.trouble,
+      unheld: this.#parts.published.missing(plan.id)?.message,
+      trying: false,
+      ruled: this.#ready.get(plan.id)?.ruled ?? plan.fragment.published !== undefined,
+    });
+    this.#parts.names.enter(plan);
+  }
+
+  /** From now on what is missing of it is no drift. */
+  leave(id: AttachmentId): void {
+    this.#ready.delete(id);
+    this.#parts.names.leave(id);
+  }
+
+  running(): RunningAttachment[] {
+    return Array.from(this.#ready.values(), ({ plan: { id, containerId, fragment }, ruled }) => ({
+      id,
+      containerId,
+      tap: fragment.hostLink,
+      hasRules: ruled,
+    }));
+  }
+
+  fragmentNow(id: AttachmentId): AttachedFragment | undefined {
+    const ready = this.#ready.get(id);
+    if (ready === undefined) return undefined;
+    return ready.ruled ? ruledPart(ready.plan.fragment) : hostPart(ready.plan.fragment);
+  }
+
+  unruled(): { readonly id: AttachmentId; readonly fragment: AttachedFragment }[] {
+    return [...this.#ready.values()]
+      .filter(({ ruled }) => !ruled)
+      .map(({ plan: { id, fragment } }) => ({ id, fragment: ruledPart(fragment) }));
+  }
+
+  ruled(ids: readonly AttachmentId[]): void {
+    for (const id of ids) {
+      const ready = this.#ready.get(id);
+      if (ready !== undefined) ready.ruled = true;
+    }
+  }
+
+  /**
+   * See `RunningAttachments`. Of one whose namespace is gone, is another one by now, or cannot be opened, nothing is found:
+   * that is noted, once.
+   */
+  async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
+    if (options.inside) await this.settle(id, signal);
+    const ready = this.#ready.get(id);
+    if (ready === undefined) return nothingFound;
+    const { network } = this.#parts;
+    const seen = await network.inspect(id, () => this.#fragmentOf(id), options, signal);
+    if (seen.error?.code === "NETNS_UNUSABLE") {
+      this.#note(ready, seen.error.message);
+      return nothingFound;
+    }
+    if (seen.error !== undefined) ready.trouble = seen.error.message;
+    else if (seen.healed && options.inside) ready.trouble = undefined;
+    return seen;
+  }
+
+  /**
+   * Writes down what later plugins made of a container, once they are done, or at once if `now`. What is seen then is kept from then on.
+   * Does nothing where that cannot be seen: the next look tries again. Throws when the signal aborts.
+   */
+  async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
+    const ready = this.#ready.get(id);
+    if (ready?.plan.fragment.settling !== true) return;
+    const { network, records, clock } = this.#parts;
+    if (!now && clock.monotonic() < ready.settlesAtMs) return;
+    const later = await network
+      .observeLater(ready.plan.fragment, signal)
+      .catch((thrown: unknown) => throwIfOver(signal, thrown));
+    // (It may be on its way out by now, or have been planned anew.)
+    if (later === undefined || this.#ready.get(id) !== ready) return;
+    const plan = settledPlan(ready.plan, later);
+    records.settled(plan);
+    this.enter(plan);
+  }
+
+  /** What a container lacks that podnetd cannot give it now. */
+  troubleOf(id: AttachmentId): string | undefined {
+    const ready = this.#ready.get(id);
+    return ready?.trouble ?? ready?.unheld;
+  }
+
+  /** Tries again to hold host ports that somebody else had; nobody waits for it. */
+  holdPorts(): void {
+    for (const ready of this.#ready.values()) {
+      if (ready.unheld === undefined || ready.trying) continue;
+      ready.trying = true;
+      const { containerId } = ready.plan;
+      void guard("cni", () => this.#parts.locks.run(containerId, () => this.#holdPortsOf(ready)));
+    }
+  }
+
+  async #holdPortsOf(ready: Ready): Promise<void> {
+    const { published, records, log } = this.#parts;
+    const { plan } = ready;
+    try {
+      // It may be on its way out by now.
+      if (this.#ready.get(plan.id) !== ready) return;
+      await published.retry(plan.id, portsToHold(plan));
+      ready.unheld = undefined;
+      log.info({ container: plan.containerId }, "Its published ports are held");
+      records.note(plan, "its published ports are held");
+    } catch (thrown) {
+      ready.unheld = toPodnetError(thrown).message;
+    } finally {
+      ready.trying = false;
+    }
+  }
+
+  #fragmentOf(id: AttachmentId): AttachmentFragment | undefined {
+    return this.#ready.get(id)?.plan.fragment;
+  }
+
+  #note(ready: Ready, trouble: string): void {
+    if (ready.trouble === trouble) return;
+    ready.trouble = trouble;
+    const { records, log } = this.#parts;
+    log.warn({ container: ready.plan.containerId }, `Not looked after any more: ${trouble}`);
+    records.note(ready.plan, trouble);
+  }
+}
+
+/** What cannot be seen now is said by the look that follows. */
+function throwIfOver(signal: AbortSignal, thrown: unknown): undefined {
+  if (signal.aborted) throw thrown;
+  return undefined;
+}

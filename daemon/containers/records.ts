@@ -1,0 +1,180 @@
+import type { Clock } from "../../core/clock.ts";
+import { laterText } from "../../network/attachment/later.ts";
+import type { Journal } from "../events/journal.ts";
+import type { Addresses } from "../ipam/addresses.ts";
+import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
+import {
+  type AnyAttachment,
+  type AttachmentId,
+  type AttachmentName,
+  attachmentNamed,
+  attachmentsIn,
+  deleteAttachment,
+  getAttachment,
+  insertAttachment,
+  listAnyAttachments,
+  listAttachments,
+  setAttachmentPlan,
+  setAttachmentState,
+} from "./store.ts";
+import type { Database } from "../store/database.ts";
+import { insertPorts } from "../published/store.ts";
+import { type AttachmentPlan, containerText } from "./attachment-plan.ts";
+import { remainsOf } from "./remains.ts";
+
+export interface AttachmentRecordsParts {
+  readonly db: Database;
+  readonly journal: Journal;
+  readonly addresses: Addresses;
+  readonly clock: Clock;
+}
+
+/**
+ * What is known of attachments. Each change is one transaction, which need not survive a loss of power: neither does any
+ * container, and the start after it takes away what rows are left.
+ */
+export class AttachmentRecords {
+  readonly #parts: AttachmentRecordsParts;
+
+  constructor(parts: AttachmentRecordsParts) {
+    this.#parts = parts;
+  }
+
+  /** The attachments whose records can be used. */
+  list(): AttachmentRow[] {
+    return listAttachments(this.#parts.db);
+  }
+
+  /** All attachments, the damaged ones included. */
+  listAny(): AnyAttachment[] {
+    return listAnyAttachments(this.#parts.db);
+  }
+
+  /** Those that are on their way out. */
+  leaving(): AnyAttachment[] {
+    return attachmentsIn(this.#parts.db, "deleting");
+  }
+
+  get(id: AttachmentId): AnyAttachment | undefined {
+    return getAttachment(this.#parts.db, id);
+  }
+
+  named(name: AttachmentName): AnyAttachment | undefined {
+    return attachmentNamed(this.#parts.db, name);
+  }
+
+  /** The row to show or to remove an attachment by: of a damaged one what other columns and tables say. */
+  readable(row: AnyAttachment): AttachmentRow {
+    return isDamagedAttachment(row) ? remainsOf(this.#parts.db, row) : row;
+  }
+
+  /** Takes name, addresses and host ports: from here on the attachment exists, and nothing on the host has changed yet. */
+  claim(plan: AttachmentPlan): void {
+    const { db, addresses, clock } = this.#parts;
+    try {
+      db.transaction(
+        () => {
+          insertAttachment(db, plan, clock.now());
+          addresses.insert(plan);
+          const holder = { kind: "attachment", id: plan.id } as const;
+          insertPorts(db, holder, plan.published);
+          insertPorts(db, holder, plan.forwarders);
+        },
+        "claim attachment",
+        lasting,
+        "new",
+      );
+    } catch (thrown) {
+      // A commit that throws and is there counts, as those with events do (journal.ts).
+      if (this.get(plan.id) === undefined) throw thrown;
+    }
+    addresses.taken(plan);
+  }
+
+  /** The container has its network, by this plan: what follows is told. */
+  ready(plan: AttachmentPlan): void {
+    const { db, journal, clock } = this.#parts;
+    journal.transact(
+      "attached",
+      (emit) => {
+        setAttachmentPlan(db, plan, clock.now());
+        setAttachmentState(db, plan.id, "ready", clock.now());
+        emit({ kind: "attachment", data: { text: textOf(plan, "attached") } });
+      },
+      { lasting },
+    );
+  }
+
+  /** The container's network is to be another one: what follows is told. */
+  replan(plan: AttachmentPlan, text: string): void {
+    const { db, journal, clock } = this.#parts;
+    journal.transact("replan attachment", (emit) => {
+      setAttachmentPlan(db, plan, clock.now());
+      emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+    });
+  }
+
+  /** Which namespace it is in is known by now, of which nobody has to be told. */
+  identified(plan: AttachmentPlan): void {
+    const { db, clock } = this.#parts;
+    const write = (): void => setAttachmentPlan(db, plan, clock.now());
+    db.transaction(write, "identify attachment", lasting);
+  }
+
+  /** The plugins after podnet's in its list are done; what they made is told, where it is anything. */
+  settled(plan: AttachmentPlan): void {
+    const { db, journal, clock } = this.#parts;
+    const made = laterText(plan.fragment.later ?? {});
+    journal.transact(
+      "settle attachment",
+      (emit) => {
+        setAttachmentPlan(db, plan, clock.now());
+        if (made === undefined) return;
+        const text = textOf(plan, `left as it was made after podnet's ADD: ${made}`);
+        emit({ kind: "attachment", data: { text } });
+      },
+      { lasting },
+    );
+  }
+
+  /**
+   * The container is to have no network any more: its addresses begin to rest, and the next start goes through with it. They
+   * are given to nobody before `forget`, when nothing answers for them.
+   */
+  deleting({ plan }: AttachmentRow, text: string): void {
+    const { db, journal, addresses, clock } = this.#parts;
+    journal.transact(
+      "detaching",
+      (emit) => {
+        setAttachmentState(db, plan.id, "deleting", clock.now());
+        addresses.free([plan]);
+        emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+      },
+      { lasting, need: "essential" },
+    );
+  }
+
+  /** Nothing of these is left: their rows and host ports go. Follows `deleting`. */
+  forget(plans: readonly AttachmentPlan[]): void {
+    const { db, addresses } = this.#parts;
+    db.transaction(
+      () => {
+        for (const { id } of plans) deleteAttachment(db, id);
+      },
+      "forget attachments",
+      lasting,
+      "essential",
+    );
+    addresses.freed(plans);
+  }
+
+  /** Something worth telling that changes nothing. */
+  note(plan: AttachmentPlan, text: string): void {
+    this.#parts.journal.emit({ kind: "attachment", data: { text: textOf(plan, text) } });
+  }
+}
+
+const lasting = "boot";
+
+const textOf = (plan: AttachmentPlan, what: string): string =>
+  `${containerText(plan)} (${plan.addresses.join(", ")}): ${what}`;

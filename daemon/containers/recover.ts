@@ -1,0 +1,110 @@
+import { toPodnetError } from "../../core/errors.ts";
+import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { Log } from "../../linux/log.ts";
+import type { HeldPorts } from "../published/held-ports.ts";
+import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
+import type { AnyAttachment } from "./store.ts";
+import type { AttachmentNetwork } from "./attachment-network.ts";
+import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
+import type { Departures } from "./departures.ts";
+import { identified, whyLost } from "./namespace.ts";
+import type { AttachmentRecords } from "./records.ts";
+import type { ReadyAttachments } from "./ready.ts";
+
+export interface RecoverParts {
+  readonly network: Pick<AttachmentNetwork, "identify">;
+  readonly records: AttachmentRecords;
+  readonly published: Pick<HeldPorts, "adopt" | "missing">;
+  readonly ready: ReadyAttachments;
+  readonly departures: Departures;
+  readonly moment: () => BootMoment;
+  readonly log: Log;
+  /** A plan as its network is now, written down where it is another. */
+  refit(plan: AttachmentPlan): AttachmentPlan;
+}
+
+const refused = "The container's record is damaged: nothing is done for it until it is removed";
+
+/** Attachments put right at a time. */
+const together = 16;
+
+/**
+ * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should
+ * be. What cannot be put right is told of, and looked at again by drift repair.
+ */
+export async function recoverAttachments(
+  parts: RecoverParts,
+  sameBoot: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const waiting = parts.records.listAny().values();
+  const worker = async (): Promise<void> => {
+    for (const row of waiting) await recoverOne(row, parts, sameBoot, signal);
+  };
+  await Promise.all(Array.from({ length: together }, worker));
+  await parts.departures.bury();
+}
+
+async function recoverOne(
+  row: AnyAttachment,
+  parts: RecoverParts,
+  sameBoot: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const container = { container: row.containerId };
+  try {
+    const gone = whyGone(row, parts, sameBoot);
+    if (gone !== undefined) await parts.departures.detach(row, gone);
+    // Its links stay as they are: what they should be is not known.
+    else if (isDamagedAttachment(row)) parts.log.error({ ...container, err: row.damage }, refused);
+    else await takeOver(row, parts, signal);
+  } catch (err) {
+    parts.log.error({ ...container, err }, "The container's network cannot be put right yet");
+  }
+}
+
+async function takeOver(
+  row: AttachmentRow,
+  parts: RecoverParts,
+  signal: AbortSignal,
+): Promise<void> {
+  const { published, ready, refit, log, moment } = parts;
+  const plan = refit(identifiedPlan(row, parts));
+  const container = { container: row.containerId };
+  await published.adopt(row.id, portsToHold(plan));
+  const missing = published.missing(row.id);
+  if (missing !== undefined)
+    log.error({ ...container, err: missing }, "A published port is not held");
+  ready.enter(plan, ageOf(plan, moment()));
+  const options = { heal: () => true, linksOnly: false, inside: true };
+  const { error } = await ready.inspect(row.id, options, signal);
+  if (error !== undefined) throw toPodnetError(error);
+}
+
+/** How long ago a container was attached, milliseconds. */
+const ageOf = ({ claimed }: AttachmentPlan, now: BootMoment): number =>
+  claimed?.boot === now.boot ? (now.us - claimed.us) / 1000 : 0;
+
+/** Why a container is to have no network any more; undefined while it is to have one. */
+function whyGone(
+  row: AnyAttachment,
+  { network }: RecoverParts,
+  sameBoot: boolean,
+): string | undefined {
+  if (!sameBoot) return "the host was restarted";
+  if (row.state !== "ready") return "podnetd ended meanwhile";
+  // Its namespace may be another than its damaged record says.
+  return isDamagedAttachment(row) ? undefined : whyLost(row.plan.fragment, network);
+}
+
+/** A podnetd before did not write down which namespace it is: it is taken to be the one that is there now, from here on. */
+function identifiedPlan(
+  { plan }: AttachmentRow,
+  { network, records }: RecoverParts,
+): AttachmentPlan {
+  const { netns, namespace, madeByCaller } = plan.fragment;
+  if (namespace !== undefined || madeByCaller === true) return plan;
+  const there = inNamespace(plan, identified(netns, network));
+  if (there !== plan) records.identified(there);
+  return there;
+}

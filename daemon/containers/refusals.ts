@@ -1,0 +1,22 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { AttachmentName } from "./store.ts";
+
+/** It takes nothing new. */
+export const ending = (): PodnetError =>
+  new PodnetError("CANCELLED", "podnetd is ending", { hint: "Try again when it runs again" });
+
+/** One interface of a container is attached once. */
+export const attached = ({ containerId, ifName }: AttachmentName): PodnetError =>
+  new PodnetError("NAME_IN_USE", `Container "${containerId}" has "${ifName}" already`, {
+    field: "CNI_IFNAME",
+    hint: "Send DEL first, or use another interface name",
+    details: { holder: containerId },
+  });
+
+/** Nobody is attached by that name, as CNI says it: error 3. */
+export const unknown = ({ containerId, ifName }: AttachmentName): PodnetError =>
+  new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    `Container "${containerId}" has no "${ifName}" of podnet's`,
+    { field: "CNI_CONTAINERID", hint: "See which there are: podnet cni list", details: { cni: 3 } },
+  );

@@ -1,0 +1,62 @@
+import { familyBits, familyOf, type Ip, type Mac, withLength } from "../../core/address.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
+import { attachmentMark } from "../../network/ownership.ts";
+import type { AttachmentRow, DamagedAttachment } from "./attachment-rows.ts";
+import type { Database } from "../store/database.ts";
+import { leasedTo } from "../ipam/store.ts";
+import { getNetwork } from "../networks/store.ts";
+import { attachmentPlanVersion } from "./attachment-plan.ts";
+import { hostLinkName, ifbName } from "./link-names.ts";
+
+/** The least MTU of IPv6. Nothing is made by such a plan. */
+const leastMtu = 1280;
+const noMac = "00:00:00:00:00:00" as Mac;
+
+/**
+ * A row to remove a damaged attachment by: its links by their names and its mark, its addresses by the leases, its rules by its
+ * id. Its plan is for removing alone, and is never written.
+ */
+export function remainsOf(db: Database, row: DamagedAttachment): AttachmentRow {
+  const { id, containerId, ifName, config, network, netns, mac = noMac } = row;
+  const addresses = leasedTo(db, network, { kind: "attachment", id }).map(wholeAddress);
+  return {
+    ...row,
+    changedMs: row.createdMs,
+    plan: {
+      version: attachmentPlanVersion,
+      id,
+      containerId,
+      ifName,
+      config,
+      network,
+      netns,
+      mac,
+      addresses,
+      mtu: leastMtu,
+      gateways: [],
+      fragment: {
+        kind: "attachment",
+        key: id,
+        netns,
+        mac,
+        addresses,
+        hostLink: row.hostLink ?? hostLinkName(id),
+        ifb: ifbName(id),
+        guestLink: ifName,
+        bridge: bridgeOf(db, network),
+        mtu: leastMtu,
+        routes: [],
+        alias: attachmentMark(id),
+        isolated: false,
+        // Whether it had rules is not known: they are looked for.
+        published: [],
+      },
+      dns: { nameservers: [], search: [], options: [] },
+    },
+  };
+}
+
+const wholeAddress = (ip: Ip) => withLength(ip, familyBits(familyOf(ip)));
+
+const bridgeOf = (db: Database, network: NetworkName): IfName =>
+  getNetwork(db, network)?.definition.bridge ?? ("" as IfName);

@@ -1,0 +1,128 @@
+import type { Brand } from "../../core/brand.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
+import {
+  anyAttachment,
+  type AttachmentRow,
+  type DamagedAttachment,
+  isDamagedAttachment,
+} from "./attachment-rows.ts";
+import type { Database } from "../store/database.ts";
+import { text } from "../store/rows.ts";
+
+/** A container's attachment to a network, as podnetd names it: 12 characters from a-z and 2-7. */
+export type AttachmentId = Brand<string, "AttachmentId">;
+
+/** `adding` and `deleting` are under way, or were cut short: the next start undoes the one and completes the other. */
+export type AttachmentState = "adding" | "ready" | "deleting";
+
+/** How a runtime names an attachment: what CNI says is the same from ADD to DEL. */
+export interface AttachmentName {
+  readonly containerId: string;
+  readonly ifName: string;
+}
+
+/** Writes an attachment that is being added. */
+export function insertAttachment(db: Database, plan: AttachmentPlan, nowMs: number): void {
+  const { id, containerId, ifName, config, network, netns } = plan;
+  db.run(
+    `INSERT INTO attachments
+       (id, container_id, if_name, config, network, netns, state, plan, mac, host_link,
+        created_ms, changed_ms)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'adding', ?7, ?8, ?9, ?10, ?10)`,
+    id,
+    containerId,
+    ifName,
+    config,
+    network,
+    netns,
+    JSON.stringify(plan),
+    plan.mac,
+    plan.fragment.hostLink,
+    nowMs,
+  );
+}
+
+export function setAttachmentState(
+  db: Database,
+  id: AttachmentId,
+  state: AttachmentState,
+  nowMs: number,
+): void {
+  db.run("UPDATE attachments SET state = ?, changed_ms = ? WHERE id = ?", state, nowMs, id);
+}
+
+export function setAttachmentPlan(db: Database, plan: AttachmentPlan, nowMs: number): void {
+  db.run(
+    "UPDATE attachments SET plan = ?, changed_ms = ? WHERE id = ?",
+    JSON.stringify(plan),
+    nowMs,
+    plan.id,
+  );
+}
+
+/** Forgets an attachment with its host ports; its leases are freed separately. */
+export function deleteAttachment(db: Database, id: AttachmentId): void {
+  db.run("DELETE FROM attachments WHERE id = ?", id);
+}
+
+/** A container that has a row, whether or not the row can be used. */
+export type AnyAttachment = AttachmentRow | DamagedAttachment;
+
+export function getAttachment(db: Database, id: AttachmentId): AnyAttachment | undefined {
+  const row = db.get("SELECT * FROM attachments WHERE id = ?", id);
+  return row === undefined ? undefined : anyAttachment(row);
+}
+
+/** The attachment of a container's interface, as its runtime names both. */
+export function attachmentNamed(
+  db: Database,
+  { containerId, ifName }: AttachmentName,
+): AnyAttachment | undefined {
+  const row = db.get(
+    "SELECT * FROM attachments WHERE container_id = ? AND if_name = ?",
+    containerId,
+    ifName,
+  );
+  return row === undefined ? undefined : anyAttachment(row);
+}
+
+export const attachmentIds = (db: Database): Set<string> =>
+  new Set(db.all("SELECT id FROM attachments").map((row) => text(row, "id")));
+
+/** All attachments, in the order they were made. */
+export const listAnyAttachments = (db: Database): AnyAttachment[] =>
+  db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(anyAttachment);
+
+/** The attachments whose rows can be used. */
+export const listAttachments = (db: Database): AttachmentRow[] =>
+  listAnyAttachments(db).filter((row): row is AttachmentRow => !isDamagedAttachment(row));
+
+/** The attachments in one state, in the order they were made; reads no row in another state. */
+export function attachmentsIn(db: Database, state: AttachmentState): AnyAttachment[] {
+  return db
+    .all("SELECT * FROM attachments WHERE state = ? ORDER BY created_ms, id", state)
+    .map(anyAttachment);
+}
+
+/** The container of an attachment, by its runtime's id; undefined where there is no such attachment. */
+export function containerOf(db: Database, id: AttachmentId): string | undefined {
+  const row = db.get("SELECT container_id FROM attachments WHERE id = ?", id);
+  return row === undefined ? undefined : text(row, "container_id");
+}
+
+/** The containers on a network, by their ids, in order. */
+export function containersOnNetwork(db: Database, network: NetworkName): string[] {
+  return db
+    .all(
+      "SELECT DISTINCT container_id FROM attachments WHERE network = ? ORDER BY container_id",
+      network,
+    )
+    .map((row) => text(row, "container_id"));
+}
+
+/** The container that has a MAC on a network of podnet's. */
+export function containerByMac(db: Database, mac: string): string | undefined {
+  const row = db.get("SELECT container_id FROM attachments WHERE mac = ? LIMIT 1", mac);
+  return row === undefined ? undefined : text(row, "container_id");
+}

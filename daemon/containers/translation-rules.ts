@@ -1,0 +1,104 @@
+import { guard } from "../../core/guard.ts";
+import type { Log } from "../../linux/log.ts";
+import { ruledPart } from "../../network/attachment/host-part.ts";
+import type { AttachedFragment } from "../../network/desired.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { AttachmentId } from "./store.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
+
+/** Longest one look at the rules of many containers may take, milliseconds. */
+const lookMs = 60_000;
+
+export type RulesHost = Pick<HostNetwork, "inspectRules">;
+
+/** The containers whose rules are still to be written. */
+export interface Unruled {
+  unruled(): readonly { readonly id: AttachmentId; readonly fragment: AttachedFragment }[];
+  /** From now on drift repair looks after their rules. */
+  ruled(ids: readonly AttachmentId[]): void;
+}
+
+export interface TranslationRulesParts {
+  readonly host: RulesHost;
+  readonly ready: Unruled;
+  readonly log: Log;
+}
+
+/**
+ * The rules by which containers take connections that others on this host translate. No ADD waits for them, as iptables takes tens of
+ * milliseconds for a commit: those of all containers that were added meanwhile are written in one. Whoever translates to a container knows
+ * its address from the answer to ADD, and starts programs of its own first.
+ */
+export class TranslationRules {
+  readonly #parts: TranslationRulesParts;
+  #last: Promise<void> = Promise.resolve();
+  #waiting = false;
+
+  constructor(parts: TranslationRulesParts) {
+    this.#parts = parts;
+  }
+
+  /** Has the rules of new containers written; resolves when they are. What fails is logged, and left to drift repair. */
+  write(): Promise<void> {
+    if (!this.#waiting) {
+      this.#waiting = true;
+      this.#last = this.#last.then(() => {
+        this.#waiting = false;
+        return this.#write();
+      });
+    }
+    return this.#last;
+  }
+
+  /** The same, and nobody waits. */
+  writeSoon(): void {
+    void guard("cni", () => this.write());
+  }
+
+  /** Resolves when nothing is under way. */
+  idle(): Promise<void> {
+    return this.#last;
+  }
+
+  async #write(): Promise<void> {
+    const { host, ready, log } = this.#parts;
+    let ids: AttachmentId[] = [];
+    const now = (): readonly AttachedFragment[] => {
+      const unruled = ready.unruled();
+      ids = unruled.map(({ id }) => id);
+      return unruled.map(({ fragment }) => fragment);
+    };
+    try {
+      const seen = await host.inspectRules(now, () => true, AbortSignal.timeout(lookMs));
+      for (const { error } of seen.values()) if (error !== undefined) throw error;
+    } catch (err) {
+      log.warn({ err }, "Connections translated by others do not reach new containers yet");
+    }
+    ready.ruled(ids);
+  }
+}
+
+/** Removes the rules of containers whose traffic has ended. Absent is success. Throws the first failure. */
+export async function removeTranslationRules(
+  plans: readonly AttachmentPlan[],
+  host: RulesHost,
+): Promise<void> {
+  // (Whoever publishes has lost all rules with the ports.)
+  const gone = plans
+    .filter(({ fragment }) => fragment.published === undefined)
+    .map(({ fragment }) => withoutRules(ruledPart(fragment)));
+  if (gone.length === 0) return;
+  const seen = await host.inspectRules(
+    () => gone,
+    () => true,
+    AbortSignal.timeout(lookMs),
+  );
+  for (const { error } of seen.values()) if (error !== undefined) throw error;
+}
+
+const withoutRules = (fragment: AttachedFragment): AttachedFragment => ({
+  ...fragment,
+  ports: [],
+  published: [],
+  translated: [],
+});

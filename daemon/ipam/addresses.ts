@@ -1,0 +1,300 @@
+import { type Cidr, contains, type Ip, ipOf } from "../../core/address.ts";
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
+import type { Owner } from "../../ipallocator/owner.ts";
+import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
+import type { AttachmentPlan } from "../containers/attachment-plan.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
+import { isDamagedAttachment } from "../containers/attachment-rows.ts";
+import { type AnyAttachment, type AttachmentId, attachmentsIn } from "../containers/store.ts";
+import type { Database } from "../store/database.ts";
+import type { HolderId } from "../store/holder.ts";
+import {
+  freeLease,
+  insertLease,
+  type LeaseOwner,
+  type LeaseRow,
+  leasedTo,
+  listLeases,
+  pruneLeases,
+} from "./store.ts";
+import type { PodPlan } from "../pods/store/pod-plan.ts";
+import type { AddressStatus } from "../pods/plan/snapshot.ts";
+
+/** Who holds the addresses of a pod's interface or of a container. */
+type Holder = Owner & LeaseOwner;
+
+const ownerOf = (podId: PodId, position: number): Holder => ({
+  kind: "pod",
+  id: `${podId}/${position}`,
+});
+
+/** One address of a plan, with the interface it is for. */
+interface Claim {
+  readonly network: NetworkName;
+  readonly ip: Ip;
+  readonly owner: Holder;
+}
+
+/** Whose plan it is that claims addresses: a pod's or a container's. */
+type Claimant = PodPlan | AttachmentPlan;
+
+function claimsOf(plan: Claimant): Claim[] {
+  if (!("podId" in plan)) {
+    const owner = { kind: "attachment", id: plan.id } as const;
+    return plan.addresses.map((address) => ({ network: plan.network, ip: ipOf(address), owner }));
+  }
+  return plan.interfaces.flatMap(({ network, addresses, position }) =>
+    network === undefined
+      ? []
+      : addresses.map((address) => ({
+          network,
+          ip: ipOf(address),
+          owner: ownerOf(plan.podId, position),
+        })),
+  );
+}
+
+/** What some plans of a pod claim and others do not. */
+function difference(
+  before: readonly PodPlan[],
+  after: readonly PodPlan[],
+): { readonly lost: readonly Claim[]; readonly won: readonly Claim[] } {
+  const keyed = (plans: readonly PodPlan[]): Map<string, Claim> =>
+    new Map(
+      plans
+        .flatMap(claimsOf)
+        .map((claim) => [`${claim.network} ${claim.ip} ${claim.owner.id}`, claim]),
+    );
+  const [had, has] = [keyed(before), keyed(after)];
+  const without = (all: Map<string, Claim>, others: Map<string, Claim>): Claim[] =>
+    [...all].filter(([key]) => !others.has(key)).map(([, claim]) => claim);
+  return { lost: without(had, has), won: without(has, had) };
+}
+
+/** A network's pools, one of each subnet. */
+type Pools = ReadonlyMap<Cidr, AddressPool>;
+
+/** How full the pool of a subnet is. */
+export interface SubnetStats extends PoolStats {
+  readonly cidr: Cidr;
+}
+
+/**
+ * The pools of all networks, beside their rows. The rows are the truth: they are written first, and the pools,
+ * which only make finding fast, follow a commit that has succeeded.
+ */
+export class Addresses {
+  readonly #db: Database;
+  readonly #clock: Clock;
+  readonly #quarantineMs: number;
+  readonly #networks = new Map<NetworkName, Pools>();
+
+  /** Builds the pools from what networks are and from rows. */
+  constructor(
+    db: Database,
+    networks: readonly NetworkDefinition[],
+    quarantineMs: number,
+    clock: Clock,
+  ) {
+    this.#db = db;
+    this.#clock = clock;
+    this.#quarantineMs = quarantineMs;
+    const pruneBefore = clock.now() - quarantineMs;
+    db.whenRoom(() => pruneLeases(db, pruneBefore));
+    for (const network of networks) this.#buildConfigured(network);
+  }
+
+  #buildConfigured(network: NetworkDefinition): void {
+    try {
+      this.prepare(network)();
+    } catch (cause) {
+      throw new PodnetError(
+        "CONFIG_INVALID",
+        `Setting "network.reserved" covers an address in use`,
+        {
+          field: "network.reserved",
+          hint: "Delete the pod that holds it first, or leave the address out of the range",
+          cause,
+        },
+      );
+    }
+  }
+
+  /**
+   * Builds the pools of a network as it is to be; what is answered puts them in the place of those it has.
+   * Throws `ADDRESS_IN_USE` when what is to be reserved is held.
+   */
+  prepare(network: NetworkDefinition): () => void {
+    const rows = listLeases(this.#db, network.name);
+    const leaving = this.#leaving(network.name);
+    const pools = new Map(
+      network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows, leaving)] as const),
+    );
+    return () => void this.#networks.set(network.name, pools);
+  }
+
+  /** Forgets the pools of a network that has gone. */
+  drop(network: NetworkName): void {
+    this.#networks.delete(network);
+  }
+
+  /** Of containers that are on their way out: their links may answer for these until they are forgotten, which is what frees them. */
+  #leaving(network: NetworkName): readonly Claim[] {
+    return attachmentsIn(this.#db, "deleting")
+      .filter((row) => row.network === network)
+      .flatMap((row) => this.#claimsOfRow(row));
+  }
+
+  #claimsOfRow(row: AnyAttachment): readonly Claim[] {
+    if (!isDamagedAttachment(row)) return claimsOf(row.plan);
+    const owner = { kind: "attachment", id: row.id } as const;
+    const { network } = row;
+    return leasedTo(this.#db, network, owner).map((ip) => ({ network, ip, owner }));
+  }
+
+  #build(
+    subnet: SubnetDefinition,
+    leases: readonly LeaseRow[],
+    leaving: readonly Claim[],
+  ): AddressPool {
+    const pool = new AddressPool({
+      network: subnet.cidr,
+      clock: this.#clock,
+      quarantineMs: this.#quarantineMs,
+      gateway: ipOf(subnet.gateway),
+      ranges: subnet.ranges,
+    });
+    const rows = leases.filter(({ address }) => contains(subnet.cidr, address));
+    for (const row of rows) {
+      if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);
+      else if (pool.lookup(row.address).state === "free") pool.quarantine(row.address, row.freedMs);
+    }
+    for (const { ip, owner } of leaving)
+      if (contains(subnet.cidr, ip) && /free|quarantined/.test(pool.lookup(ip).state))
+        pool.acquireAt(ip, owner);
+    // After the leases, so that a range over one of them is noticed.
+    for (const range of subnet.reserved) pool.reserve(range, "reserved by configuration");
+    const latest = rows.reduce<LeaseRow | undefined>(
+      (best, row) => (best === undefined || row.sinceMs >= best.sinceMs ? row : best),
+      undefined,
+    );
+    if (latest !== undefined) pool.seek(latest.address);
+    return pool;
+  }
+
+  #pools(network: NetworkName): Pools {
+    const pools = this.#networks.get(network);
+    if (pools !== undefined) return pools;
+    throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${network}"`, {
+      hint: "See which there are: podnet network list",
+    });
+  }
+
+  /** The pool an address of a network is in; undefined when it is outside. */
+  #poolOf(network: NetworkName, ip: Ip): AddressPool | undefined {
+    for (const [cidr, pool] of this.#pools(network)) if (contains(cidr, ip)) return pool;
+    return undefined;
+  }
+
+  /** How full each pool of a network is. */
+  subnets(network: NetworkName): SubnetStats[] {
+    return Array.from(this.#pools(network), ([cidr, pool]) => ({ cidr, ...pool.stats() }));
+  }
+
+  /** The same of all its pools together. */
+  stats(network: NetworkName): PoolStats {
+    const sum = { size: 0n, free: 0n, used: 0n, reserved: 0n, quarantined: 0n };
+    for (const { cidr: _cidr, ...stats } of this.subnets(network))
+      for (const key of Object.keys(sum) as (keyof PoolStats)[]) sum[key] += stats[key];
+    return sum;
+  }
+
+  /** The addresses the next automatic interfaces would get of a subnet, in order. Takes nothing. */
+  nextFree(network: NetworkName, cidr: Cidr, count: number): readonly Ip[] {
+    return this.#pools(network).get(cidr)?.peek(count) ?? [];
+  }
+
+  /** The address that one who asks for none gets of a subnet, or of what `among` leaves of it. Takes nothing. */
+  nextWithin(network: NetworkName, cidr: Cidr, among?: Iterable<Ip>): Ip | undefined {
+    if (among === undefined) return this.nextFree(network, cidr, 1)[0];
+    const pool = this.#pools(network).get(cidr);
+    for (const ip of among) if (pool?.lookup(ip).state === "free") return ip;
+    return undefined;
+  }
+
+  /** What stands in the way of an address of a network. */
+  status(network: NetworkName, ip: Ip): AddressStatus {
+    const state = this.#poolOf(network, ip)?.lookup(ip);
+    if (state?.state === "used")
+      return { kind: "held", by: `${state.owner.kind} ${state.owner.id}` };
+    if (state?.state === "reserved") return { kind: "reserved", why: state.reason };
+    return { kind: "free" };
+  }
+
+  /** The pod or the container that has an address of a network. */
+  holderAt(network: NetworkName, ip: Ip): HolderId | undefined {
+    const state = this.#networks.has(network) ? this.#poolOf(network, ip)?.lookup(ip) : undefined;
+    if (state?.state !== "used") return undefined;
+    const { kind, id } = state.owner;
+    if (kind === "attachment") return id as AttachmentId;
+    return kind === "pod" ? (id.slice(0, id.indexOf("/")) as PodId) : undefined;
+  }
+
+  /** Writes the leases of a plan; call inside the transaction that writes its pod or attachment. */
+  insert(plan: Claimant): void {
+    for (const { network, ip, owner } of claimsOf(plan))
+      insertLease(this.#db, network, ip, owner, this.#clock.now());
+  }
+
+  /** Follows a committed `insert`. */
+  taken(plan: Claimant): void {
+    this.#take(claimsOf(plan));
+  }
+
+  #take(claims: readonly Claim[]): void {
+    for (const { network, ip, owner } of claims) {
+      const pool = this.#poolOf(network, ip);
+      if (pool === undefined) continue;
+      const [found] = pool.peek(1);
+      pool.acquireAt(ip, owner);
+      // The search goes on behind what it had found; an address asked for by name does not move it.
+      if (ip === found) pool.seek(ip);
+    }
+  }
+
+  /**
+   * Puts the leases of plans into quarantine; call inside the transaction that deletes their pod or attachment. Forgets those
+   * that have rested: a large pool's search comes back to an address so late that callers could fill the table.
+   */
+  free(plans: readonly Claimant[]): void {
+    const now = this.#clock.now();
+    for (const { network, ip } of plans.flatMap(claimsOf)) freeLease(this.#db, network, ip, now);
+    pruneLeases(this.#db, now - this.#quarantineMs);
+  }
+
+  /**
+   * Writes the leases of plans that take the place of others; what both have stays as it is. Call inside the transaction
+   * that writes the new ones.
+   */
+  exchange(before: readonly PodPlan[], after: readonly PodPlan[]): void {
+    const now = this.#clock.now();
+    const { lost, won } = difference(before, after);
+    for (const { network, ip } of lost) freeLease(this.#db, network, ip, now);
+    for (const { network, ip, owner } of won) insertLease(this.#db, network, ip, owner, now);
+  }
+
+  /** Follows a committed `exchange`. */
+  exchanged(before: readonly PodPlan[], after: readonly PodPlan[]): void {
+    const { lost, won } = difference(before, after);
+    for (const { network, ip } of lost) this.#poolOf(network, ip)?.release(ip);
+    this.#take(won);
+  }
+
+  /** Follows a committed `free`. */
+  freed(plans: readonly Claimant[]): void {
+    for (const { network, owner } of plans.flatMap(claimsOf))
+      for (const pool of this.#pools(network).values()) pool.releaseOwner(owner);
+  }
+}

@@ -1,0 +1,103 @@
+import { type Cidr, contains, type Ip } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { Database, Row } from "../store/database.ts";
+import { integer, optionalInteger, text } from "../store/rows.ts";
+
+/** Who holds an address: it belongs to an interface, not to a run. */
+export interface LeaseOwner {
+  readonly kind: "pod" | "attachment" | "gateway";
+  /** For a pod: its id, `/` and the interface's position; for a container's attachment its id. */
+  readonly id: string;
+}
+
+export interface LeaseRow {
+  readonly network: NetworkName;
+  readonly address: Ip;
+  readonly owner: LeaseOwner;
+  readonly sinceMs: number;
+  /** Set while the address is in quarantine. */
+  readonly freedMs: number | undefined;
+}
+
+const fromRow = (row: Row): LeaseRow => ({
+  network: text<NetworkName>(row, "network"),
+  address: text<Ip>(row, "address"),
+  owner: { kind: text<LeaseOwner["kind"]>(row, "owner_kind"), id: text(row, "owner_id") },
+  sinceMs: integer(row, "since_ms"),
+  freedMs: optionalInteger(row, "freed_ms"),
+});
+
+/** Takes an address; one in quarantine changes hands. */
+export function insertLease(
+  db: Database,
+  network: NetworkName,
+  address: Ip,
+  owner: LeaseOwner,
+  nowMs: number,
+): void {
+  // The primary key refuses an address somebody holds: a last line behind the bitmap.
+  db.run(
+    "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
+    network,
+    address,
+  );
+  db.run(
+    "INSERT INTO leases (network, address, owner_kind, owner_id, since_ms) VALUES (?, ?, ?, ?, ?)",
+    network,
+    address,
+    owner.kind,
+    owner.id,
+    nowMs,
+  );
+}
+
+/** Puts an address into quarantine. */
+export function freeLease(db: Database, network: NetworkName, address: Ip, nowMs: number): void {
+  db.run(
+    "UPDATE leases SET freed_ms = ? WHERE network = ? AND address = ?",
+    nowMs,
+    network,
+    address,
+  );
+}
+
+export function listLeases(db: Database, network: NetworkName): LeaseRow[] {
+  return db.all("SELECT * FROM leases WHERE network = ? ORDER BY address", network).map(fromRow);
+}
+
+/**
+ * The addresses that were given to an owner last, those in quarantine too: a container on its way out keeps its links for a
+ * while. An address that has another owner by now is not among them.
+ */
+export const leasedTo = (db: Database, network: NetworkName, { kind, id }: LeaseOwner): Ip[] =>
+  db
+    .all(
+      "SELECT address FROM leases WHERE network = ? AND owner_kind = ? AND owner_id = ? ORDER BY address",
+      network,
+      kind,
+      id,
+    )
+    .map((row) => text<Ip>(row, "address"));
+
+/**
+ * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still has a row is kept: where the
+ * plan of the row is damaged, the lease alone says which address its link answers for.
+ */
+export function pruneLeases(db: Database, beforeMs: number): void {
+  db.run(
+    `DELETE FROM leases WHERE freed_ms IS NOT NULL AND freed_ms < ?
+     AND NOT (owner_kind = 'attachment' AND owner_id IN (SELECT id FROM attachments))`,
+    beforeMs,
+  );
+}
+
+/** Forgets resting addresses of a network that are in none of its subnets any more. */
+export function deleteRestingOutside(
+  db: Database,
+  network: NetworkName,
+  cidrs: readonly Cidr[],
+): void {
+  for (const { address, freedMs } of listLeases(db, network))
+    if (freedMs !== undefined && !cidrs.some((cidr) => contains(cidr, address)))
+      db.run("DELETE FROM leases WHERE network = ? AND address = ?", network, address);
+}

@@ -1,0 +1,321 @@
+import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { systemClock } from "../../core/clock.ts";
+import { cross } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { guard } from "../../core/guard.ts";
+import { openGuest } from "../../guest-init/channel/session.ts";
+import { openQemuDriver, type QemuDriver } from "../../hypervisor/qemu/driver.ts";
+import { bootId } from "../../linux/proc.ts";
+import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { openKeptTap, openTap } from "../../linux/tun.ts";
+import { Installation } from "../containers/cni/installation.ts";
+import { serveCni } from "../containers/cni/serve-cni.ts";
+import { PendingDels } from "../containers/cni/settle-pending.ts";
+import { watchPending } from "../containers/cni/watch-pending.ts";
+import type { Config } from "../config/config.ts";
+import { guardHint } from "../../network/firewall/guarded.ts";
+import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
+import { Defects } from "./defects.ts";
+import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "../store/lock.ts";
+import { DriftWatch } from "../drift/drift.ts";
+import type { Log } from "../../linux/log.ts";
+import { oneLook } from "./metrics.ts";
+import { openNode } from "./node.ts";
+import { usageOfPods } from "./pod-metrics.ts";
+import { withLeasedNetwork } from "../overlays/lease/configured-network.ts";
+import { openHostRecords } from "../overlays/records/open-host-records.ts";
+import { otherPods } from "../overlays/records/other-pods.ts";
+import { openOverlays } from "../overlays/open-overlays.ts";
+import { HostQemu } from "./host-qemu.ts";
+import { checkHost } from "./preflight.ts";
+import { plansDirectory } from "../pods/store/kept-plans.ts";
+import { settleTemplate } from "../pods/guest/template-guest.ts";
+import { serveApi } from "../api/api-server.ts";
+import type { ServiceParts } from "../api/context.ts";
+import { healthPage } from "../api/http/health-pages.ts";
+import { addRoutes } from "../api/routes.ts";
+import { runDirProblem } from "../store/run-room.ts";
+import { Tally } from "../events/tally.ts";
+import { placedCounters, tapsOf } from "../traffic/counters.ts";
+import { TrafficTotals } from "../traffic/totals.ts";
+import { keepSafe } from "../store/keep-safe.ts";
+import { openState, watchRoom } from "../store/open-state.ts";
+
+/** The plugin of container runtimes, as `scripts/build-cni` makes it. */
+const builtPlugin = join(import.meta.dirname, "../build/cni-plugin/podnet-cni");
+
+/** Longest a look at others' rules may take at a start, milliseconds. */
+const obstaclesMs = 10_000;
+
+export interface Daemon {
+  /** Resolves when programs on the host have been told of the subnets that overlays gave it. */
+  told(): Promise<void>;
+  /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
+  close(graceMs: number): Promise<void>;
+}
+
+/**
+ * Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. `end` is called when
+ * podnetd is to end: because somebody asked for it, or with why it cannot go on.
+ */
+export async function openDaemon(
+  configured: Config,
+  logOf: (component: string) => Log,
+  end: (why?: PodnetError) => void,
+): Promise<Daemon> {
+  const startedMs = systemClock.now();
+  checkHost(configured);
+  await using opened = new AsyncDisposableStack();
+  const defects = opened.use(new Defects(logOf("main"), systemClock));
+  opened.use(lockState(configured.stateDir));
+  opened.use(await lockNetns(configured.network.bridge));
+  makeRunDirs(configured);
+  opened.use(openDisksDir(configured));
+  opened.use(lockPlaces(configured));
+  warnOfRunDir(configured, logOf("main"));
+  const qemu = await HostQemu.open(configured);
+  const { confinement } = qemu;
+  warnOfQemu(qemu, logOf("main"));
+  if (confinement !== undefined) opened.use(lockCgroups(confinement.cgroups));
+  const db = opened.use(openState(configured.stateDir, logOf("store")));
+  const safe = opened.use(new AsyncDisposableStack());
+  const config = withLeasedNetwork(configured, db);
+  // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
+  db.whenDamaged(end);
+  const node = opened.use(
+    await openNode({
+      config,
+      db,
+      driver: opened.use(await openDriver(config, qemu, logOf("hypervisor"))),
+      confinement,
+      clock: systemClock,
+      bootId: bootId(),
+      openTap: (name, options) => (options?.kept === true ? openKeptTap(name) : openTap(name)),
+      openGuest: (options) => openGuest(options),
+      randomBytes: (count) => randomBytes(count),
+      logOf,
+    }),
+  );
+  opened.use(watchRoom(db, logOf("store")));
+  node.metrics.includeProcess();
+  node.metrics.followDefects(() => defects.counts);
+  // Of a state that agrees with the machines that run; disposed of before the database, and after all that writes to it.
+  safe.use(await keepSafe({ db, file: join(config.stateDir, "state.db"), log: logOf("store") }));
+  warnOfGuard(node, logOf("network"));
+  await warnOfObstacles(node, logOf("network"));
+
+  const { driftMs: everyMs } = config;
+  const drift =
+    everyMs === 0
+      ? {}
+      : {
+          drift: opened.use(
+            DriftWatch.open({ ...node, clock: systemClock, log: logOf("drift"), everyMs }),
+          ),
+        };
+
+  const overlays = await openOverlays(config, db, node, logOf("overlay"));
+  if (overlays !== undefined) opened.use(overlays);
+  const records =
+    overlays === undefined || config.overlay === undefined
+      ? {}
+      : {
+          hostRecords: opened.use(
+            openHostRecords({
+              config,
+              prefix: config.overlay.prefix,
+              overlays,
+              db,
+              journal: node.journal,
+              clock: systemClock,
+              log: logOf("overlay"),
+            }),
+          ),
+        };
+  if (overlays !== undefined && records.hostRecords !== undefined)
+    node.resolvers.tellOf(otherPods(overlays, records.hostRecords.remote));
+
+  const netlink = opened.use(Rtnetlink.open());
+  const totals = new TrafficTotals();
+  const countLinks = oneLook(() =>
+    placedCounters(
+      netlink,
+      node.pods.held().flatMap(({ plan }) => tapsOf(plan.interfaces)),
+    ),
+  );
+  const countPods = async () => {
+    // A tap of somebody else has counted before, and does so afterwards.
+    const ports = [...node.pods.runningPorts(), ...node.pods.runningJoins()];
+    const ours = new Set<string>(ports.map(({ tap }) => tap));
+    const links = await countLinks();
+    return totals.add(new Map([...links].filter(([tap]) => ours.has(tap))));
+  };
+  await countPods();
+  node.metrics.followTraffic(countPods);
+  if (config.podMetrics)
+    node.metrics.followPods(async () =>
+      usageOfPods(node.pods.held(), await countLinks(), systemClock),
+    );
+
+  const installation = new Installation({
+    db,
+    settings: config.cni,
+    program: builtPlugin,
+    containers: () => node.attachments.listAny().filter(({ state }) => state !== "deleting").length,
+    log: logOf("cni"),
+  });
+  const parts: ServiceParts = {
+    ...node,
+    installation,
+    qemu,
+    ...drift,
+    ...(overlays === undefined ? {} : { overlays }),
+    ...records,
+    netlink,
+    config,
+    db,
+    log: logOf("api"),
+    startedMs,
+    end: () => end(),
+  };
+  const refusals = new Tally(logOf("api"), "Callers were refused or cut", (reason) =>
+    node.metrics.refused(reason),
+  );
+  opened.defer(() => refusals.close());
+  const { pendingDir } = config.cni;
+  const pending = new PendingDels({
+    directory: pendingDir,
+    attachments: node.attachments,
+    log: logOf("cni"),
+  });
+  const cni = config.cni.enabled
+    ? await serveCni({
+        path: config.cni.socket,
+        access: config.access,
+        limits: config.limits,
+        attachments: node.attachments,
+        settle: () => pending.settle(),
+        refused: (reason) => refusals.count(reason),
+        done(command, code, ms, error) {
+          node.metrics.attachmentAsked(command, code, ms);
+          if (error !== undefined)
+            logOf("cni").warn({ command, err: error }, "A runtime's request failed");
+        },
+      })
+    : undefined;
+  const watching =
+    cni &&
+    opened.use(
+      watchPending(pendingDir, () => void guard("cni", () => pending.settle()), logOf("cni")),
+    );
+  if (cni !== undefined) installation.present();
+  // Last of all: whoever is answered here finds podnetd whole, containers included.
+  const api = await serveApi({
+    unix: { path: config.socket, group: config.socketGroup },
+    tcp: config.tcp,
+    access: config.access,
+    limits: config.limits,
+    refused: (reason) => refusals.count(reason),
+    routes: (router) => addRoutes(router, parts),
+    metrics: () => node.metrics.render(),
+    health: (page) => healthPage(parts, page),
+  }).catch(async (thrown: unknown) => {
+    // Nobody is answered out of a database that is closed.
+    await cni?.close(0);
+    throw thrown;
+  });
+  node.metrics.followConnections(() => api.connections);
+  const held = opened.move();
+  return {
+    told: () => overlays?.told() ?? Promise.resolve(),
+    async close(graceMs) {
+      await using _held = held;
+      watching?.[Symbol.dispose]();
+      // What is under way still answers its caller; then the connections end.
+      await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
+      await Promise.all([api.close(1000), cni?.close(1000)]);
+    },
+  };
+}
+
+/** Says which guests' frames are not judged, and why, where the kernel or a library lacks what that takes. */
+function warnOfGuard({ network }: Pick<ServiceParts, "network">, log: Log): void {
+  for (const why of network.guardLacking)
+    log.warn({ why, hint: guardHint }, "A part of the guard is not in force on this host");
+}
+
+/** Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is no reason not to start. */
+async function warnOfObstacles(
+  { network, networks }: Pick<ServiceParts, "network" | "networks">,
+  log: Log,
+): Promise<void> {
+  try {
+    const limit = AbortSignal.timeout(obstaclesMs);
+    for (const each of await network.observeObstacles(networks.fragments(), limit))
+      log.warn({ hint: obstacleHint(each) }, obstacleText(each));
+  } catch (err) {
+    log.warn({ err }, "Cannot look for what others drop of what is forwarded");
+  }
+}
+
+/** A node may run containers only. */
+function warnOfQemu(qemu: HostQemu, log: Log): void {
+  const err = qemu.missing();
+  if (err !== undefined)
+    log.warn({ err, hint: err.hint }, "QEMU is not installed: containers only, and no pods");
+}
+
+/** Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason not to start. */
+function warnOfRunDir({ runDir }: Config, log: Log): void {
+  const problem = runDirProblem(runDir);
+  if (problem !== undefined) log.error({ err: problem }, "No machine can start yet");
+}
+
+function makeRunDirs(config: Config): void {
+  try {
+    cross("file", "make run directories", () => {
+      mkdirSync(config.runDir, { recursive: true, mode: 0o755 });
+      mkdirSync(config.podsDir, { recursive: true, mode: 0o700 });
+      mkdirSync(plansDirectory(config), { recursive: true, mode: 0o700 });
+    });
+  } catch (cause) {
+    throw new PodnetError("PREFLIGHT_FAILED", `Run directory "${config.runDir}" cannot be made`, {
+      field: "run_dir",
+      hint: "Run podnetd as root, or choose another --run-dir",
+      cause,
+    });
+  }
+}
+
+/** One in the state directory is locked with it. */
+function openDisksDir({ stateDir, disksDir }: Config): Disposable {
+  if (dirname(disksDir) !== stateDir) return lockDisks(disksDir);
+  try {
+    cross("file", "make disks directory", () =>
+      mkdirSync(disksDir, { recursive: true, mode: 0o700 }),
+    );
+  } catch (cause) {
+    throw new PodnetError("STATE_UNWRITABLE", `Directory "${disksDir}" cannot be made`, {
+      hint: "Make room on its filesystem, or choose another --disks-dir",
+      cause,
+    });
+  }
+  return new DisposableStack();
+}
+
+function openDriver(config: Config, qemu: HostQemu, log: Log): Promise<QemuDriver> {
+  // Where it is not installed yet it is looked for at each start of a machine.
+  const configuredQemu = config.qemu.path ?? qemu.path;
+  return openQemuDriver({
+    arch: config.qemu.arch,
+    ...(configuredQemu === undefined ? {} : { qemuPath: configuredQemu }),
+    prepare: (program) => qemu.prepare(program),
+    kvm: config.qemu.kvm,
+    // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.
+    leastMemoryMib: 1,
+    settle: settleTemplate(openGuest, config.timeouts.readyMs),
+    log: (level, message, fields) => log[level](fields, message),
+  });
+}

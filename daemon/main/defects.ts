@@ -1,0 +1,52 @@
+import type { Clock } from "../../core/clock.ts";
+import { type Place, watchDefects } from "../../core/guard.ts";
+import type { Log } from "../../linux/log.ts";
+
+/** Between two lines about defects of one place, milliseconds. */
+const intervalMs = 10_000;
+
+interface Told {
+  readonly atMs: number;
+  /** Defects since then. */
+  untold: number;
+}
+
+/** Logs and counts what guards report (`core/guard.ts`), until disposed of: at most one line in ten seconds for each place. */
+export class Defects implements Disposable {
+  readonly #log: Log;
+  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #counts = new Map<Place, number>();
+  readonly #told = new Map<Place, Told>();
+
+  constructor(log: Log, clock: Pick<Clock, "monotonic">) {
+    this.#log = log;
+    this.#clock = clock;
+    watchDefects((place, thrown) => this.report(place, thrown));
+  }
+
+  /** How many there have been since podnetd started, by place. */
+  get counts(): ReadonlyMap<Place, number> {
+    return this.#counts;
+  }
+
+  /** Counts a defect, and logs it with its stack unless one of this place was logged just now. */
+  report(place: Place, err: unknown): void {
+    this.#counts.set(place, (this.#counts.get(place) ?? 0) + 1);
+    const told = this.#told.get(place);
+    const now = this.#clock.monotonic();
+    if (told !== undefined && now - told.atMs < intervalMs) {
+      told.untold++;
+      return;
+    }
+    this.#told.set(place, { atMs: now, untold: 0 });
+    const unlogged = told?.untold ?? 0;
+    this.#log.error(
+      { place, err, ...(unlogged === 0 ? {} : { unlogged }) },
+      "A defect of podnet, please report it: what it met was dropped, podnetd goes on",
+    );
+  }
+
+  [Symbol.dispose](): void {
+    watchDefects(undefined);
+  }
+}

@@ -1,0 +1,175 @@
+import { openSync, writeSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { abortable } from "../../core/aborting.ts";
+import {
+  type Border,
+  type Crossing,
+  type CrossingWatch,
+  watchCrossings,
+} from "../../core/crossing.ts";
+import { type ErrorCode, PodnetError } from "../../core/errors.ts";
+
+/**
+ * Failpoints: what the crash tests stop podnetd with. Every call that leaves the process is one, see `core/crossing.ts`;
+ * nothing else lists them. They are armed by the environment variable `PODNET_FAILPOINTS` alone, which survives a
+ * restart and which nobody but who starts podnetd can set. Not for users: it is no configuration key.
+ *
+ * The variable holds specs, separated by `;`:
+ *
+ * - `BORDER:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that crossing is passed the Nth time since
+ *   the start, for example `netlink:add bridge:before#1=kill`. ACTION is `kill` (SIGKILL to podnetd itself, at once),
+ *   `error` (the call fails with the typed error of its border and `details.injected`: not made with `before`, made all
+ *   the same with `after`) or `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
+ *   caller ends the wait; a synchronous call holds up the whole process).
+ * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself enumerates its
+ *   points; a call that threw has `failed` for a side.
+ * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is passed, so that points
+ *   can be told from each other whatever a start had to repair.
+ */
+
+type Action =
+  | { readonly kind: "kill" }
+  | { readonly kind: "error" }
+  | { readonly kind: "hang"; readonly ms: number };
+
+interface Armed {
+  readonly points: ReadonlyMap<string, Action>;
+  readonly recordTo: string | undefined;
+  readonly from: string | undefined;
+}
+
+/** Arms what the variable's value says; undefined or empty arms nothing. Throws `CONFIG_INVALID`. */
+export function armFailpoints(text: string | undefined): void {
+  if (text === undefined || text === "") return;
+  watchCrossings(new Failpoints(parse(text)));
+}
+
+function parse(text: string): Armed {
+  const points = new Map<string, Action>();
+  let recordTo: string | undefined;
+  let from: string | undefined;
+  for (const spec of text.split(";")) {
+    const option = /^(record|from):(.+)$/.exec(spec);
+    const point = /^([a-z]+:.+:(?:before|after)#[1-9]\d*)=(kill|error|hang:(\d+))$/.exec(spec);
+    if (option?.[1] === "record") recordTo = option[2];
+    else if (option?.[1] === "from") from = option[2];
+    else if (point !== null) points.set(point[1] as string, actionOf(point[2] as string, point[3]));
+    else throw refused(spec);
+  }
+  return { points, recordTo, from };
+}
+
+function actionOf(word: string, ms: string | undefined): Action {
+  if (word === "kill" || word === "error") return { kind: word };
+  return { kind: "hang", ms: Number(ms) };
+}
+
+const refused = (spec: string): PodnetError =>
+  new PodnetError("CONFIG_INVALID", `Failpoint "${spec}" is not understood`, {
+    field: "PODNET_FAILPOINTS",
+    hint: "Unset PODNET_FAILPOINTS: it is for podnet's own crash tests",
+  });
+
+class Failpoints implements CrossingWatch {
+  readonly #armed: Armed;
+  readonly #file: number | undefined;
+  readonly #passed = new Map<string, number>();
+  #counts: boolean;
+
+  constructor(armed: Armed) {
+    this.#armed = armed;
+    this.#counts = armed.from === undefined;
+    // Open until the process ends, which may be at any moment.
+    this.#file = armed.recordTo === undefined ? undefined : openSync(armed.recordTo, "a");
+  }
+
+  at(crossing: Crossing, side: "before" | "after"): void {
+    const action = this.#pass(crossing, side);
+    switch (action?.kind) {
+      case "kill":
+        return killSelf();
+      case "error":
+        throw injected(crossing);
+      case "hang":
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, action.ms);
+        return;
+      case undefined:
+        return;
+    }
+  }
+
+  async atAsync(
+    crossing: Crossing,
+    side: "before" | "after",
+    limit: AbortSignal | undefined,
+  ): Promise<void> {
+    const action = this.#pass(crossing, side);
+    switch (action?.kind) {
+      case "kill":
+        return killSelf();
+      case "error":
+        throw injected(crossing);
+      case "hang":
+        await late(action.ms, crossing, limit);
+        return;
+      case undefined:
+        return;
+    }
+  }
+
+  failed(crossing: Crossing): void {
+    this.#pass(crossing, "failed");
+  }
+
+  #pass({ border, what }: Crossing, side: "before" | "after" | "failed"): Action | undefined {
+    const name = `${border}:${what}:${side}`;
+    this.#counts ||= name === this.#armed.from;
+    if (!this.#counts) return undefined;
+    const count = (this.#passed.get(name) ?? 0) + 1;
+    this.#passed.set(name, count);
+    const point = `${name}#${count}`;
+    if (this.#file !== undefined) writeSync(this.#file, `${point}\n`);
+    return this.#armed.points.get(point);
+  }
+}
+
+/** As late as is wanted, unless what limits the call ends the wait, as it would end the call's own. */
+async function late(ms: number, { what }: Crossing, limit: AbortSignal | undefined): Promise<void> {
+  if (limit === undefined) return delay(ms);
+  const over = new AbortController();
+  const waited = delay(ms, undefined, { signal: over.signal });
+  waited.catch(() => {});
+  try {
+    await abortable(waited, limit, `The call "${what}"`);
+  } finally {
+    // A timer that nobody waits for any more would keep the process.
+    over.abort();
+  }
+}
+
+/** The signal is delivered before kill(2) returns to this thread. */
+function killSelf(): void {
+  process.kill(process.pid, "SIGKILL");
+}
+
+/** What a call of each border fails with when it fails by itself. */
+const failures: Readonly<Record<Border, readonly [code: ErrorCode, errno: string]>> = {
+  netlink: ["NETLINK_FAILED", "ENOBUFS"],
+  ioctl: ["SYSCALL_FAILED", "EBUSY"],
+  command: ["COMMAND_FAILED", "ENOENT"],
+  commit: ["STATE_UNWRITABLE", "ENOSPC"],
+  file: ["SYSCALL_FAILED", "ENOSPC"],
+  spawn: ["SYSCALL_FAILED", "EAGAIN"],
+  signal: ["SYSCALL_FAILED", "EPERM"],
+  socket: ["SYSCALL_FAILED", "ENOBUFS"],
+  qmp: ["QMP_FAILED", "EIO"],
+  channel: ["AGENT_DISCONNECTED", "EPIPE"],
+  etcd: ["ETCD_UNREACHABLE", "ECONNRESET"],
+};
+
+function injected({ border, what }: Crossing): PodnetError {
+  const [code, errno] = failures[border];
+  return new PodnetError(code, `Injected failure: ${what}`, {
+    details: { injected: true, errno },
+  });
+}

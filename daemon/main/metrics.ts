@@ -1,0 +1,339 @@
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
+import type { Place } from "../../core/guard.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { ResolverCounts } from "../dns/resolver.ts";
+import type { Resolvers } from "../dns/resolvers.ts";
+import { overlayMetrics } from "../overlays/overlay-metrics.ts";
+import { type PodUsage, podMetrics } from "./pod-metrics.ts";
+import type { SubnetStats } from "../ipam/addresses.ts";
+import type { Span } from "../events/span.ts";
+import type { Totals } from "../traffic/totals.ts";
+import type { FlowCounts } from "../published/flows.ts";
+import type { HeldPorts } from "../published/held-ports.ts";
+import type { AnyAttachment } from "../containers/store.ts";
+import type { PodState } from "../pods/store/pods.ts";
+
+export interface MetricsSources {
+  pods(): readonly { readonly state: PodState }[];
+  pools(): readonly (SubnetStats & { readonly network: NetworkName })[];
+}
+
+/** What the daemon counts, in Prometheus' terms. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #steps: Histogram<"step">;
+  readonly #creates: Counter<"code">;
+  readonly #refused: Counter<"reason">;
+  readonly #guestDropped: Counter<"what">;
+  readonly #overwritten: Counter;
+  readonly #drifts: Counter<"kind" | "outcome">;
+  readonly #alarms: Counter<"kind">;
+  readonly #attachments: Histogram<"command" | "code">;
+
+  constructor(sources: MetricsSources) {
+    const registers = [this.#registry];
+    this.#steps = new Histogram({
+      name: "podnet_step_duration_seconds",
+      help: "Duration of each step of bringing a pod up",
+      labelNames: ["step"],
+      buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
+      registers,
+    });
+    this.#creates = new Counter({
+      name: "podnet_creates_total",
+      help: "Creates and starts by their outcome: OK or an error code",
+      labelNames: ["code"],
+      registers,
+    });
+    this.#drifts = new Counter({
+      name: "podnet_drifts_total",
+      help: "Changes of others to what podnet made, by what was changed (network, port, overlay, attachment, join) and whether it was healed or failed",
+      labelNames: ["kind", "outcome"],
+      registers,
+    });
+    this.#alarms = new Counter({
+      name: "podnet_drift_alarms_total",
+      help: "Times that something kept undoing repairs, so that podnet repairs less often",
+      labelNames: ["kind"],
+      registers,
+    });
+    this.#attachments = new Histogram({
+      name: "podnet_cni_duration_seconds",
+      help: "Requests of container runtimes by command and how they ended: 0, or CNI's number of the error",
+      labelNames: ["command", "code"],
+      buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
+      registers,
+    });
+    this.#refused = new Counter({
+      name: "podnet_api_refused_total",
+      help: "Requests and connections refused or cut by the API, by reason",
+      labelNames: ["reason"],
+      registers,
+    });
+    this.#guestDropped = new Counter({
+      name: "podnet_guest_dropped_total",
+      help: "What guests did more often than events and log tell of, and how often they were slowed down or cut off",
+      labelNames: ["what"],
+      registers,
+    });
+    this.#overwritten = new Counter({
+      name: "podnet_console_overwritten_bytes_total",
+      help: "Bytes of consoles that nobody can read any more: later ones took their place",
+      registers,
+    });
+    this.#registry.registerMetric(podsGauge(sources));
+    this.#registry.registerMetric(addressesGauge(sources));
+  }
+
+  /** Counts this process's memory, descriptors and event loop as well; once a process. */
+  includeProcess(): void {
+    collectDefaultMetrics({ register: this.#registry });
+  }
+
+  step(span: Span): void {
+    this.#steps.observe({ step: span.step }, span.durationMs / 1000);
+  }
+
+  /** Counts the end of a create or start, `OK` or its error code. */
+  created(code: string): void {
+    this.#creates.inc({ code });
+  }
+
+  /** Counts what others changed, and whether they keep doing so. */
+  drift(
+    kind: "network" | "port" | "overlay" | "attachment" | "join",
+    outcome: "healed" | "failed",
+    alarm: boolean,
+  ): void {
+    this.#drifts.inc({ kind, outcome });
+    if (alarm) this.#alarms.inc({ kind });
+  }
+
+  /** Counts a request of a container runtime, which took so long. */
+  attachmentAsked(command: string, code: number, ms: number): void {
+    this.#attachments.observe({ command, code: String(code) }, ms / 1000);
+  }
+
+  /** Shows how many containers are attached to each network, counted when it is asked for. */
+  followAttachments(list: () => readonly AnyAttachment[]): void {
+    const gauge = new Gauge({
+      name: "podnet_attachments",
+      help: "Attachments of containers by network and state",
+      labelNames: ["network", "state"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const { network, state } of list()) this.inc({ network, state });
+      },
+    });
+    this.#registry.registerMetric(gauge);
+  }
+
+  /** Counts what the API refused or cut. */
+  refused(reason: string): void {
+    this.#refused.inc({ reason });
+  }
+
+  /** Shows how many defects of podnet itself guards have met, by what they served. */
+  followDefects(counts: () => ReadonlyMap<Place, number>): void {
+    const counter = new Counter({
+      name: "podnet_defects_total",
+      help: "Errors that podnetd did not expect while it handled something from outside, by what that was",
+      labelNames: ["place"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const [place, count] of counts()) this.inc({ place }, count);
+      },
+    });
+    this.#registry.registerMetric(counter);
+  }
+
+  /** Counts bytes of consoles that were overwritten. */
+  consoleOverwritten(bytes: number): void {
+    this.#overwritten.inc(bytes);
+  }
+
+  /** Shows how many connections the API has, counted when it is asked for. */
+  followConnections(count: () => number): void {
+    const gauge = new Gauge({
+      name: "podnet_api_connections",
+      help: "Connections to the API there are now",
+      registers: [],
+      collect() {
+        this.set(count());
+      },
+    });
+    this.#registry.registerMetric(gauge);
+  }
+
+  /** Shows what passed the interfaces of all pods, counted when it is asked for. */
+  followTraffic(read: () => Promise<Totals>): void {
+    const sums = (name: string, help: string, of: (now: Totals) => readonly [number, number]) =>
+      new Counter({
+        name,
+        help,
+        labelNames: ["direction"],
+        registers: [],
+        async collect() {
+          const [rx, tx] = of(await latest());
+          this.reset();
+          this.inc({ direction: "rx" }, rx);
+          this.inc({ direction: "tx" }, tx);
+        },
+      });
+    // One look for both, which are asked for together.
+    const latest = oneLook(read);
+    this.#registry.registerMetric(
+      sums(
+        "podnet_traffic_bytes_total",
+        "Bytes that pods received (rx) and sent (tx) while this podnetd ran",
+        ({ rxBytes, txBytes }) => [rxBytes, txBytes],
+      ),
+    );
+    this.#registry.registerMetric(
+      sums(
+        "podnet_traffic_packets_total",
+        "Packets that pods received (rx) and sent (tx) while this podnetd ran",
+        ({ rxPackets, txPackets }) => [rxPackets, txPackets],
+      ),
+    );
+  }
+
+  /** Shows what each pod uses, counted when it is asked for. */
+  followPods(read: () => Promise<readonly PodUsage[]>): void {
+    for (const metric of podMetrics(oneLook(read))) this.#registry.registerMetric(metric);
+  }
+
+  /** Shows what passes published ports by loopback, and how many host ports are held. */
+  followPorts(ports: Pick<HeldPorts, "counts" | "size">): void {
+    const total = (name: string, help: string, of: (counts: FlowCounts) => number): Counter =>
+      new Counter({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.reset();
+          this.inc(of(ports.counts()));
+        },
+      });
+    const gauge = (name: string, help: string, of: () => number): Gauge =>
+      new Gauge({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.set(of());
+        },
+      });
+    for (const metric of [
+      gauge("podnet_host_ports", "Host ports that sockets of podnetd hold", () => ports.size),
+      gauge(
+        "podnet_forwarded_flows",
+        "Connections and UDP sessions by loopback to published ports there are now",
+        () => ports.counts().active,
+      ),
+      total(
+        "podnet_forwarded_flows_total",
+        "Connections and UDP sessions that were begun by loopback",
+        ({ begun }) => begun,
+      ),
+      total(
+        "podnet_forwarded_refused_total",
+        "Connections that were refused or not taken by a pod, and datagrams not passed on",
+        ({ refused }) => refused,
+      ),
+      total("podnet_forwarded_in_bytes_total", "Bytes forwarded to pods", ({ bytesIn }) => bytesIn),
+      total(
+        "podnet_forwarded_out_bytes_total",
+        "Bytes forwarded from pods",
+        ({ bytesOut }) => bytesOut,
+      ),
+    ])
+      this.#registry.registerMetric(metric);
+  }
+
+  /** Shows what pods ask the resolvers, and what comes of it. */
+  followNames({ counts }: Pick<Resolvers, "counts">): void {
+    const total = (name: string, help: string, of: (counts: ResolverCounts) => number): void =>
+      this.#registry.registerMetric(
+        new Counter({
+          name: `podnet_dns_${name}_total`,
+          help,
+          registers: [],
+          collect() {
+            this.reset();
+            this.inc(of(counts));
+          },
+        }),
+      );
+    total("queries", "Questions for names that pods asked", ({ queries }) => queries);
+    total("forwarded", "Those handed on to other servers", ({ forwarded }) => forwarded);
+    total("timeouts", "Those that no server answered", ({ timeouts }) => timeouts);
+    total("stale", "Questions answered with what a server said before", ({ stale }) => stale);
+    total(
+      "refused",
+      "Questions and connections of nobody's, beyond what a pod may, or that make no sense",
+      ({ refused }) => refused,
+    );
+  }
+
+  /** Shows how this host fares in its overlays. */
+  followOverlays(overlays: Parameters<typeof overlayMetrics>[0]): void {
+    for (const metric of overlayMetrics(overlays)) this.#registry.registerMetric(metric);
+  }
+
+  /** Counts what a guest did that no event tells of. */
+  guestDropped(what: string): void {
+    this.#guestDropped.inc({ what });
+  }
+
+  async render(): Promise<{ readonly type: string; readonly text: string }> {
+    return { type: this.#registry.contentType, text: await this.#registry.metrics() };
+  }
+}
+
+/** A look that whoever asks while it goes on has part in. */
+export function oneLook<T>(look: () => Promise<T>): () => Promise<T> {
+  let looking: Promise<T> | undefined;
+  return () => {
+    looking ??= look().finally(() => {
+      looking = undefined;
+    });
+    return looking;
+  };
+}
+
+// Both are counted when they are read. `registers: []` keeps them out of prom-client's global registry.
+
+function podsGauge(sources: MetricsSources): Gauge<"state"> {
+  return new Gauge({
+    name: "podnet_pods",
+    help: "Pods by state",
+    labelNames: ["state"],
+    registers: [],
+    collect() {
+      this.reset();
+      for (const { state } of sources.pods()) this.inc({ state });
+    },
+  });
+}
+
+function addressesGauge(sources: MetricsSources): Gauge<"network" | "subnet" | "state"> {
+  return new Gauge({
+    name: "podnet_addresses",
+    help: "Addresses of the pool of a network's subnet by state",
+    labelNames: ["network", "subnet", "state"],
+    registers: [],
+    collect() {
+      // Networks come and go.
+      this.reset();
+      for (const { network, cidr, ...counts } of sources.pools()) {
+        const { free, used, reserved, quarantined } = counts;
+        for (const [state, count] of Object.entries({ free, used, reserved, quarantined })) {
+          this.set({ network, subnet: cidr, state }, Number(count));
+        }
+      }
+    },
+  });
+}

@@ -1,0 +1,305 @@
+import { join } from "node:path";
+import type { Clock } from "../../core/clock.ts";
+import type { Driver } from "../../hypervisor/driver.ts";
+import { bootMoment, type BootMoment } from "../../linux/boot-moment.ts";
+import type { Log } from "../../linux/log.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { Attachments as KernelAttachments } from "../../network/attachment/attachments.ts";
+import { hostPart } from "../../network/attachment/host-part.ts";
+import type { AttachmentKernel } from "../../network/attachment/kernel.ts";
+import type { HostKernel } from "../../network/kernel.ts";
+import { Attachments, type AttachmentsParts } from "../containers/attachments.ts";
+import { ContainerNames } from "../containers/container-names.ts";
+import { AttachmentRecords } from "../containers/records.ts";
+import type { Config } from "../config/config.ts";
+import { knownNames } from "../dns/known-names.ts";
+import type { Listen } from "../dns/listen.ts";
+import { Resolvers } from "../dns/resolvers.ts";
+import { PortAnswers } from "../dhcp/port-answers.ts";
+import { Journal } from "../events/journal.ts";
+import { Metrics } from "./metrics.ts";
+import { Networks } from "../networks/networks.ts";
+import { settleNetworks } from "../networks/settle.ts";
+import { Addresses } from "../ipam/addresses.ts";
+import type { Host } from "../pods/lifecycle/host.ts";
+import { Pods } from "../pods/pods.ts";
+import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
+import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
+import { HeldPorts, type Hold } from "../published/held-ports.ts";
+import { KeptPlans } from "../pods/store/kept-plans.ts";
+import { refuseOrphans } from "../pods/lifecycle/orphans.ts";
+import { PodRecords } from "../pods/store/records.ts";
+import type { Database } from "../store/database.ts";
+import { skipLostCursors } from "../events/store.ts";
+import { getMeta, setMeta } from "../store/meta.ts";
+import { parseRemembered } from "../networks/network-memory.ts";
+import { attachmentIds, listAttachments } from "../containers/store.ts";
+import { listNetworks } from "../networks/store.ts";
+import { stateOf } from "../pods/store/pod-rows.ts";
+import { listPods, type PodRow } from "../pods/store/pods.ts";
+import { Tally } from "../events/tally.ts";
+
+/** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
+export interface NodeParts
+  extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement"> {
+  readonly config: Config;
+  readonly db: Database;
+  readonly driver: Driver;
+  readonly clock: Clock;
+  /** This boot of the host. */
+  readonly bootId: string;
+  /** The moment that is now, of this boot; the host's own unless given. */
+  readonly moment?: () => BootMoment;
+  /** The real one unless given. */
+  readonly kernel?: HostKernel;
+  /** The same for containers. */
+  readonly attachmentKernel?: AttachmentKernel;
+  /** Binds host ports; to real sockets unless given. */
+  readonly hold?: Hold;
+  /** Answers guests without an agent; by real sockets unless given. */
+  readonly openAnswers?: Host["openAnswers"];
+  /** Lets resolvers be asked; at real sockets unless given. */
+  readonly listen?: Listen;
+  logOf(component: string): Log;
+}
+
+/** The daemon below its API. Disposing of it lets go of pods, which run on. */
+export interface Node extends AsyncDisposable {
+  readonly pods: Pods;
+  readonly records: PodRecords;
+  readonly addresses: Addresses;
+  readonly journal: Journal;
+  readonly host: Host;
+  readonly network: HostNetwork;
+  readonly networks: Networks;
+  readonly resolvers: Resolvers;
+  readonly metrics: Metrics;
+  readonly attachments: Attachments;
+}
+
+/** Makes host and rows agree, takes over the pods that run, and is ready for more. Undoes nothing of that when it fails. */
+export async function openNode(parts: NodeParts): Promise<Node> {
+  const { config, db, driver, clock, logOf, bootId } = parts;
+  const kept = new KeptPlans(config, logOf("pod"));
+  // Before anything of the host is changed.
+  refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
+  await using opened = new AsyncDisposableStack();
+  const network = opened.use(openNetwork(parts));
+  const { bringsOwnNetwork } = driver.capabilities();
+  if (!bringsOwnNetwork) await publishFirst(network, db);
+  const settled = bringsOwnNetwork
+    ? [config.network]
+    : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
+  const journal = new Journal(db, clock, logOf("store"));
+  const addresses = new Addresses(db, settled, config.quarantineMs, clock);
+  const containerNames = new ContainerNames();
+  const resolvers = opened.use(
+    new Resolvers({
+      config: config.dns,
+      names: knownNames(db, addresses, containerNames),
+      clock,
+      journal,
+      log: logOf("dns"),
+      listen: parts.listen,
+    }),
+  );
+  const networks: Networks = new Networks(
+    {
+      db,
+      config,
+      host: network,
+      addresses,
+      clock,
+      log: logOf("network"),
+      configured: config.network.name,
+      onHost: !bringsOwnNetwork,
+      resolvers,
+      refit: async (name) => {
+        await pods.refit(name);
+        await attachments.refit(name);
+      },
+      refitPlan: (definition) => [
+        ...pods.refitPlan(definition),
+        ...attachments.refitPlan(definition),
+      ],
+      refitText: (name, known) => pods.refitText(name, known),
+    },
+    settled,
+  );
+  const published = opened.use(new HeldPorts(parts.hold));
+  const records = new PodRecords({ db, journal, addresses, clock, published, kept });
+  const log = logOf("pod");
+  const unanswered = new Tally(log, "Guests ask what is not answered", (what) =>
+    metrics.guestDropped(what),
+  );
+  const host = openHost(parts, { network, records, published, log, unanswered });
+  const metrics: Metrics = new Metrics({
+    pods: () => records.listAny().map(stateOf),
+    pools: () =>
+      networks
+        .list()
+        .flatMap(({ name }) =>
+          addresses.subnets(name).map((subnet) => ({ network: name, ...subnet })),
+        ),
+  });
+  metrics.followPorts(published);
+  metrics.followNames(resolvers);
+  const pods: Pods = new Pods({
+    db,
+    config,
+    host,
+    records,
+    kept,
+    addresses,
+    networks,
+    journal,
+    log,
+    metrics,
+  });
+  // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
+  opened.defer(() => pods.close(0));
+  const bootBefore = getMeta(db, "boot_id");
+  if (bootBefore !== undefined && bootBefore !== bootId) db.whenRoom(() => skipLostCursors(db));
+  await pods.recover(bootId);
+  const attachments: Attachments = opened.use(
+    openAttachments(parts, {
+      host: network,
+      network: opened.use(new KernelAttachments(network, parts.attachmentKernel)),
+      networks,
+      addresses,
+      journal,
+      published,
+      names: containerNames,
+    }),
+  );
+  metrics.followAttachments(() => attachments.listAny());
+  await attachments.recover(bootBefore === bootId);
+  await sweep(network, records, db);
+  // Not before: who has published port 53 keeps it.
+  await networks.answerNames();
+  await networks.followServers();
+  db.whenRoom(() => setMeta(db, "boot_id", bootId));
+  const held = opened.move();
+  return {
+    pods,
+    records,
+    addresses,
+    journal,
+    host,
+    network,
+    networks,
+    resolvers,
+    metrics,
+    attachments,
+    [Symbol.asyncDispose]: () => held.disposeAsync(),
+  };
+}
+
+function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
+  const log = logOf("network");
+  const remembered = getMeta(db, "network_memory");
+  return openHostNetwork({
+    firewall: config.firewall,
+    iptables: config.disableIptables ? "off" : config.iptablesVariant,
+    chain: config.iptablesChain,
+    ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
+    remember: (value) => rememberNetwork(db, JSON.stringify(value)),
+    repeated: (err) => log.warn({ err }, "The firewall's rules are compared and written once more"),
+    ...(kernel === undefined ? {} : { kernel }),
+  });
+}
+
+/** What is made and taken away on the host must be known by whoever undoes it. */
+const rememberNetwork = (db: Database, value: string): void =>
+  db.transaction(() => setMeta(db, "network_memory", value), undefined, "always", "essential");
+
+function openAttachments(
+  parts: NodeParts,
+  shared: Pick<AttachmentsParts, "host" | "network" | "addresses" | "published" | "names"> &
+    Pick<Node, "networks" | "journal">,
+): Attachments {
+  const { db, config, clock } = parts;
+  return new Attachments({
+    ...shared,
+    db,
+    config,
+    clock,
+    moment: parts.moment ?? bootMoment,
+    randomBytes: (count) => parts.randomBytes(count),
+    records: new AttachmentRecords({ ...shared, db, clock }),
+    log: parts.logOf("cni"),
+  });
+}
+
+function openHost(
+  parts: NodeParts,
+  {
+    network,
+    records,
+    published,
+    log,
+    unanswered,
+  }: {
+    readonly network: HostNetwork;
+    readonly records: PodRecords;
+    readonly published: HeldPorts;
+    readonly log: Log;
+    readonly unanswered: Tally;
+  },
+): Host {
+  return {
+    driver: parts.driver,
+    confinement: parts.confinement,
+    network,
+    published,
+    sandboxes: openSandboxes(
+      parts.config.cni.runtime,
+      new PluginCalls(join(parts.config.runDir, "cni-calls")),
+    ),
+    clock: parts.clock,
+    openTap: (name, options) => parts.openTap(name, options),
+    openGuest: (options) => parts.openGuest(options),
+    randomBytes: (count) => parts.randomBytes(count),
+    openAnswers: parts.openAnswers ?? ((options) => new PortAnswers(options)),
+    dropped: (what) => unanswered.count(what),
+    noteGuest: (live, text) => {
+      try {
+        records.shown(live, text);
+      } catch (thrown) {
+        log.warn(
+          { pod_id: live.plan.podId, err: thrown },
+          "Cannot write down what the guest shows",
+        );
+      }
+    },
+    learn: (live, text, next) => records.learn(live, text, next),
+    recordRun: (plan, record) => records.started(plan.podId, record),
+    timeouts: parts.config.timeouts,
+  };
+}
+
+/** With another firewall than before, what is published by pods and containers that run is let in before networks judge it. */
+async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
+  const pods = listPods(db).filter(hasMachine);
+  const containers = listAttachments(db).filter(({ state }) => state === "ready");
+  const fragments = [
+    ...pods.map(({ plan }) => plan.ports),
+    ...containers.map(({ plan }) => hostPart(plan.fragment)),
+  ];
+  await network.publishFirst(fragments, AbortSignal.timeout(60_000));
+}
+
+const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";
+
+/** Takes away what bears our mark and belongs to no row, and rules of pods that do not run: all in one commit. */
+async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
+  const rows = records.list();
+  const known = {
+    // Of one whose record is damaged the links stay: its machine may run.
+    pods: records.ids(),
+    ruled: new Set<string>(rows.filter(hasMachine).map(({ id }) => id)),
+    networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
+    attachments: attachmentIds(db),
+  };
+  await network.sweep(known, AbortSignal.timeout(60_000));
+}

@@ -1,0 +1,149 @@
+import { Counter, Gauge, type Metric } from "prom-client";
+import type { Clock } from "../../core/clock.ts";
+import type { IfName, PodName } from "../../core/names.ts";
+import type { DiskUsage, VmUsage } from "../../hypervisor/driver.ts";
+import type { CountedLink, LinkCounters } from "../../linux/rtnetlink/counters.ts";
+import type { LivePod } from "../pods/lifecycle/live-pod.ts";
+import { staying, withNic } from "../pods/store/pod-plan.ts";
+import { sampleMachines } from "../api/machine-stats.ts";
+
+/** What a pod has used since its machine began. */
+export interface PodUsage {
+  readonly pod: PodName;
+  /** Undefined when its machine has just ended. */
+  readonly machine: VmUsage | undefined;
+  /** As the host counts: what it sends, the pod receives. */
+  readonly interfaces: readonly { readonly name: IfName; readonly counters: LinkCounters }[];
+}
+
+/** What all pods that have machines have used, with the counters of their links. */
+export async function usageOfPods(
+  pods: readonly LivePod[],
+  links: ReadonlyMap<string, CountedLink>,
+  clock: Clock,
+): Promise<readonly PodUsage[]> {
+  const machines = await sampleMachines(pods, clock);
+  return pods.map(({ plan }) => ({
+    pod: plan.name,
+    machine: machines.get(plan.podId)?.usage,
+    interfaces: withNic(staying(plan.interfaces)).flatMap(({ guestName, nic }) => {
+      const link = links.get(nic.tap);
+      return link === undefined ? [] : [{ name: guestName, counters: link.counters }];
+    }),
+  }));
+}
+
+/** One line of a metric: its labels beside the pod's name, and its value. */
+type Line = readonly [labels: Readonly<Record<string, string>>, value: number];
+
+/**
+ * What each pod uses, in Prometheus' terms. As many lines as pods have interfaces and disks; those of pods that are no more go.
+ * `read` is called for each metric, and may answer all of one look with the same.
+ */
+export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly Metric[] {
+  const metric = (
+    kind: typeof Counter | typeof Gauge,
+    name: string,
+    help: string,
+    labels: readonly string[],
+    linesOf: (pod: PodUsage) => readonly Line[],
+  ): Metric =>
+    new kind({
+      name: `podnet_pod_${name}`,
+      help,
+      labelNames: ["pod", ...labels],
+      registers: [],
+      async collect() {
+        const pods = await read();
+        this.reset();
+        for (const each of pods)
+          for (const [more, value] of linesOf(each)) this.inc({ pod: each.pod, ...more }, value);
+      },
+    });
+  const machine =
+    (of: (usage: VmUsage) => number | undefined) =>
+    ({ machine: usage }: PodUsage): Line[] => {
+      const value = usage === undefined ? undefined : of(usage);
+      return value === undefined ? [] : [[{}, value]];
+    };
+  const network =
+    (received: keyof LinkCounters, sent: keyof LinkCounters) =>
+    ({ interfaces }: PodUsage): Line[] =>
+      interfaces.flatMap(({ name, counters }): Line[] => [
+        [{ interface: name, direction: "rx" }, Number(counters[received])],
+        [{ interface: name, direction: "tx" }, Number(counters[sent])],
+      ]);
+  const disks =
+    (read: (disk: DiskUsage) => number, written: (disk: DiskUsage) => number) =>
+    ({ machine: usage }: PodUsage): Line[] =>
+      (usage?.disks ?? []).flatMap((disk, i): Line[] => [
+        [{ disk: String(i), direction: "read" }, read(disk)],
+        [{ disk: String(i), direction: "write" }, written(disk)],
+      ]);
+  const byInterface = ["interface", "direction"] as const;
+  const byDisk = ["disk", "direction"] as const;
+  return [
+    metric(
+      Counter,
+      "cpu_seconds_total",
+      "Processor time of a pod's machine since it began",
+      [],
+      machine(({ cpuMs }) => cpuMs / 1000),
+    ),
+    metric(
+      Gauge,
+      "memory_bytes",
+      "Memory that a pod's machine takes of the host",
+      [],
+      machine(({ memoryBytes }) => memoryBytes),
+    ),
+    metric(
+      Gauge,
+      "memory_limit_bytes",
+      "Memory that it may take, where it is confined",
+      [],
+      machine(({ memoryLimitBytes }) => memoryLimitBytes),
+    ),
+    metric(
+      Counter,
+      "network_bytes_total",
+      "Bytes that a pod received (rx) and sent (tx) by an interface since it was plugged",
+      byInterface,
+      network("txBytes", "rxBytes"),
+    ),
+    metric(
+      Counter,
+      "network_packets_total",
+      "Packets that it received (rx) and sent (tx)",
+      byInterface,
+      network("txPackets", "rxPackets"),
+    ),
+    metric(
+      Counter,
+      "network_dropped_packets_total",
+      "Packets that were dropped on the way to it (rx) and from it (tx)",
+      byInterface,
+      network("txDropped", "rxDropped"),
+    ),
+    metric(
+      Counter,
+      "disk_bytes_total",
+      "Bytes that a pod's guest read from and wrote to a disk, by its place among the pod's disks",
+      byDisk,
+      disks(
+        ({ readBytes }) => readBytes,
+        ({ writeBytes }) => writeBytes,
+      ),
+    ),
+    metric(
+      Counter,
+      "disk_requests_total",
+      "Requests of its guest to read from and write to a disk",
+      byDisk,
+      disks(
+        ({ readRequests }) => readRequests,
+        ({ writeRequests }) => writeRequests,
+      ),
+    ),
+  ];
+}

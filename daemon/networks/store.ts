@@ -1,0 +1,122 @@
+import { networkOf } from "../../core/address.ts";
+import type { IfName, NetworkName, PodName } from "../../core/names.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
+import type { Database, Row } from "../store/database.ts";
+import { integer, optionalText, parseJson, text } from "../store/rows.ts";
+
+/** What is under way with a network; `ready` when nothing is. */
+export type NetworkState = "creating" | "ready" | "updating" | "deleting";
+
+export interface NetworkRow {
+  readonly definition: NetworkDefinition;
+  readonly state: NetworkState;
+  /** What it goes back to, with state `updating`. */
+  readonly before: NetworkDefinition | undefined;
+  /** It is the one of podnetd's configuration. */
+  readonly configured: boolean;
+  readonly createdMs: number;
+}
+
+/** As it is stored: name and bridge are columns, and a subnet is where its gateway is. */
+type Stored = Omit<NetworkDefinition, "name" | "bridge" | "subnets"> & {
+  readonly subnets: readonly Omit<SubnetDefinition, "cidr">[];
+};
+
+const stored = ({ name: _name, bridge: _bridge, ...rest }: NetworkDefinition): string =>
+  JSON.stringify({ ...rest, subnets: rest.subnets.map(({ cidr: _cidr, ...subnet }) => subnet) });
+
+function read(row: Row, json: string): NetworkDefinition {
+  const { subnets, ...rest } = parseJson(json, "a network") as Stored;
+  return {
+    name: text<NetworkName>(row, "name"),
+    bridge: text<IfName>(row, "bridge"),
+    ...rest,
+    subnets: subnets.map((subnet) => ({ cidr: networkOf(subnet.gateway), ...subnet })),
+  };
+}
+
+function fromRow(row: Row): NetworkRow {
+  const before = optionalText(row, "before");
+  return {
+    definition: read(row, text(row, "definition")),
+    state: text<NetworkState>(row, "state"),
+    before: before === undefined ? undefined : read(row, before),
+    configured: integer(row, "configured") === 1,
+    createdMs: integer(row, "created_ms"),
+  };
+}
+
+export function listNetworks(db: Database): NetworkRow[] {
+  return db.all("SELECT * FROM networks ORDER BY name").map(fromRow);
+}
+
+export function getNetwork(db: Database, name: NetworkName): NetworkRow | undefined {
+  const row = db.get("SELECT * FROM networks WHERE name = ?", name);
+  return row === undefined ? undefined : fromRow(row);
+}
+
+export interface NewNetwork {
+  readonly state: NetworkState;
+  readonly configured: boolean;
+  readonly createdMs: number;
+}
+
+/** Writes a network, new or in place of what it was: one that is there stays as old as it is. */
+export function putNetwork(db: Database, definition: NetworkDefinition, row: NewNetwork): void {
+  db.run(
+    `INSERT INTO networks (name, bridge, definition, state, configured, created_ms)
+     VALUES (?, ?, ?, ?, ?, ?)
+     ON CONFLICT (name) DO UPDATE SET bridge = excluded.bridge, definition = excluded.definition,
+       state = excluded.state, configured = excluded.configured, before = NULL`,
+    definition.name,
+    definition.bridge,
+    stored(definition),
+    row.state,
+    row.configured ? 1 : 0,
+    row.createdMs,
+  );
+}
+
+/** A change begins: what there was is kept until it has taken effect; also from before one that could not be taken back. */
+export function beginNetworkUpdate(db: Database, definition: NetworkDefinition): void {
+  db.run(
+    `UPDATE networks SET before = coalesce(before, definition), definition = ?, state = 'updating'
+     WHERE name = ?`,
+    stored(definition),
+    definition.name,
+  );
+}
+
+/** What was under way has taken effect. */
+export function settleNetwork(db: Database, name: NetworkName): void {
+  db.run("UPDATE networks SET state = 'ready', before = NULL WHERE name = ?", name);
+}
+
+/** The change was taken back. */
+export function revertNetwork(db: Database, name: NetworkName): void {
+  db.run(
+    `UPDATE networks SET definition = before, before = NULL, state = 'ready'
+     WHERE name = ? AND before IS NOT NULL`,
+    name,
+  );
+}
+
+export function markNetworkDeleting(db: Database, name: NetworkName): void {
+  db.run("UPDATE networks SET state = 'deleting' WHERE name = ?", name);
+}
+
+/** Its resting addresses go with it. */
+export function deleteNetwork(db: Database, name: NetworkName): void {
+  db.run("DELETE FROM networks WHERE name = ?", name);
+}
+
+/** Names of the pods that have an interface on a network, in order. */
+export function podsOnNetwork(db: Database, name: NetworkName): PodName[] {
+  return db
+    .all(
+      `SELECT DISTINCT pods.name AS name FROM pods JOIN interfaces ON interfaces.pod_id = pods.id
+       WHERE interfaces.network = ? ORDER BY pods.name`,
+      name,
+    )
+    .map((row) => text<PodName>(row, "name"));
+}

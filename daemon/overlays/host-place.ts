@@ -1,0 +1,237 @@
+import { guarded } from "../../core/guard.ts";
+import { type Mac, macFromRandom } from "../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { OverlayBackend } from "../../network/overlay/desired.ts";
+import { overlayMtu } from "../../network/overlay/mtu.ts";
+import type { Host } from "../../overlay/claim.ts";
+import type { OverlayConfig } from "../../overlay/flannel/config.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import type { Uplink } from "./kernel/choose-uplink.ts";
+import { Extension, type ExtensionConfig } from "./kernel/extension.ts";
+import { UplinkFollower } from "./kernel/follow-uplink.ts";
+import { familiesOf, hostOf, kernelBackend, type Macs, vtepDevice } from "./kernel/make-desired.ts";
+import type { OverlayMemory } from "./records/overlay-memory.ts";
+import { refuseBackend } from "./lease/refuse-backend.ts";
+
+export interface HostPlaceParts {
+  readonly settings: Pick<OverlaySettings, "choice" | "extension" | "txChecksum">;
+  readonly owner: OwnerId;
+  readonly memory: OverlayMemory;
+  readonly log: Log;
+  readonly randomBytes: (count: number) => Uint8Array;
+  /** Why it cannot be what its configuration says beside this host's other overlays. */
+  readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
+  /** The MAC of a VXLAN device of this name that is not podnet's. */
+  readonly foreignMac: (device: IfName) => Promise<Mac | undefined>;
+  /** What others are to be told of this host is known, or is another now. */
+  readonly onHost: (host: Host) => void;
+}
+
+/** Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a command put right. */
+const againMs = 10_000;
+/** Until the host is watched again, when that could not be begun, milliseconds. */
+const uplinkAgainMs = 2000;
+
+/** Where this host is for the others of an overlay, and by what backend: what its configuration makes of this very host. */
+export class HostPlace implements AsyncDisposable {
+  readonly #parts: HostPlaceParts;
+  readonly #over = new AbortController();
+  #config: OverlayConfig | undefined;
+  #families = "";
+  #uplinks: UplinkFollower | undefined;
+  #uplink: Uplink | undefined;
+  /** Of the configuration's backend; undefined until it is known that it can be used. */
+  #usable:
+    | { readonly extension: Extension | undefined; readonly output: string | undefined }
+    | undefined;
+  #damages = false;
+  #noUplink: PodnetError | undefined;
+  #noBackend: PodnetError | undefined;
+  #arranging: Promise<void> = Promise.resolve();
+  #again: NodeJS.Timeout | undefined;
+  #uplinkAgain: NodeJS.Timeout | undefined;
+
+  constructor(parts: HostPlaceParts) {
+    this.#parts = parts;
+  }
+
+  get uplink(): Uplink | undefined {
+    return this.#uplink;
+  }
+
+  /** What keeps others from being told of this host. */
+  get troubles(): readonly string[] {
+    return [this.#noUplink, this.#noBackend].flatMap((error) => {
+      const missing = error?.details["missing"];
+      return error === undefined
+        ? []
+        : [missing === undefined ? error.message : `${error.message}: it lacks ${String(missing)}`];
+    });
+  }
+
+  /** What the kernel is to make of it; undefined where that is nothing, or cannot be said yet. */
+  get backend(): OverlayBackend | undefined {
+    return this.#config === undefined || this.#usable === undefined
+      ? undefined
+      : kernelBackend(this.#config.backend, this.#txChecksum);
+  }
+
+  /** Whether checksums are left to the network card; undefined leaves that as it is. */
+  get #txChecksum(): boolean | undefined {
+    const { txChecksum } = this.#parts.settings;
+    if (txChecksum === "auto") return this.#damages ? false : undefined;
+    return txChecksum === "on";
+  }
+
+  /** The network card damages checksums that the tunnel leaves to it. */
+  doubtCard(): void {
+    this.#damages = true;
+  }
+
+  /** Commands by which peers are followed, where the backend is those. */
+  get extension(): Extension | undefined {
+    return this.#usable?.extension;
+  }
+
+  /** Of packets between pods of different hosts; undefined until it is known. */
+  get mtu(): number | undefined {
+    const { backend } = this;
+    if (this.#config === undefined || backend === undefined || this.#uplink === undefined)
+      return undefined;
+    return overlayMtu(backend, familiesOf(this.#config), this.#uplink.mtu);
+  }
+
+  /** Others know this host by them: those that were drawn when the backend was found usable. */
+  get macs(): Macs {
+    return this.#parts.memory.record.macs ?? {};
+  }
+
+  /** The overlay's configuration is this from now on. */
+  configure(config: OverlayConfig): void {
+    this.#config = config;
+    this.#usable = undefined;
+    this.#arrange();
+    this.#followUplink(config);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    clearTimeout(this.#again);
+    clearTimeout(this.#uplinkAgain);
+    await this.#arranging;
+    await this.#uplinks?.[Symbol.asyncDispose]();
+  }
+
+  #arrange(): void {
+    clearTimeout(this.#again);
+    this.#arranging = this.#arranging.then(() => this.#prepare());
+  }
+
+  /** Whether the backend can be used here; and what it has to say before others are told of this host. */
+  async #prepare(): Promise<void> {
+    const config = this.#config;
+    if (config === undefined || this.#over.signal.aborted) return;
+    const { settings, log, conflict } = this.#parts;
+    try {
+      const { type } = config.backend;
+      const use = { type, v6: config.v6 !== undefined, extension: settings.extension };
+      const refusal = conflict(config) ?? (await refuseBackend(use));
+      if (refusal !== undefined) throw refusal;
+      const extension =
+        config.backend.type === "extension"
+          ? new Extension({ config: config.backend satisfies ExtensionConfig, log })
+          : undefined;
+      const output = await extension?.before(this.#over.signal);
+      await this.#adoptMacs(config);
+      this.#drawMacs(config);
+      if (config !== this.#config) return;
+      this.#usable = { extension, output };
+      this.#noBackend = undefined;
+      this.#present();
+    } catch (thrown) {
+      if (config !== this.#config || this.#over.signal.aborted) return;
+      const error = toPodnetError(thrown);
+      if (this.#noBackend?.message !== error.message)
+        log.error({ err: error }, "The overlay's backend cannot be used");
+      this.#noBackend = error;
+      this.#again = setTimeout(
+        guarded("overlay", () => this.#arrange()),
+        againMs,
+      ).unref();
+    }
+  }
+
+  /** Where flanneld was before, the others know this host by the MAC of the device that it left. */
+  async #adoptMacs(config: OverlayConfig): Promise<void> {
+    const { backend } = config;
+    if (backend.type !== "vxlan") return;
+    const { memory, foreignMac } = this.#parts;
+    for (const family of familiesOf(config)) {
+      const mac = await foreignMac(vtepDevice(family, backend.vni));
+      if (mac !== undefined) memory.remember({ macs: { ...memory.record.macs, [family]: mac } });
+    }
+  }
+
+  /** Drawn once, and kept for all time: nobody is told of one that could not be written down. */
+  #drawMacs(config: OverlayConfig): void {
+    const { memory, randomBytes } = this.#parts;
+    const known = this.macs;
+    const drawn = familiesOf(config).map((family) => [
+      family,
+      known[family] ?? macFromRandom(randomBytes(6)),
+    ]);
+    memory.remember({ macs: { ...known, ...Object.fromEntries(drawn) } });
+  }
+
+  #followUplink(config: OverlayConfig): void {
+    const families = familiesOf(config);
+    if (this.#families === families.join()) return;
+    const former = this.#uplinks;
+    this.#arranging = this.#arranging.then(() => former?.[Symbol.asyncDispose]());
+    this.#uplinks = undefined;
+    const onTrouble = (error: PodnetError): void => {
+      this.#noUplink = error;
+      this.#parts.log.error({ err: error }, "No interface leads to the other hosts");
+    };
+    try {
+      this.#uplinks = new UplinkFollower({
+        choice: this.#parts.settings.choice,
+        families,
+        onUplink: (uplink) => {
+          this.#uplink = uplink;
+          this.#noUplink = undefined;
+          this.#present();
+        },
+        onTrouble,
+      });
+      this.#families = families.join();
+      void this.#uplinks.look();
+    } catch (thrown) {
+      this.#families = "";
+      onTrouble(toPodnetError(thrown));
+      clearTimeout(this.#uplinkAgain);
+      this.#uplinkAgain = setTimeout(
+        guarded("overlay", () => {
+          if (this.#config !== undefined) this.#followUplink(this.#config);
+        }),
+        uplinkAgainMs,
+      ).unref();
+    }
+  }
+
+  #present(): void {
+    const { owner, onHost } = this.#parts;
+    if (this.#config === undefined || this.#uplink === undefined || this.#usable === undefined)
+      return;
+    const host = hostOf(owner, this.#uplink, this.#config.backend, this.macs);
+    const { output } = this.#usable;
+    onHost(
+      host.attributes.type === "extension"
+        ? { ...host, attributes: { type: "extension", output } }
+        : host,
+    );
+  }
+}

@@ -1,0 +1,127 @@
+import type { Clock } from "../../core/clock.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { LeaseState } from "../../overlay/lease-state.ts";
+import { type LeasePhase, leaseStatus } from "../../overlay/lease-status.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import type { Peers } from "../../overlay/peers.ts";
+import type { Lease, Leases } from "../../overlay/registry.ts";
+import type { GrantId } from "../../overlay/store.ts";
+import type { Uplink } from "./kernel/choose-uplink.ts";
+import type { LeaseEnd } from "./lease/lease-ends.ts";
+import { cidrsOf, familiesOf } from "./kernel/make-desired.ts";
+import type { Probe } from "./probes/prober.ts";
+import { troubleText } from "./trouble-text.ts";
+import type { OverlayPeerView, OverlayView } from "./view.ts";
+
+/** What is known of an overlay on this host. */
+export interface HostKnowledge {
+  readonly name: string;
+  readonly network: NetworkName;
+  readonly state: LeaseState;
+  readonly phase: LeasePhase;
+  /** What the host had when podnetd was last heard of it, where nothing newer is known. */
+  readonly stored: Subnets | undefined;
+  readonly uplink: Uplink | undefined;
+  /** Others can be told of this host: its interface is known, and its backend can be used. */
+  readonly placed: boolean;
+  readonly mtu: number;
+  readonly peers: Pick<Peers, "size" | "passedOver">;
+  /** For how long etcd has not been heard, milliseconds; undefined while it is. */
+  readonly staleMs: number | undefined;
+  /** Peers of another boot, where etcd has told of none in this one. */
+  readonly recalled: number;
+  /** What is in the way beside the lease's own troubles. */
+  readonly troubles: readonly string[];
+  readonly tunnel: OverlayView["tunnel"];
+  readonly clock: Clock;
+}
+
+/** When this host's lease ends unless it is renewed; undefined when it does not. */
+function ownEnd({ own, settings }: LeaseState, clock: Clock): LeaseEnd | undefined {
+  if (own === undefined || own.grant === 0n) return undefined;
+  const renewedAt = Math.round(clock.now() - (clock.monotonic() - own.grantedAt));
+  return { renewedAt, endsAt: renewedAt + settings.ttlSeconds * 1000 };
+}
+
+/** How the lease is. What etcd has of an earlier start has to be known, and given up, before an overlay has been left. */
+export function knownPhase(state: LeaseState): LeasePhase {
+  const { phase } = leaseStatus(state);
+  const unsure = phase === "left" && (!state.listed || state.request !== undefined);
+  return unsure ? "waiting" : phase;
+}
+
+/** A host as others of the same overlay are told of it. */
+export function overlayView(known: HostKnowledge): OverlayView {
+  const { name, network, state, phase, uplink, mtu, peers, clock } = known;
+  const { config } = state;
+  const status = leaseStatus(state);
+  const subnets = status.subnets ?? known.stored;
+  const ends = ownEnd(state, clock)?.endsAt;
+  const { unreadable, ...others } = peers.passedOver;
+  return {
+    name,
+    phase,
+    networks: config === undefined ? [] : spaces(config),
+    subnets: subnets === undefined ? [] : cidrsOf(subnets),
+    ...(state.own === undefined ? {} : { leaseKey: state.own.key }),
+    backend: config?.backend.type ?? "",
+    publicIps: [uplink?.publicIp, uplink?.publicIp6].filter((ip, i) => {
+      const families = config === undefined ? [] : familiesOf(config);
+      return ip !== undefined && families.includes(i === 0 ? 4 : 6);
+    }) as OverlayView["publicIps"],
+    mtu,
+    ...(known.staleMs === undefined ? {} : { staleMs: known.staleMs }),
+    ...(ends === undefined ? {} : { expiresAt: ends }),
+    reserved: status.reserved,
+    troubles: [
+      ...status.troubles
+        // A host without a place has no address yet: why it has none is told by `known.troubles`.
+        .filter(({ kind }) => known.placed || kind !== "no-address")
+        .map(troubleText),
+      ...known.troubles,
+    ],
+    peers: peers.size + known.recalled,
+    skippedKeys: unreadable + others["unknown-backend"] + others["other-backend"],
+    network,
+    ...(known.tunnel === undefined ? {} : { tunnel: known.tunnel }),
+  };
+}
+
+const spaces = ({ v4, v6 }: NonNullable<LeaseState["config"]>): OverlayView["networks"] =>
+  [v4, v6].flatMap((space) => (space === undefined ? [] : [space.network]));
+
+/** Every host that has a lease, by subnet, this one among them. */
+export function nodeViews(
+  leases: Leases,
+  {
+    state,
+    clock,
+    probe,
+    ends,
+  }: Pick<HostKnowledge, "state" | "clock"> & {
+    /** Of leases of other hosts, as far as that is known. */
+    readonly ends: ReadonlyMap<GrantId, LeaseEnd>;
+    /** What its last probe has come to, by its key. */
+    readonly probe: (key: string) => Probe | undefined;
+  },
+): OverlayPeerView[] {
+  return [...leases]
+    .filter((entry): entry is Lease => entry.kind === "lease")
+    .toSorted((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }))
+    .map(({ key, subnets, value, grant }): OverlayPeerView => {
+      const self = key === state.own?.key;
+      const probed = self ? undefined : probe(key);
+      const end = self ? ownEnd(state, clock) : ends.get(grant);
+      return {
+        key,
+        subnets: cidrsOf(subnets),
+        publicIps: [value.publicIp, value.publicIp6].filter((ip) => ip !== undefined),
+        backend: value.backendType,
+        ...(end === undefined ? {} : { expiresAt: end.endsAt, renewedAt: end.renewedAt }),
+        reserved: grant === 0n,
+        self,
+        ...(probed === undefined ? {} : { reachable: probed.reachable }),
+        ...(probed?.rttMs === undefined ? {} : { rttMs: probed.rttMs }),
+      };
+    });
+}

@@ -1,0 +1,160 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { run } from "../../../linux/command.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { Backend } from "../../../overlay/flannel/backend.ts";
+import type { Peer } from "../../../overlay/peers.ts";
+import { extensionArgv, type ExtensionValues, extensionVariables } from "./extension-command.ts";
+
+export type ExtensionConfig = Backend & { readonly type: "extension" };
+
+export interface ExtensionOptions {
+  readonly config: ExtensionConfig;
+  readonly log: Pick<Log, "info" | "warn">;
+  /** Until a command is ended, milliseconds; 30 s unless given. */
+  readonly timeoutMs?: number;
+}
+
+/** Of what a command prints: more ends it. */
+const mostOutput = 64 << 10;
+/** Of what every host of the overlay keeps in etcd. */
+const mostData = 16 << 10;
+
+/** What was told of a peer: when it is another, the peer is told of anew. */
+interface Told {
+  readonly values: ExtensionValues;
+  readonly data: string;
+}
+
+/**
+ * flannel's `extension`: packets get to other hosts by what the configuration's commands do. They are run one after the other, without
+ * a shell, with podnetd's rights: whoever writes the configuration in etcd decides what runs here, so it is for podnetd's own
+ * configuration to allow it (`overlay.extension`).
+ *
+ * In this order: `before`, whose output is what the lease says of this host; when the subnet is this host's, `after`; then `follow`
+ * with all peers, each time something is new of them and at each look, for what has failed is tried again then. Like flannel, a new
+ * podnetd tells of all peers anew: commands bear being run twice.
+ */
+export class Extension {
+  readonly #options: ExtensionOptions;
+  readonly #told = new Map<string, Told>();
+  /** One at a time, in the order of the calls. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(options: ExtensionOptions) {
+    this.#options = options;
+  }
+
+  /** Runs the command before the start. Answers what it has printed, for `BackendAttributes`. Throws as `run` does. */
+  before(signal: AbortSignal): Promise<string | undefined> {
+    return this.#next(async () => {
+      const { preStartup } = this.#options.config;
+      if (preStartup === "") return undefined;
+      const output = await this.#run("PreStartupCommand", preStartup, {}, "", signal);
+      if (output.length <= mostData) return output;
+      throw new PodnetError("COMMAND_FAILED", "The PreStartupCommand prints too much", {
+        field: "Backend.PreStartupCommand",
+        hint: `Print at most ${mostData} characters: each host of the overlay keeps them`,
+        details: { characters: output.length },
+      });
+    });
+  }
+
+  /** Runs the command after the start. Throws as `run` does. */
+  after(own: ExtensionValues, signal: AbortSignal): Promise<void> {
+    return this.#next(async () => {
+      const { postStartup } = this.#options.config;
+      if (postStartup !== "") await this.#run("PostStartupCommand", postStartup, own, "", signal);
+    });
+  }
+
+  /**
+   * Tells of peers that have come, gone or changed since the last call; gone first, for another host may have the subnet. Answers what
+   * has failed: that is tried again at the next call, and holds up nothing else. Throws `CANCELLED` alone.
+   */
+  follow(peers: Iterable<Peer>, signal: AbortSignal): Promise<readonly PodnetError[]> {
+    const wanted = new Map([...peers].map((peer) => [peer.key, toldOf(peer)]));
+    return this.#next(async () => {
+      const failures: PodnetError[] = [];
+      const attempt = async (body: () => Promise<void>): Promise<void> => {
+        try {
+          await body();
+        } catch (thrown) {
+          if (isPodnetError(thrown, "CANCELLED")) throw thrown;
+          failures.push(toPodnetError(thrown));
+        }
+      };
+      for (const [key, told] of this.#told) {
+        const now = wanted.get(key);
+        if (now === undefined || !same(now, told))
+          await attempt(() => this.#remove(key, told, signal));
+      }
+      for (const [key, told] of wanted)
+        if (!this.#told.has(key)) await attempt(() => this.#add(key, told, signal));
+      return failures;
+    });
+  }
+
+  async #add(key: string, told: Told, signal: AbortSignal): Promise<void> {
+    const { subnetAdd } = this.#options.config;
+    if (subnetAdd !== "")
+      await this.#run("SubnetAddCommand", subnetAdd, told.values, told.data, signal);
+    this.#told.set(key, told);
+  }
+
+  async #remove(key: string, told: Told, signal: AbortSignal): Promise<void> {
+    const { subnetRemove } = this.#options.config;
+    if (subnetRemove !== "")
+      await this.#run("SubnetRemoveCommand", subnetRemove, told.values, told.data, signal);
+    this.#told.delete(key);
+  }
+
+  async #run(
+    name: string,
+    command: string,
+    values: ExtensionValues,
+    stdin: string,
+    signal: AbortSignal,
+  ): Promise<string> {
+    const { log, timeoutMs = 30_000 } = this.#options;
+    const env = extensionVariables(values);
+    const begun = performance.now();
+    const fields = { command: name, subnet: values.subnet ?? values.subnet6 };
+    try {
+      const { stdout, stderr } = await run(extensionArgv(command, env), {
+        env,
+        stdin,
+        signal,
+        timeoutMs,
+        maxOutput: mostOutput,
+      });
+      const duration_ms = Math.round(performance.now() - begun);
+      log.info({ ...fields, duration_ms, stdout, stderr }, "A command of the extension was run");
+      return stdout.trim();
+    } catch (thrown) {
+      const error = toPodnetError(thrown).with({ field: `Backend.${name}` });
+      if (error.code !== "CANCELLED")
+        log.warn({ ...fields, err: error }, "A command of the extension has failed");
+      throw error;
+    }
+  }
+
+  #next<T>(body: () => Promise<T>): Promise<T> {
+    const next = this.#last.then(body);
+    this.#last = next.catch(() => {});
+    return next;
+  }
+}
+
+const toldOf = ({ subnets, publicIp, publicIp6, attributes }: Peer): Told => ({
+  values: {
+    ...(subnets.v4 === undefined ? {} : { subnet: subnets.v4 }),
+    ...(subnets.v6 === undefined ? {} : { subnet6: subnets.v6 }),
+    ...(publicIp === undefined ? {} : { publicIp }),
+    ...(publicIp6 === undefined ? {} : { publicIp6 }),
+  },
+  data: (attributes.type === "extension" ? attributes.output : undefined) ?? "",
+});
+
+const same = (a: Told, b: Told): boolean =>
+  a.data === b.data &&
+  JSON.stringify(extensionVariables(a.values)) === JSON.stringify(extensionVariables(b.values));

@@ -1,0 +1,133 @@
+import type { Family } from "../../../core/address.ts";
+import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { guard, guarded } from "../../../core/guard.ts";
+import { type RtnetlinkWatch, watchRtnetlink } from "../../../linux/rtnetlink-events.ts";
+import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
+import type { InterfaceChoice } from "../../config/overlay.ts";
+import { chooseUplink, isDefault, sameUplink, type Uplink } from "./choose-uplink.ts";
+import { observeHostLinks } from "./host-links.ts";
+
+export interface UplinkFollowing {
+  readonly choice: InterfaceChoice;
+  /** The families of the overlay's configuration. */
+  readonly families: readonly Family[];
+  /**
+   * How long something must have stood still before it counts, milliseconds; a second unless given. A network that is
+   * restarted loses its addresses and has them again: the lease is not to move for that.
+   */
+  readonly settleMs?: number;
+  /** It is another one, or the first. */
+  readonly onUplink: (uplink: Uplink) => void;
+  /** None is there: the one before is kept until one is. Told once for each reason. */
+  readonly onTrouble: (trouble: PodnetError) => void;
+}
+
+/** The most that one look waits for things to stand still, as a multiple of `settleMs`. */
+const patience = 5;
+
+/**
+ * Knows the interface by which other hosts are reached, and follows it as addresses, links and routes of the host come and go:
+ * whoever has a lease then moves it (`LeaseDriver.become`). In the network namespace of the calling thread. It does not keep the
+ * process alive.
+ */
+export class UplinkFollower implements AsyncDisposable {
+  readonly #options: UplinkFollowing;
+  readonly #netlink: Rtnetlink;
+  readonly #watch: RtnetlinkWatch;
+  #uplink: Uplink | undefined;
+  #trouble: string | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #unsettledSince: number | undefined;
+  #looking: Promise<void> = Promise.resolve();
+  #closed = false;
+
+  /** Call `look` for the first choice; what changes from now on is followed. */
+  constructor(options: UplinkFollowing) {
+    this.#options = options;
+    using opened = new DisposableStack();
+    const netlink = opened.use(Rtnetlink.open());
+    this.#watch = watchRtnetlink(
+      { groups: ["link", "address4", "address6", "route4", "route6"] },
+      (event) => {
+        if (this.#matters(event)) this.#lookSoon();
+      },
+      () => this.#lookSoon(),
+    );
+    this.#netlink = netlink;
+    opened.move();
+  }
+
+  /** The one that is used; it may have gone since. */
+  get uplink(): Uplink | undefined {
+    return this.#uplink;
+  }
+
+  /** Looks at once, and says what it has come to; undefined while there is none. Never throws. */
+  look(): Promise<Uplink | undefined> {
+    this.#looking = this.#looking.then(() => guard("overlay", () => this.#look()));
+    return this.#looking.then(() => this.#uplink);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#watch.close();
+    await this.#looking;
+    this.#netlink.close();
+  }
+
+  async #look(): Promise<void> {
+    if (this.#closed) return;
+    const { choice, families, onUplink, onTrouble } = this.#options;
+    try {
+      const host = await observeHostLinks(this.#netlink, choice.canReach);
+      const found = chooseUplink(choice, host, families);
+      this.#trouble = undefined;
+      if (this.#closed || (this.#uplink !== undefined && sameUplink(this.#uplink, found))) return;
+      this.#uplink = found;
+      onUplink(found);
+    } catch (thrown) {
+      const error = toPodnetError(thrown);
+      const text = `${error.code} ${String(error.details["tried"] ?? error.message)}`;
+      if (this.#closed || text === this.#trouble) return;
+      this.#trouble = text;
+      onTrouble(error);
+    }
+  }
+
+  /** Taps come and go by the hundred, as peers' routes do: none of them leads to another host. */
+  #matters(event: RtnetlinkEvent): boolean {
+    switch (event.kind) {
+      case "address":
+        return true;
+      case "route":
+        return isDefault(event.route.destination) || this.#options.choice.canReach !== undefined;
+      case "link":
+        return (
+          this.#uplink === undefined ||
+          event.link.index === this.#uplink.index ||
+          this.#options.choice.interfaces.includes(event.link.name)
+        );
+      default:
+        return false;
+    }
+  }
+
+  /** When nothing has changed for a while, or when things have gone on changing for too long. */
+  #lookSoon(): void {
+    const { settleMs = 1000 } = this.#options;
+    const now = performance.now();
+    this.#unsettledSince ??= now;
+    if (now - this.#unsettledSince > settleMs * patience && this.#timer !== undefined) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(
+      guarded("overlay", () => {
+        this.#timer = undefined;
+        this.#unsettledSince = undefined;
+        return this.look();
+      }),
+      settleMs,
+    ).unref();
+  }
+}

@@ -1,0 +1,94 @@
+import {
+  type Family,
+  familyOf,
+  type Ip,
+  ipOf,
+  ipToBytes,
+  isLoopback,
+} from "../../../core/address.ts";
+import type { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
+import type { Link } from "../../../linux/rtnetlink/link.ts";
+import type { Route } from "../../../linux/rtnetlink/route.ts";
+import { parseOwner } from "../../../network/ownership.ts";
+import { type HostLink, type HostLinks, isDefault } from "./choose-uplink.ts";
+
+/** What of rtnetlink is asked. */
+export type UplinkNetlink = Pick<Rtnetlink, "links" | "addresses" | "routes" | "routesTo">;
+
+const tableMain = 254;
+
+/**
+ * The host's links as `chooseUplink` looks at them: what podnet made itself, loopback and ports of bridges are left out, for
+ * nobody reaches another host by them. Throws `NETLINK_FAILED`.
+ */
+export async function observeHostLinks(
+  netlink: UplinkNetlink,
+  canReach: Ip | undefined,
+): Promise<HostLinks> {
+  const links = await netlink.links();
+  const addresses = await netlink.addresses();
+  const routes = await netlink.routes({ table: tableMain });
+  const [reach] = canReach === undefined ? [] : await netlink.routesTo([canReach]);
+  const reachLink = reach === undefined ? undefined : linkOf(reach);
+  return {
+    links: links.filter(isCandidate).map((link) => hostLink(link, addresses)),
+    ...(reachLink === undefined
+      ? {}
+      : {
+          reach: {
+            link: reachLink,
+            ...(reach?.source === undefined ? {} : { source: reach.source }),
+          },
+        }),
+    defaults: { ...defaultOf(routes, 4), ...defaultOf(routes, 6) },
+  };
+}
+
+/** (Without a name that `IfName` takes, rules could not be written for it.) */
+const isCandidate = ({ loopback, master, alias, name }: Link): boolean =>
+  !loopback && master === undefined && parseOwner(alias) === undefined && /^[\w.@+=-]+$/.test(name);
+
+const hostLink = ({ index, name, mtu }: Link, addresses: readonly LinkAddress[]): HostLink => ({
+  index,
+  name,
+  mtu,
+  addresses: addresses
+    .filter((address) => address.index === index && isUsable(address))
+    .toSorted((a, b) => rank(a) - rank(b))
+    .map(({ prefix }) => ipOf(prefix)),
+});
+
+/** Not one that is going, is not there yet, or that nobody else can send to: of IPv6, those of one link are not enough. */
+const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): boolean => {
+  const ip = ipOf(prefix);
+  const own = isLoopback(ip) || (familyOf(ip) === 6 && isLinkLocal(ip));
+  return !own && !tentative && !dadFailed && !deprecated;
+};
+
+/** Global before link-local, what stays before what expires; else in the kernel's order, whose first is the primary one. */
+const rank = ({ prefix, permanent, scope }: LinkAddress): number =>
+  (isLinkLocal(ipOf(prefix)) || scope !== "global" ? 2 : 0) + (permanent ? 0 : 1);
+
+function isLinkLocal(ip: Ip): boolean {
+  const [first = 0, second = 0] = ipToBytes(ip);
+  return familyOf(ip) === 4 ? first === 169 && second === 254 : first === 0xfe && second >> 6 === 2;
+}
+
+/** The way that is preferred of those that are not dead. */
+function defaultOf(routes: readonly Route[], family: Family): Partial<Record<Family, number>> {
+  const [best] = routes
+    .filter(
+      (route) =>
+        route.family === family &&
+        route.type === "unicast" &&
+        !route.dead &&
+        isDefault(route.destination) &&
+        linkOf(route) !== undefined,
+    )
+    .toSorted((a, b) => a.metric - b.metric);
+  const link = best === undefined ? undefined : linkOf(best);
+  return link === undefined ? {} : { [family]: link };
+}
+
+const linkOf = (route: Route): number | undefined => route.link ?? route.nextHops?.[0]?.link;

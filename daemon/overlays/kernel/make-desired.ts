@@ -1,0 +1,181 @@
+import type { Cidr, Family, Ip, Mac } from "../../../core/address.ts";
+import { type IfName, parseIfName } from "../../../core/names.ts";
+import {
+  type OverlayBackend,
+  type OverlayDesired,
+  type OverlayPeer,
+  type OverlaySide,
+  sideOf,
+} from "../../../network/overlay/desired.ts";
+import type { Host } from "../../../overlay/claim.ts";
+import type { Backend } from "../../../overlay/flannel/backend.ts";
+import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
+import type { Subnets } from "../../../overlay/flannel/key.ts";
+import type { SubnetEnv } from "../../../overlay/flannel/subnet-env.ts";
+import type { BackendAttributes } from "../../../overlay/flannel/value.ts";
+import type { OwnerId } from "../../../overlay/owner.ts";
+import type { Peer } from "../../../overlay/peers.ts";
+import type { OverlayConfig as OverlaySettings } from "../../config/overlay.ts";
+import { recordedSubnets, subnetsRecord } from "../store.ts";
+import type { Uplink } from "./choose-uplink.ts";
+
+/** By what others reach this host: the MAC of its end of the tunnel, by family. */
+export type Macs = Readonly<Partial<Record<Family, Mac>>>;
+
+/** The families of an overlay, IPv4 first. */
+export const familiesOf = ({ v4, v6 }: Pick<OverlayConfig, "v4" | "v6">): Family[] => [
+  ...(v4 === undefined ? [] : [4 as const]),
+  ...(v6 === undefined ? [] : [6 as const]),
+];
+
+/** One or two, IPv4 first. */
+export const cidrsOf = ({ v4, v6 }: Subnets): Cidr[] =>
+  [v4, v6].filter((subnet) => subnet !== undefined);
+
+/** What the kernel is to make of a backend; undefined where the kernel has no part in it, or podnet cannot do it. */
+export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBackend | undefined {
+  switch (backend.type) {
+    case "vxlan": {
+      const { vni, port, mtu, gbp, learning, directRouting } = backend;
+      const rest = { vni, port, gbp, learning, directRouting };
+      return {
+        kind: "vxlan",
+        ...rest,
+        ...(mtu === undefined ? {} : { mtu }),
+        ...(txChecksum === undefined ? {} : { txChecksum }),
+      };
+    }
+    case "host-gw":
+      return { kind: "host-gw" };
+    case "udp":
+      return { kind: "udp", port: backend.port };
+    case "alloc":
+    // Its commands do what is to be done.
+    case "extension":
+      return { kind: "none" };
+    default:
+      return undefined;
+  }
+}
+
+/** What the other hosts are told of this one. */
+export function hostOf(
+  owner: OwnerId,
+  { publicIp, publicIp6 }: Uplink,
+  backend: Backend,
+  macs: Macs,
+): Host {
+  return {
+    owner,
+    publicIp: publicIp as Host["publicIp"],
+    publicIp6: publicIp6 as Host["publicIp6"],
+    attributes: attributesOf(backend, macs),
+  };
+}
+
+function attributesOf(backend: Backend, macs: Macs): BackendAttributes {
+  if (backend.type === "vxlan") {
+    const data = (mac: Mac | undefined) => mac && { vni: backend.vni, mac };
+    return { type: "vxlan", v4: data(macs[4]), v6: data(macs[6]) };
+  }
+  if (backend.type === "wireguard") return { type: "wireguard", v4: undefined, v6: undefined };
+  if (backend.type === "extension") return { type: "extension", output: undefined };
+  return { type: backend.type };
+}
+
+/** What flannel calls a VXLAN's device. */
+export const vtepDevice = (family: Family, vni: number): IfName =>
+  parseIfName(`${family === 4 ? "flannel" : "flannel-v6"}.${vni}`);
+
+/** What an overlay is made from on this host. */
+export interface DesiredFrom {
+  readonly name: string;
+  readonly settings: Pick<OverlaySettings, "masquerade" | "forward">;
+  readonly config: OverlayConfig;
+  readonly backend: OverlayBackend;
+  readonly uplink: Uplink;
+  readonly macs: Macs;
+  readonly subnets: Subnets;
+  readonly peers: Iterable<Peer>;
+}
+
+/** An overlay as it is to be on this host. Pure. */
+export function makeDesired(from: DesiredFrom): OverlayDesired {
+  const { name, settings, config, backend, uplink, subnets } = from;
+  const peers = [...from.peers];
+  const side = (family: Family): OverlaySide[] => {
+    const network = (family === 4 ? config.v4 : config.v6)?.network;
+    const subnet = family === 4 ? subnets.v4 : subnets.v6;
+    const publicIp = backend.kind === "host-gw" ? told(uplink, family) : own(uplink, family);
+    if (network === undefined || subnet === undefined || publicIp === undefined) return [];
+    const mac = from.macs[family];
+    return [
+      {
+        network,
+        subnet,
+        publicIp,
+        ...(backend.kind !== "vxlan"
+          ? {}
+          : {
+              vtep: {
+                device: vtepDevice(family, backend.vni),
+                ...(mac === undefined ? {} : { mac }),
+              },
+            }),
+        peers: peers.flatMap((peer) => sidePeer(peer, family)),
+      },
+    ];
+  };
+  return {
+    name,
+    backend,
+    parent: uplink.link,
+    sides: [...side(4), ...side(6)],
+    ...(settings.masquerade === undefined ? {} : { masquerade: settings.masquerade }),
+    forward: settings.forward,
+  };
+}
+
+/** Tunnels leave with the link's own address, whatever others are told to send to (behind a NAT, say). */
+const own = (uplink: Uplink, family: Family): Ip | undefined =>
+  family === 4 ? uplink.address : uplink.address6;
+
+const told = (uplink: Uplink, family: Family): Ip | undefined =>
+  family === 4 ? uplink.publicIp : uplink.publicIp6;
+
+/** The same object for the same peer: what is read of it once is not read again with all news of others. */
+const sides = new WeakMap<Peer, Partial<Record<Family, readonly OverlayPeer[]>>>();
+
+function sidePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
+  const known = sides.get(peer) ?? {};
+  sides.set(peer, known);
+  return (known[family] ??= makePeer(peer, family));
+}
+
+function makePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
+  const { subnets, attributes } = peer;
+  const subnet = family === 4 ? subnets.v4 : subnets.v6;
+  const publicIp: Ip | undefined = family === 4 ? peer.publicIp : peer.publicIp6;
+  if (subnet === undefined || publicIp === undefined) return [];
+  const data =
+    attributes.type === "vxlan" ? (family === 4 ? attributes.v4 : attributes.v6) : undefined;
+  return [{ subnet, publicIp, ...(data === undefined ? {} : { vtepMac: data.mac }) }];
+}
+
+/** What programs on the host are told of an overlay; undefined when it has no subnet here. */
+export function subnetEnvOf(
+  { sides, masquerade }: OverlayDesired,
+  mtu: number,
+): SubnetEnv | undefined {
+  const v4 = sideOf({ sides }, 4);
+  const v6 = sideOf({ sides }, 6);
+  const subnets = recordedSubnets({ subnets: subnetsRecord({ v4: v4?.subnet, v6: v6?.subnet }) });
+  return (
+    subnets && {
+      networks: { v4: v4?.network, v6: v6?.network },
+      subnets,
+      mtu,
+      masquerade: masquerade !== undefined,
+    }
+  );
+}

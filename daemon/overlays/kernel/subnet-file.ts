@@ -1,0 +1,182 @@
+import { guarded } from "../../../core/guard.ts";
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { cross } from "../../../core/crossing.ts";
+import type { NetworkName } from "../../../core/names.ts";
+import { encodeUtf8 } from "../../../core/utf8.ts";
+import type { Log } from "../../../linux/log.ts";
+import { readRegular } from "../../../linux/regular-file.ts";
+import { fileError } from "../../../linux/syscall-error.ts";
+import {
+  type FormerSubnet,
+  parseSubnetEnv,
+  type SubnetEnv,
+  subnetEnvText,
+} from "../../../overlay/flannel/subnet-env.ts";
+import type { OverlayConfig } from "../../config/overlay.ts";
+
+/** Nobody writes a longer one; what is longer is not read. */
+const longest = 64 << 10;
+
+/** Where an overlay's file is: one of several, `name`, has its own. */
+export const subnetFilePath = (
+  { subnetFile, subnetDir }: Pick<OverlayConfig, "subnetFile" | "subnetDir">,
+  name: NetworkName | undefined,
+): string => (name === undefined ? subnetFile : join(subnetDir, `${name}.env`));
+
+export interface SubnetFileOptions {
+  /** Of `subnetFilePath`. */
+  readonly path: string;
+  readonly log: Pick<Log, "warn">;
+  /**
+   * Called once, after the first `write`: whoever started podnetd may start what reads the file. Also when it could not be
+   * written, for pods have their network all the same.
+   */
+  readonly ready: () => void;
+  /** Until what could not be written or removed is tried again, milliseconds; two seconds unless given. */
+  readonly againMs?: number;
+}
+
+/**
+ * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever reads it sees all of the old one or
+ * all of the new one. That it cannot be written or removed is told, holds up nothing, and is tried again until it can be.
+ */
+export class SubnetFile implements Disposable {
+  readonly #options: SubnetFileOptions;
+  #ready = false;
+  /** What is to stand there; undefined when nothing is. */
+  #told: string | undefined;
+  /** Why it could not be made as wanted when that was tried last. */
+  #failure: string | undefined;
+  #again: NodeJS.Timeout | undefined;
+
+  constructor(options: SubnetFileOptions) {
+    this.#options = options;
+  }
+
+  /** What is there of an earlier start, podnet's or flannel's; undefined when nothing is, or it cannot be read. */
+  former(): FormerSubnet | undefined {
+    const text = this.#text();
+    return text === undefined ? undefined : parseSubnetEnv(text);
+  }
+
+  /** To be called when the subnet is this host's and its rules are there, and whenever what it says is new. */
+  write(env: SubnetEnv): void {
+    this.#told = subnetEnvText(env);
+    this.#put(this.#told);
+    if (this.#ready) return;
+    this.#ready = true;
+    this.#options.ready();
+  }
+
+  /** Puts back what others took or changed. Answers whether there was anything to put back, and it could be. */
+  look(): boolean {
+    const told = this.#told;
+    if (told === undefined || this.#text() === told) return false;
+    this.#put(told);
+    return this.#failure === undefined;
+  }
+
+  /** The subnet has been given up. */
+  remove(): void {
+    const { path } = this.#options;
+    this.#told = undefined;
+    this.#try("What has been given up is still told of", () => {
+      try {
+        cross("file", "remove subnet file", () => {
+          rmSync(path, { force: true });
+          // Where it could not be put in its place.
+          rmSync(freshPath(path), { force: true });
+        });
+      } catch (thrown) {
+        throw fileError(thrown, `Cannot remove ${path}`);
+      }
+    });
+  }
+
+  /** What could not be done is not tried any more. */
+  [Symbol.dispose](): void {
+    clearTimeout(this.#again);
+  }
+
+  #put(text: string): void {
+    this.#try("Programs on the host are not told of the overlay", () => {
+      if (this.#text() !== text) replaceFile(this.#options.path, text);
+    });
+  }
+
+  /** Now, and until it can be done or something else is wanted. */
+  #try(without: string, make: () => void): void {
+    const { log, path, againMs = 2000 } = this.#options;
+    clearTimeout(this.#again);
+    try {
+      make();
+      this.#failure = undefined;
+    } catch (err) {
+      const failure = `${without}: ${String(err)}`;
+      // Told of once for as long as it is the same.
+      if (failure !== this.#failure) log.warn({ err, path }, without);
+      this.#failure = failure;
+      this.#again = setTimeout(
+        guarded("overlay", () => this.#try(without, make)),
+        againMs,
+      ).unref();
+    }
+  }
+
+  #text(): string | undefined {
+    try {
+      return readRegular(this.#options.path, longest, { follow: true }).toString("utf8");
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** Where it is written before it is put in its place. */
+const freshPath = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
+
+/** Throws `SYSCALL_FAILED`. */
+function replaceFile(path: string, text: string): void {
+  const directory = dirname(path);
+  const fresh = freshPath(path);
+  try {
+    cross("file", "make subnet file's directory", () => mkdirSync(directory, { recursive: true }));
+    cross("file", "write subnet file", () => {
+      const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+      const fd = openSync(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644);
+      try {
+        // Whatever the umask is: it is for others to read.
+        fchmodSync(fd, 0o644);
+        const bytes = encodeUtf8(text);
+        for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
+        fsyncSync(fd);
+      } finally {
+        closeSync(fd);
+      }
+    });
+    cross("file", "name subnet file", () => {
+      renameSync(fresh, path);
+      const fd = openSync(directory, "r");
+      try {
+        fsyncSync(fd);
+      } finally {
+        closeSync(fd);
+      }
+    });
+  } catch (thrown) {
+    throw fileError(thrown, `Cannot write ${path}`, {
+      hint: `Let podnetd write in ${directory}, or configure overlay.subnet_file elsewhere`,
+    });
+  }
+}

@@ -1,0 +1,30 @@
+import { PodnetError } from "../../../core/errors.ts";
+
+/** Those who wait for an overlay to be left. */
+export class Departure {
+  readonly #waiting = new Set<() => void>();
+
+  /** Resolves at the next `done`. Throws `CANCELLED` when the signal ends the wait, which ends nothing else. */
+  async wait(signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const stop = (): void =>
+      reject(
+        new PodnetError("CANCELLED", "Nobody waits for the overlay to be left any more", {
+          hint: "It is left when the last pod on it is gone: podnet overlay list",
+        }),
+      );
+    this.#waiting.add(resolve);
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
+    try {
+      await promise;
+    } finally {
+      this.#waiting.delete(resolve);
+      signal.removeEventListener("abort", stop);
+    }
+  }
+
+  done(): void {
+    for (const resolve of this.#waiting) resolve();
+  }
+}

@@ -1,0 +1,206 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Cidr, contains } from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { Clock } from "../../../core/clock.ts";
+import type { NetworkName } from "../../../core/names.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { LeasePhase } from "../../../overlay/lease-status.ts";
+import { parseSubnet } from "../../config/cidr.ts";
+import type { NetworkDefinition } from "../../config/network-definition.ts";
+import type { Networks } from "../../networks/networks.ts";
+import { type ToldMtu, toldMtus } from "../../networks/told-mtus.ts";
+import type { Database } from "../../store/database.ts";
+import { listLeases } from "../../ipam/store.ts";
+
+/** Between looks whether pods have gone, and between tries of what has failed, milliseconds. */
+const againMs = 500;
+
+/** For so long it is not looked again who was told too much: all pods are read for that, and metrics ask often. */
+const widerMs = 5000;
+
+/** What a network has of its overlay: no subnets before there is a lease, and after it was given up. */
+export interface LeasedShape {
+  readonly subnets: readonly Cidr[];
+  readonly mtu: number;
+}
+
+/** How the network's lease is; `moving` is a drain because the configured range is another one, and not because the host leaves. */
+export type NetworkPhase = LeasePhase | "moving";
+
+export interface LeasedNetworkParts {
+  readonly network: NetworkName;
+  readonly overlay: string;
+  readonly networks: Pick<Networks, "find" | "follow" | "close" | "open">;
+  readonly db: Database;
+  readonly clock: Pick<Clock, "monotonic">;
+  readonly log: Log;
+  /** Writes down what the network is about to have. */
+  readonly remember: (shape: LeasedShape) => void;
+  /** It is not to have it after all. Throws nothing. */
+  readonly takeBack: (shape: LeasedShape) => void;
+}
+
+/** What a subnet of a lease is to a network: as it was planned, with the gateway first and nothing else said. */
+export const leasedSubnets = (subnets: readonly Cidr[]): NetworkDefinition["subnets"] =>
+  subnets.map((subnet) => ({ ...parseSubnet(subnet), ranges: [], reserved: [] }));
+
+/**
+ * The network whose addresses come from an overlay. It goes where the lease goes: not from under pods, and with nothing new in
+ * it once it is to go.
+ */
+export class LeasedNetwork implements AsyncDisposable {
+  readonly #parts: LeasedNetworkParts;
+  #shape: LeasedShape;
+  #turn = new AbortController();
+  #moving: Promise<unknown> = Promise.resolve();
+  #over = false;
+  #wider: { readonly mtu: number; readonly until: number; readonly troubles: readonly string[] } = {
+    mtu: 0,
+    until: 0,
+    troubles: [],
+  };
+
+  /** Takes the network as it is now. */
+  constructor(parts: LeasedNetworkParts, phase: LeasePhase) {
+    this.#parts = parts;
+    const { subnets, mtu } = parts.networks.find(parts.network);
+    this.#shape = { subnets: subnets.map(({ cidr }) => cidr), mtu };
+    this.#admit(phase);
+  }
+
+  get subnets(): readonly Cidr[] {
+    return this.#shape.subnets;
+  }
+
+  /** Who was told a larger MTU than the network has by now, in one line; none where nobody was. */
+  get troubles(): readonly string[] {
+    const { networks, network, db, clock } = this.#parts;
+    const { mtu, bridgeMtu } = networks.find(network);
+    if (bridgeMtu === undefined) return [];
+    const { mtu: of, until, troubles } = this.#wider;
+    if (of === mtu && clock.monotonic() < until) return troubles;
+    const wider = toldMtus(db, network).filter((told) => told.mtu > mtu);
+    const now = wider.length === 0 ? [] : [widerText(wider, mtu)];
+    this.#wider = { mtu, until: clock.monotonic() + widerMs, troubles: now };
+    return now;
+  }
+
+  /**
+   * Has the network become this, once no pod holds an address of what goes. Resolves to whether it has: it has not when something
+   * else is wanted meanwhile. `phase` is said to those who want something new on it until then, and after that if there is no subnet.
+   */
+  become(shape: LeasedShape, phase: NetworkPhase): Promise<boolean> {
+    this.#turn.abort();
+    this.#turn = new AbortController();
+    const { signal } = this.#turn;
+    const moved = this.#moving.then(() => this.#move(shape, phase, signal));
+    this.#moving = moved;
+    return moved;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over = true;
+    this.#turn.abort();
+    await this.#moving;
+  }
+
+  async #move(shape: LeasedShape, phase: NetworkPhase, signal: AbortSignal): Promise<boolean> {
+    const { networks, network, log, remember, takeBack } = this.#parts;
+    if (sameTexts(shape.subnets, this.#shape.subnets)) this.#admit(phase);
+    else networks.close(network, this.#refusal(phase));
+    let told: string | undefined;
+    while (!signal.aborted && !this.#over) {
+      const before = this.#shape;
+      try {
+        if (this.#isHeld(shape)) {
+          await pause(signal);
+          continue;
+        }
+        // Before the network has it: a start that finds pods on other subnets than those written down would not know them.
+        remember(shape);
+        await this.#follow(shape);
+        this.#shape = shape;
+        this.#admit(phase);
+        return true;
+      } catch (err) {
+        takeBack(before);
+        const text = String(err);
+        if (text !== told) log.error({ network, err }, "The network cannot follow its overlay yet");
+        told = text;
+        await pause(signal);
+      }
+    }
+    return false;
+  }
+
+  async #follow({ subnets, mtu }: LeasedShape): Promise<void> {
+    const { networks, network, log } = this.#parts;
+    const before = networks.find(network).mtu;
+    await networks.follow(network, { subnets: leasedSubnets(subnets), mtu });
+    if (mtu >= before) return;
+    for (const trouble of this.troubles) log.warn({ network, mtu, before }, trouble);
+  }
+
+  /** Whether somebody holds an address of a subnet that is to go. */
+  #isHeld({ subnets }: LeasedShape): boolean {
+    const gone = this.#shape.subnets.filter((subnet) => !subnets.includes(subnet));
+    if (gone.length === 0) return false;
+    const { db, network } = this.#parts;
+    return listLeases(db, network).some(
+      ({ address, freedMs }) =>
+        freedMs === undefined && gone.some((subnet) => contains(subnet, address)),
+    );
+  }
+
+  #admit(phase: NetworkPhase): void {
+    const { networks, network } = this.#parts;
+    const open = this.#shape.subnets.length > 0 && phase !== "draining" && phase !== "moving";
+    if (open) networks.open(network);
+    else networks.close(network, this.#refusal(phase));
+  }
+
+  #refusal(phase: NetworkPhase): PodnetError {
+    const { network, overlay } = this.#parts;
+    const [why, hint] = refusals[phase];
+    return new PodnetError(
+      "OVERLAY_NOT_READY",
+      `Network "${network}" ${why} overlay "${overlay}"`,
+      {
+        field: "network",
+        hint,
+        details: { network, overlay, phase: phase === "moving" ? "draining" : phase },
+      },
+    );
+  }
+}
+
+const wait = "Ask again when it has; what is in the way: podnet overlay list";
+const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: string]>> = {
+  waiting: ["has no subnet yet of", wait],
+  acquiring: ["has no subnet yet of", wait],
+  held: ["is given another subnet of", "Ask again when the pods on the former one are gone"],
+  lost: ["is given another subnet of", "Ask again when the pods on the former one are gone"],
+  draining: ["is about to leave", "Use another network, or take part again: podnet overlay join"],
+  moving: [
+    "has a subnet that is outside of the configured range of",
+    "Ask again when the pods on it are gone: the network then gets a subnet of that range",
+  ],
+  left: ["has left", "Take part again: podnet overlay join"],
+};
+
+/** So many of those whose MTU is too large are named. */
+const fewUsers = 5;
+
+function widerText(wider: readonly ToldMtu[], mtu: number): string {
+  const named = wider.slice(0, fewUsers).map((told) => `${told.user} (${told.mtu})`);
+  const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
+  return `the overlay carries packets of ${mtu} bytes, and these were told more before: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or make them anew`;
+}
+
+const sameTexts = (a: readonly string[], b: readonly string[]): boolean => a.join() === b.join();
+
+const pause = (signal: AbortSignal): Promise<void> =>
+  delay(againMs, undefined, { signal }).then(
+    () => undefined,
+    () => undefined,
+  );

@@ -1,0 +1,158 @@
+import { toPodnetError } from "../../../core/errors.ts";
+import type { NetworkName } from "../../../core/names.ts";
+import { guard, guarded } from "../../../core/guard.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { Prefix } from "../../../overlay/flannel/prefix.ts";
+import type { LeaseStore } from "../../../overlay/store.ts";
+import { followOverlayNames } from "../discover.ts";
+import type { OverlayHost } from "../overlay-host.ts";
+
+/** Until what has failed is tried again, milliseconds. */
+const usualAgainMs = 5000;
+
+export interface MembershipParts {
+  readonly hosts: ReadonlyMap<string, Pick<OverlayHost, "phase" | "resigned" | "join" | "end">>;
+  /** One more is to be among the hosts, and takes part. Throws what keeps it from that. */
+  readonly add: (name: NetworkName) => Promise<void>;
+  /** This one has been left and is no more. */
+  readonly drop: (name: NetworkName) => Promise<void>;
+  readonly log: Pick<Log, "error">;
+  readonly againMs?: number;
+}
+
+/** Where it is written which overlays there are. */
+export interface Discovery {
+  readonly store: Pick<LeaseStore, "follow">;
+  readonly prefix: Prefix;
+  /** Those that are there whether or not they are found. */
+  readonly always: readonly NetworkName[];
+  /** What keeps it from knowing which there are; nothing when it knows. */
+  readonly onUnread: (reasons: readonly unknown[]) => void;
+}
+
+/**
+ * Has this host take part in the overlays it is to be in, unless somebody has had it leave, and leave those that are no more. One change at a time; what fails holds up
+ * nothing else, is told, and tried again until it works or is not wanted any more.
+ */
+export class Membership implements AsyncDisposable {
+  readonly #parts: MembershipParts;
+  readonly #over = new AbortController();
+  #wanted: ReadonlySet<NetworkName> = new Set();
+  /** Being left because they are no more. */
+  readonly #ending = new Set<NetworkName>();
+  /** What has failed and is to be tried again. */
+  readonly #failed = new Map<NetworkName, string>();
+  #again: NodeJS.Timeout | undefined;
+  #following: Promise<void> = Promise.resolve();
+  /** Never rejected: each change sees to its own failures. */
+  #changing: Promise<void> = Promise.resolve();
+
+  constructor(parts: MembershipParts) {
+    this.#parts = parts;
+  }
+
+  /** What keeps this host from being in the overlays as it should, one line each. */
+  get troubles(): readonly string[] {
+    return [...this.#failed.values()];
+  }
+
+  /** These are the overlays from now on. Resolves when each has been tried once. */
+  become(names: Iterable<NetworkName>): Promise<void> {
+    const wanted = new Set(names);
+    return this.#next(async () => {
+      this.#wanted = wanted;
+      const there = this.#parts.hosts.keys() as Iterable<NetworkName>;
+      await this.#settle([...wanted, ...there, ...this.#failed.keys()]);
+    });
+  }
+
+  /** Begins to follow which overlays there are. */
+  follow({ store, prefix, always, onUnread }: Discovery): void {
+    this.#following = guard("etcd", () =>
+      followOverlayNames(
+        store,
+        prefix,
+        this.#over.signal,
+        (found) => void this.become([...always, ...found]),
+        onUnread,
+      ),
+    );
+  }
+
+  /** Ends every task; nothing is left by that. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    clearTimeout(this.#again);
+    await this.#following;
+    await this.#changing;
+  }
+
+  #next(change: () => Promise<void>): Promise<void> {
+    this.#changing = this.#changing.then(() => guard("overlay", change));
+    return this.#changing;
+  }
+
+  async #settle(names: readonly NetworkName[]): Promise<void> {
+    for (const name of new Set(names)) {
+      if (this.#over.signal.aborted) return;
+      if (this.#wanted.has(name)) await this.#takePart(name);
+      else this.#end(name);
+    }
+  }
+
+  async #takePart(name: NetworkName): Promise<void> {
+    const { hosts, add } = this.#parts;
+    const host = hosts.get(name);
+    this.#ending.delete(name);
+    try {
+      if (host === undefined) await add(name);
+      else if (!host.resigned && (host.phase === "left" || host.phase === "draining"))
+        host.join(false);
+      this.#failed.delete(name);
+    } catch (thrown) {
+      this.#fail(name, "This host cannot take part in the overlay", thrown);
+    }
+  }
+
+  /** Pods on it are not disturbed: it is left when the last of them has gone. */
+  #end(name: NetworkName): void {
+    const { hosts, drop } = this.#parts;
+    const host = hosts.get(name);
+    if (this.#ending.has(name)) return;
+    this.#failed.delete(name);
+    if (host === undefined) return;
+    this.#ending.add(name);
+    void host.end(this.#over.signal).then(
+      () =>
+        this.#next(async () => {
+          // It may have come again meanwhile.
+          if (!this.#ending.delete(name) || this.#over.signal.aborted) return;
+          try {
+            await drop(name);
+          } catch (thrown) {
+            this.#fail(name, "What is left of the overlay cannot be taken away", thrown);
+          }
+        }),
+      (thrown: unknown) => {
+        if (this.#ending.delete(name)) this.#fail(name, "The overlay cannot be left", thrown);
+      },
+    );
+  }
+
+  #fail(name: NetworkName, what: string, thrown: unknown): void {
+    const { log, againMs = usualAgainMs } = this.#parts;
+    if (this.#over.signal.aborted) return;
+    const err = toPodnetError(thrown);
+    const trouble = `overlay ${name}: ${what}: ${err.message}`;
+    // Once, for as long as it is so.
+    if (this.#failed.get(name) !== trouble) log.error({ overlay: name, err }, what);
+    this.#failed.set(name, trouble);
+    this.#again ??= setTimeout(
+      guarded("overlay", () => {
+        this.#again = undefined;
+        return this.#next(() => this.#settle([...this.#failed.keys()]));
+      }),
+      againMs,
+    ).unref();
+  }
+}

@@ -1,0 +1,464 @@
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { Cidr } from "../../core/address.ts";
+import { guard, guarded } from "../../core/guard.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import { LeaseDriver } from "../../overlay/drive-lease.ts";
+import type { OverlayConfig } from "../../overlay/flannel/config.ts";
+import { subnetsText } from "../../overlay/flannel/key.ts";
+import type { Prefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import type { LeaseState } from "../../overlay/lease-state.ts";
+import type { LeasePhase } from "../../overlay/lease-status.ts";
+import type { EntryChange, Registry } from "../../overlay/registry.ts";
+import { type OverlayRecord, recordedSubnets, subnetsRecord } from "./store.ts";
+import { HostPlace } from "./host-place.ts";
+import { HostReport } from "./host-report.ts";
+import { knownPhase } from "./host-view.ts";
+import { KernelFollower } from "./kernel/kernel-follower.ts";
+import { LastHeard } from "./probes/last-heard.ts";
+import { LeaseEnds } from "./lease/lease-ends.ts";
+import { LeasedNetwork } from "./lease/leased-network.ts";
+import { cidrsOf, makeDesired, subnetEnvOf } from "./kernel/make-desired.ts";
+import { OtherHosts } from "./records/other-hosts.ts";
+import type { OverlayHostParts } from "./overlay-host-parts.ts";
+import { OverlayMemory } from "./records/overlay-memory.ts";
+import { PeerMemory } from "./records/peer-memory.ts";
+import { DepartedHosts } from "./departed-hosts.ts";
+import { Departure } from "./lease/departure.ts";
+import { TunnelWatch } from "./probes/tunnel-watch.ts";
+import { refuseOverlap } from "./lease/refuse-overlap.ts";
+import { RefusedPeers } from "./refused-peers.ts";
+import { SharedSubnet } from "./shared-subnet.ts";
+import { SubnetFile } from "./kernel/subnet-file.ts";
+import { Unread } from "./records/unread.ts";
+import type { OverlayPeerView, OverlayView } from "./view.ts";
+
+/** Until what has been left and could not be taken away is tried again, milliseconds. */
+const againMs = 2000;
+
+/** Nothing is told of a host before its place is known: then nothing can be written either. */
+const unknownHost = {
+  publicIp: undefined,
+  publicIp6: undefined,
+  attributes: { type: "alloc" },
+} as const;
+
+/** This host's part of one overlay: its lease, the network that follows it, and what the kernel has of it. */
+export class OverlayHost implements AsyncDisposable {
+  readonly name: string;
+  readonly #parts: OverlayHostParts;
+  readonly #memory: OverlayMemory;
+  readonly #known: PeerMemory;
+  readonly #heard: LastHeard;
+  readonly #driver: LeaseDriver;
+  readonly #place: HostPlace;
+  readonly #others: OtherHosts;
+  readonly #kernel: KernelFollower;
+  readonly #leased: LeasedNetwork;
+  readonly #subnetEnv: SubnetFile;
+  readonly #watch: TunnelWatch;
+  readonly #unread: Unread;
+  readonly #refused: RefusedPeers;
+  readonly #departed: DepartedHosts;
+  readonly #shared: SharedSubnet;
+  readonly #report: HostReport;
+  readonly #told = Promise.withResolvers<void>();
+  readonly #departure = new Departure();
+  #config: OverlayConfig | undefined;
+  #started = false;
+  /** What was last made of the lease. */
+  #settled = "";
+  #leftAgain: NodeJS.Timeout | undefined;
+
+  constructor(parts: OverlayHostParts) {
+    this.#parts = parts;
+    const { name, db, log, clock, bootId, settings, networks, network, owner, onHealed } = parts;
+    this.name = name;
+    const memory = new OverlayMemory(db, name, log);
+    this.#memory = memory;
+    this.#unread = new Unread(log, `overlay ${name}`);
+    this.#refused = new RefusedPeers(name, log);
+    this.#shared = new SharedSubnet({
+      log,
+      overlay: name,
+      foreignAddresses: (subnets) =>
+        parts.overlays.foreignAddresses(subnets, networks.find(network).bridge),
+    });
+    this.#heard = new LastHeard(memory, clock);
+    this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
+    const ready = (): void => this.#told.resolve();
+    this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
+    this.#kernel = new KernelFollower({
+      overlays: parts.overlays,
+      clock,
+      log,
+      onMade: (desired, { refused }) => {
+        this.#refused.follow(refused);
+        this.#made(desired);
+      },
+      onHealed: (found, pauseMs) => onHealed(name, found, pauseMs),
+    });
+    this.#leased = new LeasedNetwork(
+      {
+        network,
+        overlay: name,
+        networks,
+        db,
+        clock,
+        log,
+        remember: (shape) => memory.remember({ network: shape }),
+        takeBack: (shape) => memory.note({ network: shape }),
+      },
+      firstPhase(memory.record),
+    );
+    this.#place = new HostPlace({
+      settings,
+      owner,
+      memory,
+      log,
+      randomBytes: parts.randomBytes,
+      conflict: parts.conflict,
+      foreignMac: (device) => parts.overlays.foreignMac(device),
+      onHost: (host) => {
+        this.#driver.become(host);
+        this.#settled = "";
+        this.#onState(this.#driver.state);
+      },
+    });
+    const { prefix, store } = parts;
+    const { ttlSeconds, marginSeconds } = settings;
+    this.#driver = new LeaseDriver({
+      store,
+      settings: { prefix, ttlSeconds, marginSeconds, misfit: "drain" },
+      host: { owner, ...unknownHost },
+      previous: recordedSubnets(memory.record) ?? this.#subnetEnv.former()?.subnets,
+      clock,
+      random: Math.random,
+      onState: (state) => this.#onState(state),
+      onUnread: (reasons) => this.#unread.tell(reasons),
+      onLeases: (changes) => this.#onLeases(changes),
+      drain: () => this.#drain(),
+      ...(settings.allowOverlap ? {} : { refuse: (config) => this.#refuseOverlap(config) }),
+    });
+    this.#others = new OtherHosts(this.#driver.registry);
+    this.#departed = new DepartedHosts({
+      leases: this.#driver.registry,
+      addresses: () =>
+        [this.#place.uplink?.publicIp, this.#place.uplink?.publicIp6].filter(
+          (ip) => ip !== undefined,
+        ),
+      onDeparted: (owners) => {
+        log.info(
+          { overlay: name, hosts: owners.size },
+          "Leases of hosts that are gone may be taken over",
+        );
+        this.#driver.departed(owners);
+      },
+    });
+    this.#watch = new TunnelWatch({
+      settings,
+      log,
+      onDamage: () => {
+        this.#place.doubtCard();
+        this.#program();
+      },
+    });
+    this.#report = new HostReport({
+      name,
+      network,
+      clock,
+      driver: this.#driver,
+      memory,
+      heard: this.#heard,
+      known: this.#known,
+      place: this.#place,
+      others: this.#others,
+      kernel: this.#kernel,
+      leased: this.#leased,
+      watch: this.#watch,
+      unread: this.#unread,
+      refused: this.#refused,
+      shared: this.#shared,
+      ends: new LeaseEnds({ store, clock }),
+      tunnels: parts.overlays.tunnels,
+    });
+  }
+
+  /** Takes part, unless this host was told to leave. */
+  start(): void {
+    const { desired, left = false, subnets } = this.#memory.record;
+    if (left) this.#told.resolve();
+    // One that was being left when podnetd ended is still to be left.
+    if (left && subnets === undefined) return;
+    // What was last known holds until etcd says otherwise.
+    if (desired !== undefined) {
+      this.#tell(desired);
+      const recalled = this.#known.recall(desired);
+      if (recalled !== undefined) this.#kernel.want(recalled);
+    }
+    this.#started = true;
+    this.#driver.start();
+    if (left) this.#driver.leave();
+  }
+
+  /** Programs on the host have been told of the subnet, or there is none to be told of. */
+  get told(): Promise<void> {
+    return this.#told.promise;
+  }
+
+  /** What the kernel is to have of it, or has from an earlier start; undefined when nothing. */
+  get desired(): OverlayDesired | undefined {
+    return this.#kernel.wanted ?? this.#memory.record.desired;
+  }
+
+  get phase(): LeasePhase {
+    const { state } = this.#driver;
+    if (!this.#started) return "left";
+    return knownPhase(state);
+  }
+
+  /** Times that the kernel could not be made as wanted. */
+  get failures(): number {
+    return this.#kernel.failures;
+  }
+
+  get view(): OverlayView {
+    return this.#report.view(this.phase, this.#mtu);
+  }
+
+  get nodes(): readonly OverlayPeerView[] {
+    return this.#report.nodes;
+  }
+
+  /** The same with the ends of others' leases. While etcd is known to be away it is not asked. */
+  leasedNodes(): Promise<readonly OverlayPeerView[]> {
+    return this.#report.leasedNodes();
+  }
+
+  /** What reserving is to be done with. Throws `OVERLAY_NOT_READY`. */
+  get place(): {
+    readonly prefix: Prefix;
+    readonly config: OverlayConfig;
+    readonly registry: Registry;
+  } {
+    const { config } = this.#driver.state;
+    if (config === undefined)
+      throw new PodnetError("OVERLAY_NOT_READY", "The overlay's configuration is not known yet", {
+        hint: "What is in the way: podnet overlay list",
+        details: { overlay: this.name, phase: this.phase },
+      });
+    return { prefix: this.#parts.prefix, config, registry: this.#driver.registry };
+  }
+
+  async diff(signal: AbortSignal): Promise<readonly string[]> {
+    await this.#shared.look(this.#leased.subnets);
+    return [...(await this.#kernel.diff(signal)), ...this.#shared.troubles];
+  }
+
+  /** Somebody may have changed something on the host. */
+  look(): void {
+    this.#kernel.look();
+    void guard("overlay", () => this.#shared.look(this.#leased.subnets));
+    this.#lookAtFile();
+    this.#others.tellExtension(this.#place.extension);
+  }
+
+  /** These hosts have a record in etcd; undefined: that is not known. */
+  present(owners: ReadonlySet<OwnerId> | undefined): void {
+    this.#departed.present(owners);
+  }
+
+  /** The kernel is not touched from when this resolves until what it answers is called. */
+  rest(): Promise<() => void> {
+    return this.#kernel.rest();
+  }
+
+  /** Somebody has had this host leave: it takes part again when somebody has it join. */
+  get resigned(): boolean {
+    return this.#memory.record.left === true;
+  }
+
+  /** Resolves when the subnets were drained and the lease was given up; goes on when the signal ends the wait. */
+  async leave(signal: AbortSignal): Promise<void> {
+    this.#memory.remember({ left: true });
+    await this.end(signal);
+  }
+
+  /** The same because the overlay is no more: should it come again, this host takes part again. */
+  async end(signal: AbortSignal): Promise<void> {
+    if (!this.#started) return;
+    this.#driver.leave();
+    await this.#departure.wait(signal);
+  }
+
+  /** Programs on the host are told of no subnet any more. */
+  untell(): void {
+    this.#subnetEnv.remove();
+  }
+
+  join(takeOver: boolean): void {
+    this.#memory.remember({ left: false });
+    this.#driver.join(takeOver);
+    if (this.#started) return;
+    this.#started = true;
+    this.#driver.start();
+  }
+
+  /** Ends every task. Lease, device, routes and rules stay. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    clearTimeout(this.#leftAgain);
+    this.#departed[Symbol.dispose]();
+    // A drain of the lease waits for the network.
+    await Promise.all([this.#leased[Symbol.asyncDispose](), this.#driver[Symbol.asyncDispose]()]);
+    await this.#place[Symbol.asyncDispose]();
+    await this.#others[Symbol.asyncDispose]();
+    await this.#kernel[Symbol.asyncDispose]();
+    this.#known[Symbol.dispose]();
+    this.#heard[Symbol.dispose]();
+    this.#memory[Symbol.dispose]();
+    this.#watch[Symbol.dispose]();
+    this.#subnetEnv[Symbol.dispose]();
+  }
+
+  #onState(state: LeaseState): void {
+    const { config, own } = state;
+    this.#heard.follow(state);
+    if (config !== this.#config) {
+      this.#config = config;
+      if (config !== undefined) {
+        this.#others.configure(config.backend.type);
+        this.#place.configure(config);
+      }
+    }
+    const news = this.#others.own(own?.key);
+    const { phase } = this;
+    const subnets = own === undefined ? "" : subnetsText(own.subnets);
+    const settled = `${phase} ${subnets} ${this.#mtu}`;
+    if (settled !== this.#settled) {
+      this.#settled = settled;
+      this.#settle(state, phase);
+      this.#parts.onChange();
+    } else if (news) this.#program();
+  }
+
+  #refuseOverlap(config: OverlayConfig): Promise<PodnetError | undefined> {
+    const { name, network, networks, overlays } = this.#parts;
+    const former = this.#subnetEnv.former()?.networks;
+    const sides = this.desired?.sides ?? [];
+    const inForce = [...sides.map((side) => side.network), former?.v4, former?.v6];
+    return refuseOverlap(config, inForce, (wanted) =>
+      overlays.overlaps(name, wanted, networks.find(network).bridge),
+    );
+  }
+
+  #onLeases(changes: readonly EntryChange[]): void {
+    if (this.#others.apply(changes)) this.#program();
+  }
+
+  get #mtu(): number {
+    return this.#place.mtu ?? this.#memory.record.network?.mtu ?? 0;
+  }
+
+  /** The lease is another one, or fares otherwise: the network follows, and the kernel. */
+  #settle({ own }: LeaseState, phase: LeasePhase): void {
+    const { log } = this.#parts;
+    const subnet = own && subnetsText(own.subnets);
+    log[phase === "lost" ? "error" : "info"]({ overlay: this.name, phase, subnet }, "Lease");
+    if (phase === "left") {
+      void guard("overlay", () => this.#left());
+      return;
+    }
+    // The drain has the network move.
+    if (phase === "draining") return;
+    if (own === undefined) {
+      this.#become(this.#leased.subnets, phase);
+      return;
+    }
+    this.#memory.note({ subnets: subnetsRecord(own.subnets) });
+    this.#become(cidrsOf(own.subnets), phase);
+    this.#program();
+  }
+
+  #become(subnets: readonly Cidr[], phase: LeasePhase): void {
+    const mtu = this.#networkMtu;
+    void guard("overlay", () => this.#leased.become({ subnets, mtu }, phase));
+  }
+
+  /** As it is, before anything is known. */
+  get #networkMtu(): number {
+    const { networks, network } = this.#parts;
+    return this.#mtu === 0 ? networks.find(network).mtu : this.#mtu;
+  }
+
+  async #drain(): Promise<void> {
+    const phase = this.#driver.state.wish === "leave" ? "draining" : "moving";
+    const drained = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, phase);
+    if (!drained) throw new PodnetError("CANCELLED", "The subnets are to stay after all");
+  }
+
+  async #left(): Promise<void> {
+    try {
+      const gone = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, "left");
+      if (!gone) return;
+      // While it is known that there is something to give up: the next start goes on with it.
+      this.#subnetEnv.remove();
+      this.#memory.forgetLease();
+      this.#known.forget();
+      this.#kernel.want(undefined);
+      this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
+      this.#parts.onLeft();
+      this.#departure.done();
+    } catch (thrown) {
+      const err = toPodnetError(thrown);
+      this.#parts.log.error({ err }, "Cannot take away what has been left");
+      this.#leftAgain = setTimeout(
+        guarded("overlay", () => (this.phase === "left" ? this.#left() : undefined)),
+        againMs,
+      ).unref();
+    }
+  }
+
+  #program(): void {
+    const { name, settings } = this.#parts;
+    const { own } = this.#driver.state;
+    const { backend, uplink, macs } = this.#place;
+    if (own === undefined || this.#config === undefined) return;
+    if (backend === undefined || uplink === undefined) return;
+    const { subnets } = own;
+    const config = this.#config;
+    const peers = this.#others.peers;
+    this.#kernel.want(
+      makeDesired({ name, settings, config, backend, uplink, macs, subnets, peers }),
+    );
+    this.#others.tellExtension(this.#place.extension);
+  }
+
+  #made(desired: OverlayDesired): void {
+    // It was left while that was made.
+    if (this.#kernel.wanted === undefined) return;
+    const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
+    this.#memory.note({ desired: { ...desired, sides } });
+    this.#known.note(desired);
+    this.#tell(desired);
+    void guard("overlay", () => this.#shared.look(this.#leased.subnets));
+    const backend = this.#config?.backend.type;
+    if (backend !== undefined)
+      this.#watch.follow({ backend, mtu: this.#mtu, peers: this.#others.peers });
+  }
+
+  #lookAtFile(): void {
+    const { name, subnetFile, onHealed } = this.#parts;
+    if (!this.#subnetEnv.look()) return;
+    onHealed(name, [{ subject: subnetFile, found: "not so", wanted: "so" }], 0);
+  }
+
+  /** Programs on the host learn of it when its rules are there. */
+  #tell(desired: OverlayDesired): void {
+    const env = subnetEnvOf(desired, this.#mtu);
+    if (env !== undefined) this.#subnetEnv.write(env);
+  }
+}
+
+/** How the lease is before anything is known of it. */
+const firstPhase = ({ left = false, subnets }: OverlayRecord): LeasePhase =>
+  !left ? "waiting" : subnets === undefined ? "left" : "draining";

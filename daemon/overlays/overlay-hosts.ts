@@ -1,0 +1,288 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { Clock } from "../../core/clock.ts";
+import { type NetworkName, parseNetworkName } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import { overlayChangeText } from "../../network/overlay/change.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import { type OverlayRules, Overlays } from "../../network/overlay/overlays.ts";
+import type { Deviation } from "../../network/deviation.ts";
+import type { Etcd } from "../../etcd/etcd.ts";
+import { EtcdStore } from "../../overlay/etcd-store.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import { networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
+import type { OwnerId } from "../../overlay/owner.ts";
+import type { Reservation } from "../../overlay/reservations.ts";
+import type { LeaseStore } from "../../overlay/store.ts";
+import type { Config } from "../config/config.ts";
+import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import type { Networks } from "../networks/networks.ts";
+import type { Database } from "../store/database.ts";
+import { knownOverlays } from "./store.ts";
+import { type Claims, conflictWith } from "./lease/conflicts.ts";
+import { openEtcd } from "./etcd-access.ts";
+import { describeDesired } from "./kernel/describe-desired.ts";
+import { Leftovers } from "./kernel/leftovers.ts";
+import { Membership } from "./lease/membership.ts";
+import { OverlayHost } from "./overlay-host.ts";
+import { dropOverlayNetwork, ensureOverlayNetwork } from "./lease/overlay-network.ts";
+import { OverlayMemory } from "./records/overlay-memory.ts";
+import { OverlayWatch } from "./overlay-watch.ts";
+import { ownerId } from "./records/owner-id.ts";
+import { keptIn, reserveSubnet, unreserveSubnet } from "./lease/reserve-subnet.ts";
+import { subnetFilePath } from "./kernel/subnet-file.ts";
+import { Unread } from "./records/unread.ts";
+import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
+
+export interface OverlayHostsParts {
+  readonly config: Pick<Config, "stateDir" | "driftMs" | "network">;
+  readonly settings: OverlaySettings;
+  readonly rules: OverlayRules;
+  readonly networks: Networks;
+  readonly db: Database;
+  readonly clock: Clock;
+  /** This boot of the host. */
+  readonly bootId: string;
+  readonly log: Log;
+  readonly randomBytes: (count: number) => Uint8Array;
+  readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
+}
+
+/** What flannel's single overlay is called here. */
+export const singleName = parseNetworkName("flannel");
+
+/** The overlays this host is in, or is to be in. */
+export class OverlayHosts implements OverlayControl, AsyncDisposable {
+  readonly #parts: OverlayHostsParts;
+  readonly #overlays: Overlays;
+  readonly #store: LeaseStore;
+  /** The client of etcd that all of them share. */
+  readonly etcd: Etcd & Disposable;
+  /** Called when this host's part in one of them is another. */
+  onChange: () => void = () => {};
+  /** What keeps other hosts from being told of this one's pods, and this one of theirs. */
+  recordTroubles: () => readonly string[] = () => [];
+  readonly #unread: Unread;
+  readonly #hosts = new Map<string, OverlayHost>();
+  readonly #opened = new DisposableStack();
+  readonly #leftovers: Leftovers;
+  /** What overlays have of addresses and numbers, the first to come first. */
+  readonly #claims: Claims = new Map();
+  readonly #membership: Membership;
+  /** Hosts with a record in etcd, as far as that is known. */
+  #present: ReadonlySet<OwnerId> | undefined;
+  /** From when the hosts take part. */
+  #begun = false;
+
+  private constructor(parts: OverlayHostsParts) {
+    this.#parts = parts;
+    this.etcd = openEtcd(parts.settings.etcd);
+    this.#store = new EtcdStore(this.etcd);
+    this.#overlays = new Overlays(parts.rules);
+    this.#leftovers = new Leftovers({
+      overlays: this.#overlays,
+      log: parts.log,
+      wanted: () => this.#wanted,
+    });
+    this.#unread = new Unread(parts.log, "the overlays");
+    this.#membership = new Membership({
+      hosts: this.#hosts,
+      add: (name) => this.#addNamed(name),
+      drop: (name) => this.#drop(name),
+      log: parts.log,
+    });
+  }
+
+  /** Takes away what earlier configurations left, and begins to take part. Waits for no other host, and for no etcd. */
+  static async open(parts: OverlayHostsParts): Promise<OverlayHosts> {
+    const hosts = new OverlayHosts(parts);
+    try {
+      await hosts.#begin();
+      return hosts;
+    } catch (thrown) {
+      await hosts[Symbol.asyncDispose]();
+      throw thrown;
+    }
+  }
+
+  /** Resolves when programs on the host have been told of every subnet that this host is to have. */
+  async told(): Promise<void> {
+    await Promise.all(Array.from(this.#hosts.values(), (host) => host.told));
+  }
+
+  list(): readonly OverlayView[] {
+    return Array.from(this.#hosts.values(), ({ view }) => view).toSorted((a, b) =>
+      a.name < b.name ? -1 : 1,
+    );
+  }
+
+  get troubles(): readonly string[] {
+    return [...this.#unread.troubles, ...this.#membership.troubles, ...this.recordTroubles()];
+  }
+
+  nodes(name: string): readonly OverlayPeerView[] {
+    return this.#host(name).nodes;
+  }
+
+  leasedNodes(name: string): Promise<readonly OverlayPeerView[]> {
+    return this.#host(name).leasedNodes();
+  }
+
+  leave(name: string, signal: AbortSignal): Promise<void> {
+    return this.#host(name).leave(signal);
+  }
+
+  join(name: string, takeOver: boolean): void {
+    this.#host(name).join(takeOver);
+  }
+
+  /** These hosts have a record in etcd; undefined: that is not known. */
+  present(owners: ReadonlySet<OwnerId> | undefined): void {
+    this.#present = owners;
+    for (const host of this.#hosts.values()) host.present(owners);
+  }
+
+  diff(name: string, signal: AbortSignal): Promise<readonly string[]> {
+    return this.#host(name).diff(signal);
+  }
+
+  planned(name: string): readonly string[] {
+    const { desired } = this.#host(name);
+    if (desired === undefined) return [];
+    return [...describeDesired(desired), ...this.#parts.rules.describe(desired)];
+  }
+
+  async reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]> {
+    signal.throwIfAborted();
+    return keptIn(this.#host(name).place);
+  }
+
+  reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation> {
+    return reserveSubnet(this.#host(name).place, request, this.#store, signal);
+  }
+
+  unreserve(name: string, subnets: Subnets, signal: AbortSignal): Promise<boolean> {
+    return unreserveSubnet(this.#host(name).place, subnets, this.#store, signal);
+  }
+
+  /** Times that the kernel could not be made as wanted, by overlay. */
+  failures(): readonly { readonly name: string; readonly count: number }[] {
+    return Array.from(this.#hosts.values(), ({ name, failures }) => ({ name, count: failures }));
+  }
+
+  async rest(): Promise<() => void> {
+    const goOn = await Promise.all(Array.from(this.#hosts.values(), (host) => host.rest()));
+    return () => {
+      for (const each of goOn) each();
+    };
+  }
+
+  async down(): Promise<readonly string[]> {
+    for (const host of this.#hosts.values()) host.untell();
+    const changes = await this.#leftovers.sweep([]);
+    return changes.map(overlayChangeText);
+  }
+
+  /** Ends every task. Leases, devices, routes and rules stay. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#opened.dispose();
+    await this.#membership[Symbol.asyncDispose]();
+    await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
+    await this.#leftovers[Symbol.asyncDispose]();
+    await this.#overlays[Symbol.asyncDispose]();
+    this.etcd[Symbol.dispose]();
+  }
+
+  async #begin(): Promise<void> {
+    const { settings, config, db } = this.#parts;
+    const { names, discover, prefix } = settings;
+    // Those of an earlier start go on until it is known that they are no more.
+    const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
+    if (names.length > 0 || discover) await this.#membership.become(known);
+    else this.#add(singleName, prefix, config.network.name);
+    await this.#leftovers.sweep();
+    this.#opened.use(
+      new OverlayWatch({
+        overlays: this.#overlays,
+        driftMs: config.driftMs,
+        log: this.#parts.log,
+        wanted: () => this.#wanted,
+        look: () => {
+          for (const host of this.#hosts.values()) host.look();
+        },
+      }),
+    );
+    for (const host of this.#hosts.values()) host.start();
+    this.#begun = true;
+    if (discover)
+      this.#membership.follow({
+        store: this.#store,
+        prefix,
+        always: names,
+        onUnread: (reasons) => this.#unread.tell(reasons),
+      });
+  }
+
+  async #drop(name: NetworkName): Promise<void> {
+    const { networks, db, log } = this.#parts;
+    const host = this.#hosts.get(name);
+    this.#hosts.delete(name);
+    await host?.[Symbol.asyncDispose]();
+    try {
+      await dropOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
+    } catch (err) {
+      log.error({ overlay: name, err }, "The network of an overlay that is no more stays");
+    }
+  }
+
+  /** One of several, with a network of its name. */
+  async #addNamed(name: NetworkName): Promise<void> {
+    const { networks, db, settings, log } = this.#parts;
+    await ensureOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
+    const host = this.#add(name, networkPrefix(settings.prefix, name), name, name);
+    if (this.#begun) host.start();
+  }
+
+  #add(
+    name: NetworkName,
+    prefix: Prefix,
+    network: NetworkName,
+    several?: NetworkName,
+  ): OverlayHost {
+    const { settings, config, ...parts } = this.#parts;
+    const host: OverlayHost = new OverlayHost({
+      ...parts,
+      name,
+      prefix,
+      network,
+      subnetFile: subnetFilePath(settings, several),
+      settings,
+      owner: ownerId(config.stateDir),
+      store: this.#store,
+      overlays: this.#overlays,
+      conflict: (wanted) => conflictWith(wanted, this.#claims, name),
+      onChange: () => this.onChange(),
+      onLeft: () => {
+        this.#claims.delete(name);
+        this.#leftovers.soon();
+      },
+    });
+    this.#hosts.set(name, host);
+    host.present(this.#present);
+    return host;
+  }
+
+  /** What the kernel is to have of all of them, as far as it is known. */
+  get #wanted(): readonly OverlayDesired[] {
+    const known = Array.from(this.#hosts.values(), ({ desired }) => desired);
+    return known.filter((desired) => desired !== undefined);
+  }
+
+  #host(name: string): OverlayHost {
+    const host = this.#hosts.get(name);
+    if (host !== undefined) return host;
+    throw new PodnetError("OVERLAY_NOT_FOUND", `This host is in no overlay called "${name}"`, {
+      field: "overlay",
+      hint: "See podnet overlay list",
+    });
+  }
+}

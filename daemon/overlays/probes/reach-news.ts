@@ -1,0 +1,57 @@
+import { guarded } from "../../../core/guard.ts";
+import type { Log } from "../../../linux/log.ts";
+
+/** What is known of all peers together. */
+export interface Reach {
+  readonly reachable: number;
+  readonly unreachable: number;
+  /** Some of those that cannot be reached, by their keys. */
+  readonly lost: readonly string[];
+}
+
+export interface ReachNewsOptions {
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly reach: () => Reach;
+  /** From the first change of a peer to the line about all, milliseconds; five seconds unless given. */
+  readonly afterMs?: number;
+}
+
+/** Tells how many peers cannot be reached when that is another number, in one line for all that changed at about the same time. */
+export class ReachNews implements Disposable {
+  readonly #options: ReachNewsOptions;
+  #told = 0;
+  #soon: NodeJS.Timeout | undefined;
+
+  constructor(options: ReachNewsOptions) {
+    this.#options = options;
+  }
+
+  /** A peer can be reached that could not, or the other way round. */
+  changed(): void {
+    this.#soon ??= setTimeout(
+      guarded("overlay", () => this.#tell()),
+      this.#options.afterMs ?? 5000,
+    ).unref();
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#soon);
+  }
+
+  #tell(): void {
+    this.#soon = undefined;
+    const { log, reach } = this.#options;
+    const { reachable, unreachable, lost } = reach();
+    const before = this.#told;
+    if (unreachable === before) return;
+    this.#told = unreachable;
+    const all = reachable + unreachable;
+    if (unreachable === 0)
+      log.info({ hosts: all }, "All hosts of the overlay can be reached again");
+    else
+      log[unreachable > before ? "warn" : "info"](
+        { hosts: all, unreachable, peers: lost },
+        `${unreachable} of ${all} other hosts of the overlay cannot be reached`,
+      );
+  }
+}

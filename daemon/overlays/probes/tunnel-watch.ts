@@ -1,0 +1,231 @@
+import { guarded } from "../../../core/guard.ts";
+import { familyOf, type Ip } from "../../../core/address.ts";
+import { toPodnetError } from "../../../core/errors.ts";
+import { EchoSocket } from "../../../linux/echo-socket.ts";
+import type { Log } from "../../../linux/log.ts";
+import { isDatagramRefused } from "../../../linux/refused-datagram.ts";
+import type { BackendType } from "../../../overlay/flannel/backend.ts";
+import type { Peer } from "../../../overlay/peers.ts";
+import type { OverlayConfig } from "../../config/overlay.ts";
+import { probeTargets } from "./probe-targets.ts";
+import { type Probe, Prober } from "./prober.ts";
+import { ReachNews } from "./reach-news.ts";
+import {
+  type AskEcho,
+  type AskRefusal,
+  type ChecksumProbe,
+  type PathProbe,
+  probeChecksum,
+  probePath,
+} from "./tunnel-probes.ts";
+
+export interface TunnelWatchOptions {
+  readonly settings: Pick<OverlayConfig, "probeMs" | "txChecksum">;
+  readonly log: Pick<Log, "debug" | "info" | "warn">;
+  /** With `tx_checksum = "auto"`: the tunnel's device is not to leave checksums to the card (`VxlanBackend.txChecksum: false`). */
+  readonly onDamage: () => void;
+  /** The host's own sockets unless given. */
+  readonly ask?: AskEcho;
+  readonly askRefusal?: AskRefusal;
+  /** Of `ReachNews`. */
+  readonly tellAfterMs?: number;
+}
+
+/** What peers are asked through. */
+export interface WatchedTunnel {
+  readonly backend: BackendType;
+  /** What the overlay promises its pods. */
+  readonly mtu: number;
+  readonly peers: Iterable<Peer>;
+}
+
+const publicAddresses = ({ publicIp, publicIp6 }: Peer): readonly Ip[] =>
+  [publicIp, publicIp6].filter((ip) => ip !== undefined);
+
+const timeoutMs = 1000;
+const pauseMs = 1000;
+/** So many of the peers that cannot be reached are named in the log. */
+const fewPeers = 5;
+
+/**
+ * Knows which peers can be reached, and tries out the tunnel on the first of them that answers: whether packets of the overlay's MTU
+ * get through whole, and whether checksums arrive as they should. It tries again when the MTU or the backend is another, and when a
+ * peer comes back; what it finds wrong is warned of, and told by `troubles`.
+ */
+export class TunnelWatch implements Disposable {
+  readonly #options: TunnelWatchOptions;
+  readonly #sockets = new Map<4 | 6, EchoSocket | undefined>();
+  readonly #prober: Prober;
+  readonly #news: ReachNews;
+  readonly #ending = new AbortController();
+  #tunnel: Omit<WatchedTunnel, "peers"> | undefined;
+  #path: PathProbe | undefined;
+  #checksum: ChecksumProbe | undefined;
+  #trying = false;
+  /** Each read once: news come of one peer at a time, and there are thousands. */
+  #targets = new WeakMap<Peer, readonly Ip[]>();
+  #pause: NodeJS.Timeout | undefined;
+  #waiting: WatchedTunnel | undefined;
+
+  /** In the network namespace of the calling thread. Takes CAP_NET_RAW: without it no peer is reachable, and that is warned of. */
+  constructor(options: TunnelWatchOptions) {
+    this.#options = options;
+    this.#prober = new Prober({
+      ask: (address, { timeoutMs: ms }) => this.#ask(address, { timeoutMs: ms }),
+      periodMs: options.settings.probeMs,
+      onChange: (key, probe) => this.#changed(key, probe),
+    });
+    const { log, tellAfterMs: afterMs } = options;
+    this.#news = new ReachNews({
+      log,
+      reach: () => ({ ...this.#prober.counts, lost: this.#prober.unreachable(fewPeers) }),
+      ...(afterMs === undefined ? {} : { afterMs }),
+    });
+  }
+
+  /** To be called whenever something of it is new, however often: looked at once in a second. */
+  follow(tunnel: WatchedTunnel): void {
+    if (this.#options.settings.probeMs === 0 || this.#ending.signal.aborted) return;
+    const same = this.#tunnel?.backend === tunnel.backend && this.#tunnel.mtu === tunnel.mtu;
+    if (this.#pause !== undefined && same) {
+      this.#waiting = tunnel;
+      return;
+    }
+    clearTimeout(this.#pause);
+    this.#waiting = undefined;
+    this.#pause = setTimeout(
+      guarded("overlay", () => {
+        this.#pause = undefined;
+        const next = this.#waiting;
+        this.#waiting = undefined;
+        if (next !== undefined) this.follow(next);
+      }),
+      pauseMs,
+    ).unref();
+    this.#follow(tunnel);
+  }
+
+  #follow({ backend, mtu, peers }: WatchedTunnel): void {
+    const before = this.#tunnel;
+    this.#tunnel = { backend, mtu };
+    if (before?.backend !== backend || before.mtu !== mtu) {
+      this.#path = undefined;
+      this.#checksum = undefined;
+    }
+    if (before?.backend !== backend) this.#targets = new WeakMap();
+    const all = [...peers];
+    this.#prober.follow(
+      new Map(all.map((peer) => [peer.key, this.#targetsOf(peer)])),
+      new Map(all.map((peer) => [peer.key, publicAddresses(peer)])),
+    );
+    // One that has gone is none of them any more.
+    this.#news.changed();
+    const known = before && this.#prober.reached;
+    if (this.#path === undefined && known !== undefined) this.#try(known);
+  }
+
+  #targetsOf(peer: Peer): readonly Ip[] {
+    const known =
+      this.#targets.get(peer) ??
+      (this.#tunnel === undefined ? [] : probeTargets(peer, this.#tunnel.backend));
+    this.#targets.set(peer, known);
+    return known;
+  }
+
+  /** What the last probe of a peer has come to; undefined while it has not been asked. */
+  of(key: string): Probe | undefined {
+    return this.#prober.of(key);
+  }
+
+  get counts(): Prober["counts"] {
+    return this.#prober.counts;
+  }
+
+  /** What is wrong with the tunnel, one line each. */
+  get troubles(): readonly string[] {
+    const mtu = this.#tunnel?.mtu ?? 0;
+    return [
+      ...(this.#path?.kind === "less"
+        ? [`Packets of ${mtu} bytes do not reach other hosts, those of ${this.#path.carries} do`]
+        : []),
+      ...(this.#checksum === "damaged" && this.#options.settings.txChecksum === "on"
+        ? ["Checksums that are left to the network card arrive damaged"]
+        : []),
+    ];
+  }
+
+  [Symbol.dispose](): void {
+    this.#ending.abort();
+    clearTimeout(this.#pause);
+    this.#prober[Symbol.dispose]();
+    this.#news[Symbol.dispose]();
+    for (const socket of this.#sockets.values()) socket?.close();
+  }
+
+  readonly #ask: AskEcho = (address, options) => {
+    if (this.#options.ask !== undefined) return this.#options.ask(address, options);
+    const family = familyOf(address);
+    if (!this.#sockets.has(family)) this.#sockets.set(family, this.#open(family));
+    return (
+      this.#sockets.get(family)?.ask(address, options) ??
+      Promise.resolve({ kind: "unsent", errno: "EPERM" })
+    );
+  };
+
+  #open(family: 4 | 6): EchoSocket | undefined {
+    try {
+      return new EchoSocket(family);
+    } catch (err) {
+      this.#options.log.warn({ err }, "Other hosts of the overlay cannot be probed");
+      return undefined;
+    }
+  }
+
+  #changed(key: string, { reachable, address }: Probe): void {
+    // A line a peer is for whoever looks for it: there are thousands of them.
+    this.#options.log.debug({ peer: key, reachable }, "A host of the overlay was probed");
+    this.#news.changed();
+    if (address !== undefined) this.#try(address);
+  }
+
+  /** One at a time; whatever it finds out is of the tunnel as it was when it began. */
+  #try(address: Ip): void {
+    const tunnel = this.#tunnel;
+    if (this.#trying || tunnel === undefined || this.#ending.signal.aborted) return;
+    this.#trying = true;
+    void this.#tryOut(address, tunnel)
+      .catch((thrown: unknown) => {
+        const err = toPodnetError(thrown);
+        this.#options.log.warn({ err }, "The overlay's tunnel could not be tried out");
+      })
+      .finally(() => (this.#trying = false));
+  }
+
+  async #tryOut(address: Ip, tunnel: Omit<WatchedTunnel, "peers">): Promise<void> {
+    const { settings, log, onDamage, askRefusal = isDatagramRefused } = this.#options;
+    const { signal } = this.#ending;
+    const isStill = (): boolean => !signal.aborted && this.#tunnel?.mtu === tunnel.mtu;
+    // (What leaves by none of podnet's doing is none of its concern.)
+    if (tunnel.backend !== "alloc") {
+      const path = await probePath(this.#ask, address, { mtu: tunnel.mtu, timeoutMs });
+      if (!isStill()) return;
+      this.#path = path;
+      if (path.kind === "less")
+        log.warn(
+          { mtu: tunnel.mtu, carries: path.carries, address },
+          "The overlay's packets are longer than the network between hosts carries: configure a smaller MTU in etcd",
+        );
+    }
+    if (tunnel.backend !== "vxlan" || familyOf(address) === 6 || settings.txChecksum === "off")
+      return;
+    const checksum = await probeChecksum(askRefusal, address, { timeoutMs, signal });
+    if (!isStill()) return;
+    this.#checksum = checksum;
+    if (checksum !== "damaged") return;
+    log.warn(
+      { address, tx_checksum: settings.txChecksum },
+      "Checksums that the tunnel leaves to the network card arrive damaged",
+    );
+    if (settings.txChecksum === "auto") onDamage();
+  }
+}

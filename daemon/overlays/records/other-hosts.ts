@@ -1,0 +1,79 @@
+import type { BackendType } from "../../../overlay/flannel/backend.ts";
+import { conflictsIn, Peers } from "../../../overlay/peers.ts";
+import type { EntryChange, Registry } from "../../../overlay/registry.ts";
+import type { GrantId } from "../../../overlay/store.ts";
+import type { Extension } from "../kernel/extension.ts";
+import { conflictText } from "../trouble-text.ts";
+
+/** The other hosts of an overlay, by the backend that it has now. */
+export class OtherHosts implements AsyncDisposable {
+  readonly #registry: Registry;
+  readonly #over = new AbortController();
+  #backend: BackendType = "vxlan";
+  #peers = new Peers("vxlan");
+  #own: string | undefined;
+  /** Undefined when it has to be looked for again. */
+  #conflicts: readonly string[] | undefined;
+  #telling: Promise<unknown> = Promise.resolve();
+  #waits = false;
+
+  constructor(registry: Registry) {
+    this.#registry = registry;
+  }
+
+  get peers(): Peers {
+    return this.#peers;
+  }
+
+  /** The etcd leases of all of them: of this host's own there is nothing to be asked, and a reservation has none. */
+  get grants(): ReadonlySet<GrantId> {
+    const grants = new Set<GrantId>();
+    for (const entry of this.#registry)
+      if (entry.kind === "lease" && entry.grant !== 0n && entry.key !== this.#own)
+        grants.add(entry.grant);
+    return grants;
+  }
+
+  /** Of hosts that cannot both be right, a line each. */
+  get conflicts(): readonly string[] {
+    this.#conflicts ??= conflictsIn(this.#registry).map(conflictText);
+    return this.#conflicts;
+  }
+
+  /** Peers are those of this backend from now on. */
+  configure(backend: BackendType): void {
+    if (this.#backend === backend) return;
+    this.#backend = backend;
+    this.#peers = new Peers(backend);
+    this.#peers.own(this.#own, () => undefined);
+    const entries = [...this.#registry];
+    this.#peers.apply(entries.map((after) => ({ key: after.key, before: undefined, after })));
+  }
+
+  /** This is the host's own key. Answers whether any peer is another by that. */
+  own(key: string | undefined): boolean {
+    this.#own = key;
+    return this.#peers.own(key, (each) => this.#registry.get(each)).length > 0;
+  }
+
+  /** Answers whether any peer is another now. */
+  apply(changes: readonly EntryChange[]): boolean {
+    this.#conflicts = undefined;
+    return this.#peers.apply(changes).length > 0;
+  }
+
+  /** Has an extension's commands follow, one call behind the other; what fails is tried again with the next. */
+  tellExtension(extension: Extension | undefined): void {
+    if (extension === undefined || this.#waits) return;
+    this.#waits = true;
+    this.#telling = this.#telling.then(async () => {
+      this.#waits = false;
+      await extension.follow(this.#peers, this.#over.signal).catch(() => {});
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    await this.#telling;
+  }
+}

@@ -1,0 +1,102 @@
+import { guarded } from "../../../core/guard.ts";
+import type { Clock } from "../../../core/clock.ts";
+import { toPodnetError } from "../../../core/errors.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { OverlayDesired } from "../../../network/overlay/desired.ts";
+import type { Database } from "../../store/database.ts";
+import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "./overlay-peers.ts";
+
+/** From news of peers to their being written down, milliseconds: rarely, for a start finds most of them in the kernel. */
+const laterMs = 30_000;
+/** The same where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel. */
+const ownTableMs = 1000;
+/** Of each family; more would be megabytes for each change. */
+const most = 8192;
+
+/** Whether the table of peers is podnetd's own, and ends with it. */
+export const ownsTable = ({ backend }: Pick<OverlayDesired, "backend">): boolean =>
+  backend.kind === "udp";
+
+export interface PeerMemoryParts {
+  readonly db: Database;
+  readonly overlay: string;
+  /** This boot of the host. */
+  readonly bootId: string;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * The other hosts as they were last made known to the kernel, for a boot without etcd: the kernel has forgotten them by then. Within
+ * a boot the kernel itself knows better, whatever ended podnetd. The backend udp is different: its table of peers is podnetd's own and
+ * ends with podnetd, so that the written peers are needed after each start.
+ */
+export class PeerMemory implements Disposable {
+  readonly #parts: PeerMemoryParts;
+  readonly #former: KnownPeers | undefined;
+  /** Made in this boot, and not written yet. */
+  #news: OverlayDesired | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: PeerMemoryParts) {
+    this.#parts = parts;
+    this.#former = knownPeers(parts.db, parts.overlay);
+  }
+
+  /** What an earlier podnetd wrote down: when (wall clock, milliseconds), and whether in this boot. Undefined when it wrote nothing. */
+  get former(): { readonly writtenMs: number; readonly sameBoot: boolean } | undefined {
+    const former = this.#former;
+    if (former === undefined) return undefined;
+    return { writtenMs: former.writtenMs, sameBoot: former.bootId === this.#parts.bootId };
+  }
+
+  /** The overlay with the peers that an earlier podnetd wrote down; undefined when the kernel still has them, or none are written. */
+  recall(desired: OverlayDesired): OverlayDesired | undefined {
+    const former = this.#former;
+    if (former === undefined) return undefined;
+    if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;
+    const sides = desired.sides.map((side) => {
+      const known = former.sides.find(({ network }) => network === side.network);
+      return { ...side, peers: known?.peers ?? [] };
+    });
+    return { ...desired, sides };
+  }
+
+  /** These are made: they are written down after a while, and at the end at the latest. */
+  note(desired: OverlayDesired): void {
+    this.#news = desired;
+    const ms = ownsTable(desired) ? ownTableMs : laterMs;
+    this.#timer ??= setTimeout(
+      guarded("overlay", () => this.#write()),
+      ms,
+    ).unref();
+  }
+
+  forget(): void {
+    this.#news = undefined;
+    forgetPeers(this.#parts.db, this.#parts.overlay);
+  }
+
+  [Symbol.dispose](): void {
+    this.#write();
+  }
+
+  #write(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const desired = this.#news;
+    if (desired === undefined) return;
+    this.#news = undefined;
+    const { db, overlay, bootId, clock, log } = this.#parts;
+    const sides = desired.sides.map(({ network, peers }) => ({
+      network,
+      peers: peers.slice(0, most),
+    }));
+    try {
+      writePeers(db, overlay, { bootId, writtenMs: clock.now(), sides });
+    } catch (thrown) {
+      // They serve a boot without etcd and nothing else.
+      log.warn({ overlay, err: toPodnetError(thrown) }, "Other hosts cannot be written down");
+    }
+  }
+}

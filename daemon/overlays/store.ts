@@ -1,0 +1,64 @@
+import type { Cidr, Family, Mac } from "../../core/address.ts";
+import type { NetworkName } from "../../core/names.ts";
+import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { Subnets } from "../../overlay/flannel/key.ts";
+import type { Database } from "../store/database.ts";
+import { getMeta, setMeta } from "../store/meta.ts";
+import { parseJson, text } from "../store/rows.ts";
+
+/** What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older podnetd did not write is absent. */
+export interface OverlayRecord {
+  /** What this host had of it when it was last known. */
+  readonly subnets?: { readonly v4?: Cidr; readonly v6?: Cidr };
+  /** What the network that follows it has: another one than that until its pods are gone. */
+  readonly network?: { readonly subnets: readonly Cidr[]; readonly mtu: number };
+  /** By what others reach this host, the same in each boot. */
+  readonly macs?: Readonly<Partial<Record<Family, Mac>>>;
+  /** What was last made of it on the host, without peers. */
+  readonly desired?: OverlayDesired;
+  /** When etcd was last heard, wall clock, milliseconds. */
+  readonly heardMs?: number;
+  /** Somebody has had this host leave it. */
+  readonly left?: boolean;
+}
+
+const keyOf = (name: string): `overlay ${string}` => `overlay ${name}`;
+
+export function overlayRecord(db: Database, name: string): OverlayRecord {
+  const json = getMeta(db, keyOf(name));
+  return json === undefined ? {} : (parseJson(json, "an overlay") as OverlayRecord);
+}
+
+export const writeOverlay = (db: Database, name: string, record: OverlayRecord): void =>
+  setMeta(db, keyOf(name), JSON.stringify(record));
+
+/** Whether this host was ever in any. */
+export const knowsOverlays = (db: Database): boolean =>
+  db.get("SELECT 1 FROM meta WHERE key LIKE 'overlay %' LIMIT 1") !== undefined;
+
+/** Names of the overlays that a network of their name follows. */
+export function knownOverlays(db: Database, except: string): NetworkName[] {
+  return db
+    .all("SELECT key FROM meta WHERE key LIKE 'overlay %' ORDER BY key")
+    .map((row) => text<NetworkName>(row, "key").slice("overlay ".length) as NetworkName)
+    .filter((name) => name !== except && overlayRecord(db, name).network !== undefined);
+}
+
+/** The subnets of a record, as leases have them. */
+export function recordedSubnets({ subnets }: OverlayRecord): Subnets | undefined {
+  const { v4, v6 } = subnets ?? {};
+  if (v4 !== undefined) return { v4, v6 };
+  return v6 === undefined ? undefined : { v4, v6 };
+}
+
+/** The same the other way round. */
+export const subnetsRecord = ({
+  v4,
+  v6,
+}: {
+  readonly v4: Cidr | undefined;
+  readonly v6: Cidr | undefined;
+}): NonNullable<OverlayRecord["subnets"]> => ({
+  ...(v4 === undefined ? {} : { v4 }),
+  ...(v6 === undefined ? {} : { v6 }),
+});

@@ -1,0 +1,238 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { limited } from "../../../core/aborting.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { Guest } from "../../../guest-init/channel/guest.ts";
+import { channelsOf, guestMessage, spokenTo } from "../lifecycle/actions.ts";
+import { compareGuest } from "./compare-guest.ts";
+import type { LivePod } from "../lifecycle/live-pod.ts";
+import { hasAgent } from "../store/pod-plan.ts";
+import { followPace } from "./guest-pace.ts";
+import { guard, type Supervision } from "../lifecycle/supervision.ts";
+
+/** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
+const pauses = { first: 250, longest: 30_000 } as const;
+/** What the pod's reason begins with meanwhile. */
+const lost = "the agent is lost";
+/** Between two configurations of an agent that keeps starting anew, milliseconds. */
+const configureEveryMs = 1000;
+/** A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks at once is not. */
+const steadyMs = 60_000;
+
+/**
+ * Stays in touch with the agent of a running machine. One that starts anew is configured again; one whose channel is
+ * lost, for a breach of protocol say, is reached again for as long as the machine runs and the pod is followed. The
+ * pod runs on meanwhile, and says so as its reason. Without a `live.guest` it begins by reaching the agent.
+ */
+export function followAgent(live: LivePod, watch: Supervision): void {
+  if (!hasAgent(live.plan)) return;
+  const stop = new AbortController();
+  live.subscriptions.add(() => stop.abort());
+  const signal = AbortSignal.any([stop.signal, live.ended.signal]);
+  guard(live, watch, () => follow(live, watch, signal));
+}
+
+async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<void> {
+  const { clock } = watch.host;
+  let pauseMs = 0;
+  let ask = true;
+  for (;;) {
+    const begun = clock.monotonic();
+    const reason = await accompany(live, watch, ask, signal);
+    if (isPodnetError(reason, "AGENT_PROTOCOL") && !signal.aborted)
+      guard(live, watch, () => cutOff(live, watch, reason));
+    ask = mayAsk(live, reason);
+    pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
+    await delay(pauseMs, undefined, { signal }).catch(() => {});
+    // The end of the machine closes the channel too, maybe a moment before it is known; it is told on its own.
+    if (signal.aborted) return;
+    guard(live, watch, () => watch.records.ailing(live.plan, lost, reason));
+  }
+}
+
+/** Shows, logs and counts a guest that broke the protocol; the pause before it is reached again bounds how often that is. */
+function cutOff({ plan }: LivePod, watch: Supervision, reason: PodnetError): void {
+  watch.dropped?.("guest_cut_off");
+  watch.records.ailing(plan, lost, reason);
+  watch.log.warn({ pod_id: plan.podId, err: reason }, "A guest is cut off: it broke the protocol");
+}
+
+/** How long to wait after a channel that held for `heldMs`, when the wait before it was `pauseMs`. */
+export function nextPause(pauseMs: number, heldMs: number): number {
+  if (heldMs >= steadyMs) return pauses.first;
+  return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);
+}
+
+/**
+ * Whether to ask who is there, or to wait for a READY. A plain hyperstart that did not answer may be waiting for the
+ * rest of a command of an earlier podnetd: more of it could be taken for a header, and a wrong one kills the guest.
+ */
+const mayAsk = ({ identity }: LivePod, reason: PodnetError): boolean =>
+  identity?.extension !== undefined || !isPodnetError(reason, "AGENT_TIMEOUT");
+
+/** Reaches the agent unless it is connected, and stays until it is lost; answers why. */
+async function accompany(
+  live: LivePod,
+  watch: Supervision,
+  ask: boolean,
+  signal: AbortSignal,
+): Promise<PodnetError> {
+  try {
+    const guest = live.guest ?? (await reach(live, watch, ask, signal));
+    const reason = await untilLost(guest, live, watch, signal);
+    if (!signal.aborted) live.guest = undefined;
+    return reason;
+  } catch (thrown) {
+    return toPodnetError(thrown, "AGENT_DISCONNECTED");
+  }
+}
+
+/** Finds out who answers in the guest now. */
+async function reach(
+  live: LivePod,
+  watch: Supervision,
+  ask: boolean,
+  signal: AbortSignal,
+): Promise<Guest> {
+  const { host, records } = watch;
+  const { vm, plan } = live;
+  // What it is asked while it is paused would lie in its channel, for it to find together with whatever comes later.
+  await live.time.going(signal);
+  if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
+  const guest = host.openGuest({
+    ...channelsOf(plan, vm),
+    reattach: ask,
+    // A pod is followed once it runs, and it runs once its guest has been configured.
+    configuredBefore: true,
+    time: live.time,
+    ...spokenTo(plan),
+  });
+  // Whoever wants something of the agent meanwhile waits with us.
+  live.guest = guest;
+  try {
+    using limit = live.time.limited(host.timeouts.readyMs, signal);
+    live.identity = await guest.ready(limit.signal);
+  } catch (thrown) {
+    // Who has let go of the pod closes it, and may want to ask the agent for its power-off first.
+    if (!signal.aborted) {
+      live.guest = undefined;
+      await guest.close();
+    }
+    throw thrown;
+  }
+  records.well(plan, "the agent is back");
+  const { epoch } = live.identity;
+  // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
+  // given only what it lacks.
+  const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
+  if (anew || live.stood || live.unsettled) {
+    const undone = live.unsettled ? "a change was undone" : resumed;
+    const why = anew ? "the agent may have started anew meanwhile" : undone;
+    guard(live, watch, () => configureAgain(live, watch, why, signal));
+  }
+  return guest;
+}
+
+/** Resolves with the reason when the channel is lost, or when the pod is let go of. */
+function untilLost(
+  guest: Guest,
+  live: LivePod,
+  watch: Supervision,
+  signal: AbortSignal,
+): Promise<PodnetError> {
+  return new Promise((resolve) => {
+    const { clock } = watch.host;
+    let queued = false;
+    let configuredAt = -configureEveryMs;
+    const over = (reason: PodnetError): void => {
+      for (const end of subscriptions) end();
+      resolve(reason);
+    };
+    const onAbort = (): void => over(new PodnetError("CANCELLED", "The pod is let go of"));
+    const subscriptions = [
+      () => signal.removeEventListener("abort", onAbort),
+      guest.onReady((identity) => {
+        live.identity = identity;
+        // However often a guest starts anew, one configuration at most waits for its turn.
+        if (queued) {
+          watch.dropped?.("agent_restarts");
+          return;
+        }
+        queued = true;
+        const begun = (): void => {
+          queued = false;
+        };
+        const why = "the agent started anew";
+        const waitMs = configuredAt + configureEveryMs - clock.monotonic();
+        guard(live, watch, async () => {
+          if (waitMs > 0) await delay(waitMs, undefined, { signal }).catch(() => {});
+          configuredAt = clock.monotonic();
+          await configureAgain(live, watch, why, signal, begun);
+        });
+      }),
+    ];
+    subscriptions.push(followPace(guest, live, watch));
+    subscriptions.push(guest.onClose((reason) => over(toPodnetError(reason))));
+    if (signal.aborted) onAbort();
+    else signal.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** Sends a guest its network again until the pod is let go of; `begun` is called when it is this one's turn. */
+async function configureAgain(
+  live: LivePod,
+  watch: Supervision,
+  why: string,
+  signal: AbortSignal,
+  begun: () => void = () => {},
+): Promise<void> {
+  await watch.locks.run(live.plan.podId, async () => {
+    begun();
+    await configureNow(live, watch, why, signal);
+  });
+}
+
+/** Tells a guest its network again when it is its turn, and nobody waits for it; one whose agent is away, when that is back. */
+export function configureSoon(live: LivePod, watch: Supervision, why: string): void {
+  live.unsettled = true;
+  const stop = new AbortController();
+  const end = (): void => stop.abort();
+  live.subscriptions.add(end);
+  const signal = AbortSignal.any([stop.signal, live.ended.signal]);
+  guard(live, watch, async () => {
+    try {
+      await watch.locks.run(live.plan.podId, async () => {
+        // Several changes in a row are told of once.
+        if (live.unsettled && !signal.aborted) await configureNow(live, watch, why, signal);
+      });
+    } finally {
+      live.subscriptions.delete(end);
+    }
+  });
+}
+
+/** What the guest is told after its machine stood still. */
+export const resumed = "its machine was resumed";
+
+/** The same when it is one's turn already. Never throws: what fails ails the pod. */
+export async function configureNow(
+  live: LivePod,
+  watch: Supervision,
+  why: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const { guest, plan } = live;
+  if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
+  try {
+    const message = guestMessage(live, watch.host);
+    live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
+    live.stood = false;
+    live.unsettled = false;
+    compareGuest(message, live.observed);
+    watch.records.configured(live, `configured again: ${why}`);
+  } catch (thrown) {
+    if (signal.aborted) return;
+    const error = toPodnetError(thrown, "AGENT_TIMEOUT");
+    watch.records.ailing(plan, "not configured again", error);
+    watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
+  }
+}

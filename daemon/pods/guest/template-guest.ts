@@ -1,0 +1,44 @@
+import { limited } from "../../../core/aborting.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { Guest, GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import { agentFeatures } from "../../../guest-init/protocol/configure.ts";
+import type { Settle } from "../../../hypervisor/factory/template.ts";
+import { toldOfEnd } from "../lifecycle/deadlines.ts";
+import { lastWords } from "./last-words.ts";
+
+/**
+ * Waits for a template's agent to say READY and who it is, and stays connected: a port whose host had gone by the time of
+ * the cloning would be looked at by the clone's agent only now and then. Throws `UNSUPPORTED` for a guest whose clones could
+ * not be told apart: with a plain hyperstart, an agent of an earlier podnet, or another init than our agent.
+ */
+export function settleTemplate(
+  openGuest: (options: OpenGuestOptions) => Guest,
+  readyMs: number,
+): Settle {
+  return async (vm, signal) => {
+    const [channelPath, ttyPath] = [vm.socketPath("channel"), vm.socketPath("tty")];
+    const guest = openGuest({ channelPath, ttyPath, reattach: false });
+    try {
+      refuseUnlessItWakes(await guest.ready(limited(readyMs, signal)));
+      return { [Symbol.asyncDispose]: () => guest.close() };
+    } catch (thrown) {
+      await guest.close();
+      if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(signal);
+      const error = toPodnetError(signal.aborted ? signal.reason : thrown);
+      const console = lastWords(vm.consoleTail());
+      throw error.with({ details: { console } });
+    }
+  };
+}
+
+function refuseUnlessItWakes({ extension, features = [] }: GuestIdentity): void {
+  if (features.includes(agentFeatures.awake)) return;
+  const who =
+    extension === undefined
+      ? "a plain hyperstart"
+      : "an agent that is not the guest's init, or older than templates";
+  throw new PodnetError("UNSUPPORTED", `The guest runs ${who}: its clones would share randomness`, {
+    field: "boot.factory",
+    hint: "Create the pod with --factory cold, or use an image with podnet's own agent as /init",
+  });
+}

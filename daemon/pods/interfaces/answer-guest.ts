@@ -1,0 +1,92 @@
+import { toPodnetError } from "../../../core/errors.ts";
+import type { IpPrefix } from "../../../core/address.ts";
+import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
+import type { Host } from "../lifecycle/host.ts";
+import type { LivePod } from "../lifecycle/live-pod.ts";
+import { leaseOf } from "./plan-answers.ts";
+import { hasAgent, type NicInterface, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
+import type { Supervision } from "../lifecycle/supervision.ts";
+
+/**
+ * Answers what a guest asks by one of its ports, from now on until the pod is let go of. What it has taken is noted as it
+ * shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
+ */
+export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
+  const lease = leaseOf(live.plan, each);
+  const { bridge, position } = each;
+  if (lease === undefined || bridge === undefined || live.answers.has(position)) return "";
+  live.answers.set(
+    position,
+    host.openAnswers({
+      link: each.nic.tap,
+      lease,
+      router: () => host.network.observeRouter(bridge),
+      taken: (addresses) => noteTaken(live, each, addresses, host),
+      ignored: (why) => host.dropped(why),
+      note: (text) => host.noteGuest(live, text),
+      failed: (error) =>
+        host.noteGuest(live, `not answered, trying again: ${toPodnetError(error).message}`),
+    }),
+  );
+  return each.addresses.join(" ");
+}
+
+/** Answers every port of a running pod that is not answered yet; what cannot be ails it. */
+export function answerAgain(live: LivePod, { host, records, log }: Supervision): void {
+  if (hasAgent(live.plan)) return;
+  for (const each of withNic(staying(live.plan.interfaces))) {
+    if (!live.plugged.has(each.position)) continue;
+    try {
+      answerPort(live, each, host);
+    } catch (thrown) {
+      log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot answer the guest");
+      records.ailing(live.plan, `${each.guestName} is not answered`, thrown);
+    }
+  }
+}
+
+/** After a change of a pod: who is to be told otherwise than by its plan before is, when it asks next. */
+export function answerOtherwise(live: LivePod, before: PodPlan, watch: Supervision): void {
+  if (hasAgent(live.plan)) return;
+  for (const each of withNic(staying(live.plan.interfaces))) {
+    const lease = (plan: PodPlan): string => JSON.stringify(leaseOf(plan, each));
+    if (lease(before) !== lease(live.plan)) answerNoMore(live, each.position);
+  }
+  answerAgain(live, watch);
+}
+
+/** Ends the answers of an interface, or of all. */
+export function answerNoMore(live: LivePod, position?: number): void {
+  for (const [at, answers] of live.answers) {
+    if (position !== undefined && at !== position) continue;
+    answers[Symbol.dispose]();
+    live.answers.delete(at);
+  }
+}
+
+/** What a guest shows to have is told of once. */
+function noteTaken(
+  live: LivePod,
+  { nic: { mac }, guestName }: NicInterface,
+  addresses: readonly IpPrefix[],
+  host: Host,
+): void {
+  const had = live.observed?.interfaces.find((each) => each.mac === mac)?.addresses ?? [];
+  const more = addresses.filter((address) => !had.includes(address));
+  if (more.length === 0) return;
+  const others = live.observed?.interfaces.filter((each) => each.mac !== mac) ?? [];
+  const shown = { name: guestName, mac, index: 0, mtu: 0, up: true, addresses: [...had, ...more] };
+  live.observed = { ...nothing(live), interfaces: [...others, shown] };
+  host.noteGuest(live, `${guestName} has taken ${more.join(" ")}`);
+}
+
+/** Of a guest that says nothing of itself. */
+const nothing = ({ plan }: LivePod): ObservedGuest => ({
+  requestId: plan.podId,
+  hostname: "",
+  dns: { servers: [], search: [], options: [] },
+  interfaces: [],
+  routes: [],
+  clockMs: 0,
+  agentRssKib: 0,
+});

@@ -1,0 +1,275 @@
+import { limited } from "../../../core/aborting.ts";
+import { assertNever } from "../../../core/brand.ts";
+import { PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { PodFragment } from "../../../network/desired.ts";
+import type { PodContents, PodRow } from "../store/pods.ts";
+import { openTapOf } from "../lifecycle/actions.ts";
+import { answerOtherwise } from "./answer-guest.ts";
+import { keepTrying } from "../lifecycle/keep-trying.ts";
+import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
+import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
+import { emptied, leaving, withoutLeft } from "../plan/plan-change.ts";
+import { ensureSources } from "../lifecycle/publish.ts";
+import { afterSources } from "./plan-sources.ts";
+import { asksAlike, withDns } from "./plan-servers.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { runFlow, type StepRun } from "../lifecycle/run-steps.ts";
+import { type Flow, plugSteps } from "../plan/steps.ts";
+import type { Supervision } from "../lifecycle/supervision.ts";
+
+/** Longest a change may take in all, milliseconds; a NIC has 15 s to be found by its guest. */
+const changeMs = 45_000;
+
+/**
+ * Makes a running pod what was planned: first its rows, then host and guest. An interface that cannot be added is
+ * undone, one that cannot be changed is what it was; one that is removed is gone from here on, even when its guest keeps
+ * the NIC for a while. To be called when it is one's turn.
+ */
+export async function changeInterfaces(
+  live: LivePod,
+  row: PodRow,
+  change: InterfaceChange,
+  next: PodContents,
+  watch: Supervision,
+): Promise<void> {
+  requireAgent(live, row, change);
+  const before = new Set(row.plan.interfaces.map(({ position }) => position));
+  switch (change.kind) {
+    case "add": {
+      const made = next.plan.interfaces.find(({ position }) => !before.has(position));
+      if (made === undefined) throw new RangeError("Nothing is added");
+      return add(live, row, made, next, watch);
+    }
+    case "set":
+      return update(live, row, change.name, next, watch);
+    case "remove":
+      watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
+      live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);
+      answerOtherwise(live, row.plan, watch);
+      await sourcesGone(live, row, watch);
+      return finishLeaving(live, watch, change.name);
+    default:
+      return assertNever(change);
+  }
+}
+
+/** What a removed interface was a source of passes no more; once its removal is written down it is completed, if need be later. */
+async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
+  const complete = (): Promise<void> => ensureSources(live, row.plan, watch);
+  await complete().catch((thrown: unknown) => {
+    keepTrying(row, "addresses it had on lo are still let through", thrown, watch, complete);
+  });
+}
+
+function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
+  if (hasAgent(plan)) requireGuest(live);
+  else refuseTelling(name, change);
+}
+
+/** Refuses what the guest would have to be told. */
+function refuseTelling(name: string, change: InterfaceChange): void {
+  const loopback = change.kind === "add" && change.spec.kind === "loopback";
+  if (change.kind !== "set" && !loopback) return;
+  throw new PodnetError(
+    "UNSUPPORTED",
+    `Nobody in the guest of pod "${name}" could be told ${loopback ? "of addresses of lo" : "of the change"}`,
+    { hint: "Its interfaces can be added and removed" },
+  );
+}
+
+async function add(
+  live: LivePod,
+  row: PodRow,
+  made: InterfacePlan,
+  next: PodContents,
+  watch: Supervision,
+): Promise<void> {
+  const { records, host } = watch;
+  const { guestName } = made;
+  records.replan(live, {
+    ...next,
+    text: `interface ${guestName} is being added`,
+    reverting: true,
+  });
+  using stop = changeStop(live);
+  try {
+    for (const nic of withNic([made])) {
+      live.taps.set(made.position, openTapOf(nic, host));
+      await host.network.ensure(portAlone(live.plan, made), stop.signal);
+    }
+    await ensureSources(live, row.plan, watch);
+    await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
+    records.settled(live, `interface ${guestName} added`);
+    answerOtherwise(live, row.plan, watch);
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    await undoAdd(live, made, `interface ${guestName} not added: ${error.message}`, watch).catch(
+      (left: unknown) => {
+        watch.log.error({ pod_id: row.id, err: left }, "Cannot undo what was added");
+        keepTrying(row, "an interface that was not added is left", left, watch, () =>
+          undoAdd(live, made, `interface ${guestName} not added`, watch),
+        );
+      },
+    );
+    throw error;
+  }
+}
+
+/** Plugged first: what the guest waits for in vain, it would still be waiting for when the add is undone. */
+const addFlow = (made: InterfacePlan, plan: PodPlan): Flow => ({
+  kind: "sequence",
+  flows: [
+    ...(made.nic === undefined ? [] : plugSteps(made, plan)),
+    ...(hasAgent(plan) ? [configureFlow] : []),
+  ],
+});
+
+const configureFlow: Flow = {
+  kind: "sequence",
+  flows: [{ kind: "guest.configure" }, { kind: "guest.verify" }],
+};
+
+/** Takes back what there is of an interface that was to be added, and makes the pod what it was. */
+async function undoAdd(
+  live: LivePod,
+  made: InterfacePlan,
+  text: string,
+  watch: Supervision,
+): Promise<void> {
+  const { records } = watch;
+  const row = records.get(live.plan.podId);
+  if (row?.before === undefined) return;
+  const { before } = row;
+  const without = withDns(leaving(row, made), before.plan.guest.dns);
+  const gone = (await takeBack(live, made, watch.host)) === "gone";
+  records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
+  // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be told.
+  if (made.nic === undefined || !asksAlike(row.plan, before.plan))
+    await tellAgain(live, text, watch);
+  // (Where that fails, drift finds it: the fragment says that there are none.)
+  await ensureSources(live, row.plan, watch);
+}
+
+async function update(
+  live: LivePod,
+  row: PodRow,
+  name: string,
+  next: PodContents,
+  watch: Supervision,
+): Promise<void> {
+  const { records } = watch;
+  records.replan(live, { ...next, text: `interface ${name} is being changed`, reverting: true });
+  using stop = changeStop(live);
+  try {
+    await ensureSources(live, row.plan, watch);
+    await runFlow(configureFlow, stepRun(live, watch), stop.signal);
+    await forgetGivenUp(row.plan, next.plan, watch);
+    records.settled(live, `interface ${name} changed`);
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    const undo = async (): Promise<void> => {
+      const text = `interface ${name} not changed: ${error.message}`;
+      records.replan(live, { plan: row.plan, spec: row.spec, text });
+      await ensureSources(live, next.plan, watch);
+      await tellAgain(live, text, watch);
+      await forgetGivenUp(next.plan, row.plan, watch);
+    };
+    await undo().catch((left: unknown) => {
+      watch.log.error({ pod_id: row.id, err: left }, "Cannot undo what was changed");
+      keepTrying(row, "a change is not undone", left, watch, undo);
+    });
+    throw error;
+  }
+}
+
+/**
+ * After a start: a change that the podnetd before had begun. What was being added is undone, what was being changed is
+ * what it was before, what was being removed is. Nobody has been told of the first two.
+ */
+export async function finishChanges(live: LivePod, watch: Supervision): Promise<void> {
+  await finish(live, watch).catch((thrown: unknown) => {
+    const row = watch.records.get(live.plan.podId);
+    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot finish a change");
+    if (row !== undefined)
+      keepTrying(row, "a change that was cut short is not undone", thrown, watch, () =>
+        finish(live, watch),
+      );
+  });
+}
+
+async function finish(live: LivePod, watch: Supervision): Promise<void> {
+  const { records } = watch;
+  const row = records.get(live.plan.podId);
+  if (row === undefined) return;
+  const { before } = row;
+  if (before !== undefined) {
+    const known = new Set(before.plan.interfaces.map(({ position }) => position));
+    const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
+    const had = afterSources(before.plan, row.plan);
+    let now: PodContents = { ...before, plan: emptied(had, row.plan) };
+    for (const each of added) {
+      const left = await takeBack(live, each, watch.host);
+      if (left === "pending") now = stillLeaving(now, each, row);
+    }
+    records.replan(live, { ...now, text: "a change that was cut short is undone" });
+    await tellAgain(live, "a change was cut short", watch);
+    await forgetGivenUp(row.plan, before.plan, watch);
+    await ensureSources(live, row.plan, watch);
+  }
+  await finishLeaving(live, watch);
+}
+
+/** Who has an address next would be looked for where it was, until the host has asked. */
+async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision): Promise<void> {
+  const kept = new Set(has.ports.ports.flatMap(({ guestAddresses }) => guestAddresses));
+  const givenUp = had.ports.ports.map((port) => ({
+    ...port,
+    guestAddresses: port.guestAddresses.filter((address) => !kept.has(address)),
+  }));
+  await host.network.forget(givenUp, AbortSignal.timeout(changeMs));
+}
+
+/** A pod as it was, with an interface that was added since and has not left yet. */
+function stillLeaving(before: PodContents, each: InterfacePlan, row: PodRow): PodContents {
+  const asked = row.spec.interfaces[row.plan.interfaces.indexOf(each)];
+  const interfaces = [...before.plan.interfaces, { ...each, leaving: true as const }];
+  return {
+    plan: { ...before.plan, interfaces },
+    spec: {
+      ...before.spec,
+      interfaces: [...before.spec.interfaces, ...(asked === undefined ? [] : [asked])],
+    },
+  };
+}
+
+/** The port of one interface alone: the others are not this change's to look at. */
+function portAlone({ ports: { kind, key, ports } }: PodPlan, { nic }: InterfacePlan): PodFragment {
+  return { kind, key, ports: ports.filter(({ tap }) => tap === nic?.tap) };
+}
+
+/** Ends a change in time, with its machine, or when its pod is let go of. */
+function changeStop(live: LivePod): Disposable & { readonly signal: AbortSignal } {
+  const letGo = new AbortController();
+  const end = (): void =>
+    letGo.abort(new PodnetError("CANCELLED", "The pod is let go of", { hint: "Try again" }));
+  live.subscriptions.add(end);
+  return {
+    signal: limited(changeMs, AbortSignal.any([letGo.signal, live.ended.signal])),
+    [Symbol.dispose]: () => void live.subscriptions.delete(end),
+  };
+}
+
+const stepRun = (live: LivePod, { host, log }: Supervision): StepRun => {
+  const begun = host.clock.monotonic();
+  return {
+    live,
+    host,
+    progress: {
+      started: () => {},
+      finished: ({ step, durationMs, detail }) =>
+        log.debug({ pod_id: live.plan.podId, step, duration_ms: durationMs }, detail),
+    },
+    elapsed: () => host.clock.monotonic() - begun,
+  };
+};

@@ -1,0 +1,117 @@
+import { toPodnetError } from "../../../core/errors.ts";
+import type { PodFragment } from "../../../network/desired.ts";
+import type { Host } from "../lifecycle/host.ts";
+import { portOf } from "../plan/every-port.ts";
+import { answerNoMore } from "./answer-guest.ts";
+import { configureNow } from "../guest/follow-agent.ts";
+import { keepTrying } from "../lifecycle/keep-trying.ts";
+import type { LivePod } from "../lifecycle/live-pod.ts";
+import { withoutLeft } from "../plan/plan-change.ts";
+import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
+import type { Supervision } from "../lifecycle/supervision.ts";
+
+/** Longest a NIC may take to be taken back, milliseconds; a guest that keeps it holds this up for three seconds. */
+const takeBackMs = 20_000;
+
+/**
+ * Takes back what there is of an interface: no traffic from here on. `pending` when the guest has not let go of its NIC,
+ * whose slot stays taken. Absent is success; can be repeated.
+ */
+export async function takeBack(
+  live: LivePod,
+  each: InterfacePlan,
+  host: Host,
+): Promise<"gone" | "pending"> {
+  const { nic, position } = each;
+  const { vm } = live;
+  if (nic === undefined) return "gone";
+  const signal = AbortSignal.timeout(takeBackMs);
+  // What happens to it from here on is meant to happen.
+  live.plugged.delete(position);
+  answerNoMore(live, position);
+  if (each.bridge !== undefined)
+    await host.network.detach({ pod: live.plan.podId, tap: nic.tap }, signal);
+  const left = vm === undefined ? "unplugged" : await vm.unplug(nic, signal);
+  const tap = live.taps.get(position);
+  live.taps.delete(position);
+  await tap?.close();
+  if (left === "pending") return "pending";
+  if (each.bridge !== undefined) {
+    await host.network.remove(leftOf(live, each), signal);
+    await host.network.endFlows([leftOf(live, each)]);
+  }
+  return "gone";
+}
+
+/** What the host may still have of an interface whose NIC has left: where its addresses were. */
+const leftOf = ({ plan }: LivePod, each: InterfacePlan): PodFragment => ({
+  kind: "pod",
+  key: plan.podId,
+  ports: portOf(each),
+});
+
+/** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */
+export async function finishLeaving(
+  live: LivePod,
+  watch: Supervision,
+  name?: string,
+): Promise<void> {
+  const doomed = live.plan.interfaces.filter(
+    ({ leaving, guestName }) => leaving === true && (name ?? guestName) === guestName,
+  );
+  for (const each of doomed) {
+    try {
+      await finishOne(live, each, watch);
+    } catch (thrown) {
+      const row = watch.records.get(live.plan.podId);
+      const error = toPodnetError(thrown);
+      watch.log.error({ pod_id: live.plan.podId, err: error }, "Cannot remove an interface");
+      if (row !== undefined)
+        keepTrying(row, `interface ${each.guestName} is not removed yet`, error, watch, () =>
+          finishOne(live, each, watch),
+        );
+      throw error.with({ hint: "podnetd goes on trying: see podnet interface list" });
+    }
+  }
+}
+
+async function finishOne(live: LivePod, each: InterfacePlan, watch: Supervision): Promise<void> {
+  const { records } = watch;
+  const pending = (await takeBack(live, each, watch.host)) === "pending";
+  if (pending) records.note(live.plan, `the guest has not let go of ${each.guestName} yet`);
+  else dropLeft(live, each, watch);
+  // A NIC takes its addresses and routes along; of `lo`, and of other name servers, the guest has to be told.
+  if (each.nic === undefined)
+    await tellAgain(live, `${each.guestName} has no more addresses`, watch);
+  else if (live.unsettled) await tellAgain(live, `${each.guestName} is removed`, watch);
+}
+
+/** Tells the guest what the pod is again; now, or as soon as its agent is there. */
+export async function tellAgain(live: LivePod, why: string, watch: Supervision): Promise<void> {
+  live.unsettled = true;
+  await configureNow(live, watch, why, live.ended.signal);
+}
+
+/** The pod without an interface that has left: its addresses rest, its slot is free. */
+function dropLeft(live: LivePod, each: InterfacePlan, { records }: Pick<Supervision, "records">) {
+  const row = records.get(live.plan.podId);
+  const still = row?.plan.interfaces.find(({ position }) => position === each.position);
+  if (row === undefined || still?.leaving !== true) return;
+  live.ejected.delete(each.position);
+  const next = withoutLeft(row, each.position);
+  records.replan(live, { ...next, text: `interface ${each.guestName} removed` });
+}
+
+/** A guest has let go of a NIC at last: completes the removal of its interface, if that is what it waits for. */
+export async function leftAtLast(
+  live: LivePod,
+  nicId: string,
+  watch: Pick<Supervision, "records" | "locks">,
+): Promise<void> {
+  const isLeaving = (each: InterfacePlan): boolean =>
+    each.leaving === true && each.nic?.nicId === nicId;
+  await watch.locks.run(live.plan.podId, async () => {
+    const left = withNic(live.plan.interfaces).find(isLeaving);
+    if (left !== undefined) dropLeft(live, left, watch);
+  });
+}

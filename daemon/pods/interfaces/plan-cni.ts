@@ -1,0 +1,209 @@
+import { join } from "node:path";
+import type { CniSpec } from "../../../api/pod-spec.ts";
+import { metricOf } from "../../../api/unique-interfaces.ts";
+import {
+  type Cidr,
+  contains,
+  familyOf,
+  type Ip,
+  ipOf,
+  type Mac,
+  networkOf,
+} from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { PodId } from "../../../core/names.ts";
+import { routeAttributes } from "../../../guest-init/protocol/attributes.ts";
+import type { GuestConfig, GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
+import { forGuest } from "../../../network/netns-join/for-guest.ts";
+import type { TakenOver, TakenRoute } from "../../../network/netns-join/taken-over.ts";
+import type { PodContents } from "../store/pods.ts";
+import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
+import { guestInterfaces } from "../guest/plan-guest.ts";
+import { planSeed } from "../plan/plan-seed.ts";
+import { planServers } from "./plan-servers.ts";
+import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
+
+/** Decides whose link an interface takes the place of. */
+export function planCni(
+  { link, netns, list = "", args, capabilities }: CniSpec,
+  podId: PodId,
+  position: number,
+  world: PlannedSandbox | undefined,
+): CniPlan {
+  if (netns !== undefined) return { netns, link };
+  const found = world?.lists[list];
+  if (world === undefined || found === undefined)
+    throw new RangeError("The list of plugins has not been looked for");
+  // A namespace for each: what they call eth0 is another link in each.
+  const containerId = `${podId}-${position}`;
+  return {
+    netns: join(world.netnsDir, containerId),
+    link,
+    // As every runtime does: what a plugin does not know of the arguments is not for it.
+    sandbox: { containerId, ...found, args: { IgnoreUnknown: "1", ...args }, capabilities },
+  };
+}
+
+/** Of changes of a running pod: what plugins made is theirs to change. Throws `UNSUPPORTED`. */
+export function refuseCniChange(field: string): never {
+  throw new PodnetError(
+    "UNSUPPORTED",
+    "An interface in the place of a link of CNI plugins stays as the pod was created",
+    { field, hint: "Create another pod" },
+  );
+}
+
+/** The pod with a namespace whose plugins are to be run, have been, or have taken everything back. Pure. */
+export const withSandbox = (
+  { plan }: PodContents,
+  position: number,
+  sandbox: SandboxPlan,
+): PodPlan => withCni(plan, position, (cni) => ({ ...cni, sandbox }));
+
+/**
+ * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and, where no network of podnet's
+ * says otherwise, name servers; to a plain hyperstart, which speaks no IPv6, nothing of that. A route that the pod has already, by another interface, stays that one. Pure. Throws
+ * `MAC_IN_USE`: the agent tells interfaces by their MACs.
+ */
+export function withTaken(
+  { plan, spec }: PodContents,
+  position: number,
+  found: TakenOver,
+  dns: GuestDns | undefined,
+): PodPlan {
+  const link = forGuest(found, { ipv6: plan.agent !== "hyperstart" });
+  const bare = withoutTaken({ plan, spec }, position);
+  const at = bare.interfaces.find((each) => each.position === position);
+  if (at?.nic === undefined) return bare;
+  const interfaceName = at.guestName;
+  const has = new Set(bare.guest.routes.map(placeOf));
+  const taken: TakenPlan = {
+    ...(link.noArp === true ? { noArp: true as const } : {}),
+    routes: guestRoutes(link, interfaceName).filter((route) => !has.has(placeOf(route))),
+    neighbours: link.neighbours.map((each) => ({ ...each, interface: interfaceName })),
+    ...(dns === undefined ? {} : { dns }),
+    ...(bare.guest.dns === undefined ? {} : { dnsBefore: bare.guest.dns }),
+  };
+  const { addresses, mtu, mac } = link;
+  refuseOwnMac(bare, position, mac);
+  const nic = { ...at.nic, mac };
+  const { guest } = bare;
+  return told(
+    withCni(bare, position, (cni) => ({ ...cni, taken }), { addresses, mtu, nic }),
+    {
+      ...guest,
+      routes: [...guest.routes, ...taken.routes],
+      neighbours: [...guest.neighbours, ...taken.neighbours],
+    },
+    spec,
+  );
+}
+
+function refuseOwnMac({ interfaces }: PodPlan, position: number, mac: Mac): void {
+  const holder = interfaces.find(
+    ({ position: at, nic }) => at !== position && nic !== undefined && nic.mac === mac,
+  );
+  if (holder === undefined) return;
+  throw new PodnetError("MAC_IN_USE", `MAC ${mac} is interface ${holder.guestName}'s of this pod`, {
+    field: `interfaces[${position}].cni`,
+    hint: "Have the plugins that make the links give each another MAC",
+    details: { holder: holder.guestName },
+  });
+}
+
+/** The same without: nothing of it is the pod's any more. Pure. */
+export function withoutTaken({ plan, spec }: PodContents, position: number): PodPlan {
+  const gone = plan.interfaces.find((each) => each.position === position)?.cni?.taken;
+  if (gone === undefined) return plan;
+  const { guest } = plan;
+  const before = gone.dnsBefore;
+  return told(
+    withCni(plan, position, ({ taken: _gone, ...cni }) => cni, { addresses: [] }),
+    {
+      ...guest,
+      routes: without(guest.routes, gone.routes),
+      neighbours: without(guest.neighbours, gone.neighbours),
+      ...(before === undefined ? {} : { dns: before }),
+    },
+    spec,
+  );
+}
+
+function without<T>(all: readonly T[], gone: readonly T[]): T[] {
+  const texts = new Set(gone.map((each) => JSON.stringify(each)));
+  return all.filter((each) => !texts.has(JSON.stringify(each)));
+}
+
+const withCni = (
+  plan: PodPlan,
+  position: number,
+  change: (cni: CniPlan) => CniPlan,
+  more: Partial<InterfacePlan> = {},
+): PodPlan => ({
+  ...plan,
+  interfaces: plan.interfaces.map((each) =>
+    each.position === position && each.cni !== undefined
+      ? { ...each, ...more, cni: change(each.cni) }
+      : each,
+  ),
+});
+
+/** The plan with what its guest is told of its interfaces as they are now. */
+function told(
+  plan: PodPlan,
+  { loopback: _before, ...rest }: GuestConfig,
+  spec: PodContents["spec"],
+): PodPlan {
+  const offered = offeredByPlugins(plan);
+  const guest = {
+    ...rest,
+    ...guestInterfaces(plan.interfaces),
+    ...(offered === undefined ? {} : { dns: planServers(spec, offered) }),
+  };
+  // Read when the machine starts, which waits for it.
+  const seed = planSeed(plan, spec, guest, staying(plan.interfaces));
+  return { ...plan, guest, vm: { ...plan.vm, ...seed } };
+}
+
+/** The name servers that plugins offer a pod on none of podnet's networks. */
+export function offeredByPlugins({ interfaces }: PodPlan): GuestDns | undefined {
+  const there = staying(interfaces);
+  if (there.some(({ network }) => network !== undefined)) return undefined;
+  return there.find(({ cni }) => cni?.taken?.dns !== undefined)?.cni?.taken?.dns;
+}
+
+/** Two routes of the same place cannot both be. */
+const placeOf = ({ destination, metric }: Pick<GuestRoute, "destination" | "metric">): string =>
+  `${destination} ${metricOf(metric, familyOf(destination))}`;
+
+/**
+ * A link's routes as a guest is told: those on the link first, and among them the way to each gateway that no address or
+ * route says is there.
+ */
+function guestRoutes({ routes, addresses }: TakenOver, guestName: string): GuestRoute[] {
+  const direct = routes.filter(({ gateway }) => gateway === undefined);
+  const reached = [...addresses.map(networkOf), ...direct.map(({ destination }) => destination)];
+  const lacking = new Set<Ip>();
+  for (const { gateway } of routes)
+    if (
+      gateway !== undefined &&
+      !gateway.startsWith("fe80:") &&
+      !reached.some((cidr) => contains(cidr, gateway))
+    )
+      lacking.add(gateway);
+  const ways = [...lacking].map((gateway): TakenRoute => ({ destination: hostOf(gateway) }));
+  const byGateway = routes.filter(({ gateway }) => gateway !== undefined);
+  const own = new Set<Ip>(addresses.map(ipOf));
+  return [...ways, ...direct, ...byGateway].map(
+    ({ destination, gateway, metric, source, ...more }) => ({
+      destination,
+      ...(gateway === undefined ? {} : { gateway }),
+      interface: guestName,
+      ...(metric === undefined ? {} : { metric }),
+      // The guest's kernel would refuse one that it has not.
+      ...routeAttributes({ ...more, ...(source !== undefined && own.has(source) && { source }) }),
+    }),
+  );
+}
+
+const hostOf = (ip: Ip): Cidr => `${ip}/${familyOf(ip) === 4 ? 32 : 128}` as Cidr;

@@ -1,0 +1,184 @@
+import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
+import { familyOf, type IpPrefix } from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { type IfName, parseIfName } from "../../../core/names.ts";
+import type { NicPlace, NicPlan } from "../../../hypervisor/driver.ts";
+import { checkPortRoom } from "../../../network/port-limit.ts";
+import { Choice } from "./choose-interfaces.ts";
+import { planCni } from "./plan-cni.ts";
+import { attachedNic } from "../plan/plan-attached.ts";
+import { type AskedRoute, planGateways } from "./plan-gateways.ts";
+import { findPlace, type Place } from "./plan-places.ts";
+import type { InterfacePlan } from "../store/pod-plan.ts";
+import type { Snapshot } from "../plan/snapshot.ts";
+
+/** The tap of an interface: the pod's id and one base-36 digit, 15 bytes in all. */
+export function tapName(podId: string, position: number): IfName {
+  return parseIfName(`pn${podId}${position.toString(36)}`);
+}
+
+/** An interface that is asked for. */
+export interface Wish {
+  readonly wanted: InterfaceSpec;
+  /** The request's field, for errors. */
+  readonly field: string;
+  /** The interface that is changed; it keeps its position, NIC and name. */
+  readonly was?: InterfacePlan;
+}
+
+/** The same with what has been decided about it. */
+export interface Draft extends Wish {
+  readonly position: number;
+  readonly place: Place;
+  readonly addresses: readonly IpPrefix[];
+}
+
+/** Decides addresses, MACs, names and slots of a new pod's interfaces; there are none where the driver brings the network. */
+export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan[] {
+  if (snapshot.driver.bringsOwnNetwork) {
+    refuseChoices(spec);
+    return [];
+  }
+  const wishes = spec.interfaces.map((wanted, i) => ({ wanted, field: `interfaces[${i}]` }));
+  const routes = spec.routes.map((route, i) => ({ ...route, field: `routes[${i}]` }));
+  return planWishes(wishes, [], routes, snapshot);
+}
+
+/** Decides the same of some interfaces, beside others that the pod has already. */
+export function planWishes(
+  wishes: readonly Wish[],
+  others: readonly InterfacePlan[],
+  routes: readonly AskedRoute[],
+  snapshot: Snapshot,
+): InterfacePlan[] {
+  const positions = freePositions(others);
+  const choice = new Choice(wishes, others, snapshot);
+  const drafts = wishes.map((wish): Draft => {
+    const position = wish.was?.position ?? positions.next().value;
+    const place = findPlace(wish, snapshot);
+    return { ...wish, position, place, addresses: choice.addresses(wish, place) };
+  });
+  checkSlots(drafts, others, snapshot);
+  checkRoom(drafts);
+  // Of a machine of podnet's own the position is the place.
+  const places = snapshot.machine?.places.values();
+  const gateways = planGateways(drafts, others, routes);
+  return drafts.map((draft) => ({
+    position: draft.position,
+    ...whither(draft, snapshot),
+    addresses: draft.addresses,
+    gateways: gateways.get(draft.position) ?? [],
+    mtu: planMtu(draft),
+    guestName: choice.guestName(draft, draft.position),
+    ...nicOf(draft, choice, snapshot, places),
+  }));
+}
+
+/** Positions nobody has, smallest first: one is free again when its NIC has left. */
+function* freePositions(others: readonly InterfacePlan[]): Generator<number, never> {
+  const taken = new Set(others.map(({ position }) => position));
+  for (let position = 0; ; position++) if (!taken.has(position)) yield position;
+}
+
+function whither(
+  { place, position }: Draft,
+  { podId, cni }: Snapshot,
+): Pick<InterfacePlan, "network" | "bridge" | "tapKept" | "cni"> {
+  if (place.kind === "cni") return { cni: planCni(place.cni, podId, position, cni) };
+  if (place.kind === "network") return { network: place.network.name, bridge: place.bridge };
+  if (place.kind === "bridge") return { bridge: place.bridge };
+  return place.kind === "tap" ? { tapKept: true } : {};
+}
+
+function nicOf(
+  { wanted, was, place, position, field }: Draft,
+  choice: Choice,
+  { podId }: Snapshot,
+  places: Iterator<NicPlace> | undefined,
+): { readonly nic?: NicPlan } {
+  if (place.kind === "loopback") return {};
+  if (was?.nic !== undefined) return { nic: was.nic };
+  const ids =
+    places === undefined
+      ? {
+          nicId: `nic${position}`,
+          netdevId: `net${position}`,
+          fdName: `fd-${podId}-${position}`,
+          slot: position + 1,
+        }
+      : attachedNic(podId, position, nextOf(places), field);
+  return {
+    nic: {
+      ...ids,
+      tap: choice.tap({ wanted, field }, tapName(podId, position)),
+      mac: choice.mac({ wanted, field }),
+    },
+  };
+}
+
+function nextOf(places: Iterator<NicPlace>): NicPlace | undefined {
+  const { value, done } = places.next();
+  return done === true ? undefined : value;
+}
+
+/** With a network of the driver's own there is nothing to choose: what was asked for is refused rather than ignored. */
+function refuseChoices({ interfaces }: PodSpec): void {
+  // Every interface names its network; anything beside that is a choice.
+  const position = interfaces.findIndex((each, i) => i > 0 || Object.keys(each).length > 1);
+  if (position < 0) return;
+  throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
+    field: `interfaces[${position}]`,
+    hint: "Leave the interfaces out",
+  });
+}
+
+function checkSlots(
+  drafts: readonly Draft[],
+  others: readonly InterfacePlan[],
+  { driver: { nicSlots } }: Snapshot,
+): void {
+  const full = drafts.find(
+    ({ place, position }) => place.kind !== "loopback" && position >= nicSlots,
+  );
+  if (full === undefined) return;
+  const count = drafts.length + others.length;
+  throw new PodnetError(
+    "NIC_SLOTS_FULL",
+    `${count} interfaces are more than a machine's ${nicSlots} slots`,
+    {
+      field: full.field.replace(/\[.*/, ""),
+      hint: `Ask for at most ${nicSlots} interfaces; a slot is free again when the guest has let go of its NIC`,
+    },
+  );
+}
+
+function checkRoom(drafts: readonly Draft[]): void {
+  const more = new Map<string, number>();
+  for (const { place, was } of drafts) {
+    if (place.kind !== "network" || was !== undefined) continue;
+    const wanted = (more.get(place.bridge) ?? 0) + 1;
+    more.set(place.bridge, wanted);
+    checkPortRoom({ bridge: place.bridge, used: place.network.ports, wanted });
+  }
+}
+
+/** Of the guest's `lo`, which is what it is (drivers/net/loopback.c). */
+const loopbackMtu = 65_536;
+
+function planMtu({ wanted, place, addresses, field, was }: Draft): number {
+  if (place.kind === "loopback") return loopbackMtu;
+  const mtu = wanted.mtu ?? place.mtu;
+  // What it has already it may keep, though its network has become narrower since.
+  const most = Math.max(place.mtu, was?.mtu ?? 0);
+  // RFC 8200 section 5: IPv6 asks for 1280.
+  const least = addresses.some((address) => familyOf(address) === 6) ? 1280 : 576;
+  if (mtu >= least && mtu <= most) return mtu;
+  throw new PodnetError(
+    "MTU_OUT_OF_RANGE",
+    `MTU ${mtu} is not between ${least} and the ${place.mtu} of ${place.title}`,
+    {
+      field: `${field}.mtu`,
+      hint: `Ask for ${least} to ${place.mtu}, or leave it out`,
+    },
+  );
+}

@@ -1,0 +1,83 @@
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { cross } from "../../../core/crossing.ts";
+import { signalGroup } from "../../../linux/command-end.ts";
+import { bootId, isSameProcess, processStartTime } from "../../../linux/proc.ts";
+import { readRegular } from "../../../linux/regular-file.ts";
+import { KeyedLock } from "../../reconcile/keyed-lock.ts";
+
+/** Longest that a plugin of a podnetd before is waited for, and then again once it was told to end, milliseconds. */
+const patience = { ofItself: 5000, told: 500 } as const;
+const lookMs = 20;
+
+/**
+ * CNI plugins that run, by the sandbox they run for: one call at a time. A podnetd that is killed leaves its plugin running, and what
+ * the next one asks for the same sandbox is not to happen beside it; so which process it is stands in a file.
+ */
+export class PluginCalls {
+  readonly #directory: string;
+  readonly #locks = new KeyedLock<string>();
+
+  /** `directory` is made when it is needed. */
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /**
+   * Runs what has plugins run for a sandbox, when no other does, and what a podnetd before has left running has ended. `body` is to
+   * tell of each plugin in the moment it begins.
+   */
+  run<T>(containerId: string, body: (started: (pid: number) => void) => Promise<T>): Promise<T> {
+    const file = join(this.#directory, containerId);
+    return this.#locks.run(containerId, async () => {
+      await outlive(file);
+      try {
+        return await body((pid) => this.#write(file, pid));
+      } finally {
+        cross("file", "forget a plugin", () => rmSync(file, { force: true }));
+      }
+    });
+  }
+
+  #write(file: string, pid: number): void {
+    try {
+      cross("file", "note a plugin", () => {
+        mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+        writeFileSync(file, `${pid} ${processStartTime(pid) ?? ""} ${bootId()}`, { mode: 0o600 });
+      });
+    } catch {
+      // It runs already, and needs no file to come to its end under this podnetd.
+    }
+  }
+}
+
+/** Waits for the plugin that a file tells of, and ends it, with what it has started, when it takes too long. */
+async function outlive(file: string): Promise<void> {
+  const pid = pidIn(file);
+  if (pid === undefined) return;
+  const gone = async (ms: number): Promise<boolean> => {
+    for (const end = performance.now() + ms; pidIn(file) !== undefined; await delay(lookMs))
+      if (performance.now() >= end) return false;
+    return true;
+  };
+  if (await gone(patience.ofItself)) return;
+  signalGroup(pid, "SIGTERM");
+  if (await gone(patience.told)) return;
+  signalGroup(pid, "SIGKILL");
+  await gone(patience.told);
+}
+
+/** The process that a file tells of; undefined when there is no such file, or it has ended. */
+function pidIn(file: string): number | undefined {
+  let text: string;
+  try {
+    text = readRegular(file, 4096).toString("latin1");
+  } catch {
+    return undefined;
+  }
+  const [pid = "", startTime = "", boot] = text.split(" ");
+  // (Of a file that was being written little stands there.)
+  if (!/^[1-9]\d*$/.test(pid) || boot !== bootId()) return undefined;
+  return isSameProcess(Number(pid), startTime) ? Number(pid) : undefined;
+}

@@ -1,0 +1,54 @@
+import type { IfName } from "../../../core/names.ts";
+import type { PodFragment } from "../../../network/desired.ts";
+import type { JoinDesired } from "../../../network/netns-join/join.ts";
+import type { RunningJoin, RunningPort } from "../../drift/parts.ts";
+import { joinOf } from "./act-sandboxes.ts";
+import type { LivePod } from "../lifecycle/live-pod.ts";
+import { withCni, withNic } from "../store/pod-plan.ts";
+
+/** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
+export function portsOfPod(live: LivePod): RunningPort[] {
+  const { podId, name: podName, ports } = live.plan;
+  return ports.ports.map(({ tap }) => ({
+    podId,
+    podName,
+    tap,
+    hasRules: ports.published !== undefined && tap === bearerOfRules(live),
+  }));
+}
+
+/**
+ * One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. What the pod
+ * publishes is ruled for all the same, as long as it runs.
+ */
+export function portOfPod(live: LivePod, tap: IfName): PodFragment | undefined {
+  const { ports } = live.plan;
+  if (isPlugged(live, tap))
+    return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
+  const bearsRules = ports.published !== undefined && tap === bearerOfRules(live);
+  return bearsRules ? { ...ports, ports: [] } : undefined;
+}
+
+/** The places that a running pod has in namespaces of CNI plugins. */
+export const joinsOfPod = ({ plan }: LivePod): RunningJoin[] =>
+  withCni(plan.interfaces).map(({ cni: { netns }, nic: { tap } }) => ({
+    podId: plan.podId,
+    podName: plan.name,
+    tap,
+    netns,
+  }));
+
+/** One of them as it is to be; undefined when its NIC is not plugged. */
+export function joinOfPod(live: LivePod, tap: IfName): JoinDesired | undefined {
+  const found = withCni(live.plan.interfaces).find(({ nic }) => nic.tap === tap);
+  return found !== undefined && isPlugged(live, tap) ? joinOf(found) : undefined;
+}
+
+/** The port with which a pod's rules are looked at. */
+const bearerOfRules = (live: LivePod): IfName | undefined => {
+  const taps = live.plan.ports.ports.map(({ tap }) => tap);
+  return taps.find((tap) => isPlugged(live, tap)) ?? taps[0];
+};
+
+const isPlugged = ({ plan, plugged }: LivePod, tap: IfName): boolean =>
+  withNic(plan.interfaces).some(({ nic, position }) => nic.tap === tap && plugged.has(position));

@@ -1,0 +1,137 @@
+import { parseConflist } from "../../../cni/runtime/list.ts";
+import {
+  addList,
+  checkList,
+  deleteList,
+  isChecked,
+  type ListCall,
+  type PluginHost,
+} from "../../../cni/runtime/run-list.ts";
+import type { JsonObject } from "../../../cni/protocol/json.ts";
+import { parseResult } from "../../../cni/protocol/result-read.ts";
+import { isIp, parseIp } from "../../../core/address.ts";
+import { isPodnetError } from "../../../core/errors.ts";
+import { encodeUtf8 } from "../../../core/utf8.ts";
+import type { GuestDns } from "../../../guest-init/protocol/configure.ts";
+import { makeNamespace, removeNamespace } from "../../../linux/named-namespace.ts";
+import { NetworkNamespace } from "../../../linux/namespace.ts";
+import {
+  type JoinDesired,
+  joinNamespace,
+  type Joined,
+  leaveNamespace,
+} from "../../../network/netns-join/join.ts";
+import { inspectJoin } from "../../../network/netns-join/mend.ts";
+import { type Inspection, type InspectOptions, nothingFound } from "../../../network/inspect.ts";
+import type { RuntimeSettings } from "../../config/cni.ts";
+import { KeyedLock } from "../../reconcile/keyed-lock.ts";
+import type { CniPlan, SandboxPlan } from "./cni-plan.ts";
+import type { PluginCalls } from "./plugin-calls.ts";
+
+/** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
+export interface Sandboxes {
+  /** Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it. What fails is undone. */
+  add(cni: SandboxedPlan, signal: AbortSignal): Promise<JsonObject>;
+  join(desired: JoinDesired, signal: AbortSignal): Promise<Joined>;
+  /**
+   * Looks at a join, and heals it if asked to. `now` is called when nothing else is done in the namespace; it answers undefined
+   * when its machine has nothing to do with it any more.
+   */
+  inspect(
+    netns: string,
+    now: () => JoinDesired | undefined,
+    heal: InspectOptions["heal"],
+    signal: AbortSignal,
+  ): Promise<Inspection>;
+  /** Absent is success. */
+  leave(desired: JoinDesired): Promise<void>;
+  /**
+   * Asks the plugins whether all is as their ADD left it, once nothing else is asked of them; false where they are not to be asked.
+   * `now` answers undefined when they have set nothing up by then. Throws the first one's complaint.
+   */
+  check(
+    containerId: string,
+    now: () => SandboxedPlan | undefined,
+    signal: AbortSignal,
+  ): Promise<boolean>;
+  /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
+  release(cni: SandboxedPlan): Promise<void>;
+  /** Removes a namespace of podnet's own, whatever plugins have set up in it. Absent is success. */
+  remove(netns: string): void;
+}
+
+export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
+
+/** Those of the kernel, with plugins that lie where the settings say. */
+export const openSandboxes = (
+  settings: RuntimeSettings,
+  /** What its plugins are asked, which takes longer than what is done to its links. */
+  calls: PluginCalls,
+  /** By the path of a namespace. */
+  turns = new KeyedLock<string>(),
+): Sandboxes => ({
+  add: (cni, signal) =>
+    calls.run(cni.sandbox.containerId, async (started) => {
+      makeNamespace(cni.netns);
+      const { written } = await addList({ ...callOf(cni, { ...settings, started }), signal });
+      return written;
+    }),
+  join: (desired, signal) => turns.run(desired.netns, () => joinNamespace(desired, signal)),
+  inspect: (netns, now, heal, signal) =>
+    turns.run(netns, async () => {
+      const desired = now();
+      return desired === undefined ? nothingFound : inspectJoin(desired, heal, signal);
+    }),
+  leave: (desired) => turns.run(desired.netns, () => leaveNamespace(desired)),
+  check: (containerId, now, signal) =>
+    calls.run(containerId, async (started) => {
+      const cni = now();
+      if (cni?.sandbox.result === undefined) return false;
+      const call = callOf(cni, { ...settings, started });
+      await checkList({ ...call, signal }, cni.sandbox.result);
+      return isChecked(call.list);
+    }),
+  release: (cni) =>
+    calls.run(cni.sandbox.containerId, async (started) => {
+      const { sandbox, ...call } = callOf(cni, { ...settings, started });
+      const { netns: _gone, ...without } = sandbox;
+      const there = isThere(cni.netns);
+      await deleteList({ ...call, sandbox: there ? sandbox : without }, cni.sandbox.result);
+      removeNamespace(cni.netns);
+    }),
+  remove: (netns) => removeNamespace(netns),
+});
+
+function callOf({ netns, link, sandbox }: SandboxedPlan, host: PluginHost): ListCall {
+  const { containerId, list, args, capabilities } = sandbox;
+  return {
+    host,
+    list: parseConflist(encodeUtf8(JSON.stringify(list))),
+    sandbox: { containerId, netns, ifName: link, args, capabilities },
+  };
+}
+
+/** Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and resolv.conf does not, and addresses with a zone of the host are left out. */
+export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
+  if (result === undefined) return undefined;
+  const { version } = parseConflist(encodeUtf8(JSON.stringify(list)));
+  const { nameservers, domain, search, options } = parseResult(result, version).dns;
+  const servers = nameservers.flatMap((text) => (isIp(text) ? [parseIp(text)] : []));
+  if (servers.length === 0) return undefined;
+  return {
+    servers,
+    search: [...new Set([...(domain === undefined ? [] : [domain]), ...search])],
+    options,
+  };
+}
+
+/** Of a host that was restarted the namespaces are gone, and what plugins wrote to disk is not. */
+function isThere(netns: string): boolean {
+  try {
+    NetworkNamespace.open(netns)[Symbol.dispose]();
+    return true;
+  } catch (error) {
+    if (isPodnetError(error, "NETNS_UNUSABLE")) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,205 @@
+import { limited } from "../../../core/aborting.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
+import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import type { OpenGuestOptions, Wake } from "../../../guest-init/channel/guest.ts";
+import type { RunningVm } from "../../../hypervisor/driver.ts";
+import { makeOverlays, overlaysOf } from "../../../hypervisor/qemu/overlays.ts";
+import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
+import { answerPort } from "../interfaces/answer-guest.ts";
+import { compareGuest } from "../guest/compare-guest.ts";
+import type { Tap } from "../../../linux/tun.ts";
+import type { Host } from "./host.ts";
+import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
+import { type NicInterface, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { publishedText } from "../../published/published-text.ts";
+import type { StepKind, StepOf } from "../plan/steps.ts";
+
+/** Does one step; answers a word about it for people. */
+type Action<K extends StepKind> = (
+  step: StepOf<K>,
+  live: LivePod,
+  host: Host,
+  signal: AbortSignal,
+) => Promise<string>;
+
+/** What each step does. */
+export const actions: { readonly [K in StepKind]: Action<K> } = {
+  "publish.hold": async (_step, { plan }, host) => {
+    await host.published.hold(plan.podId, plan.published);
+    return (plan.published ?? []).map(publishedText).join(" ");
+  },
+
+  "cni.add": (_step, live, host, signal) => addSandboxes(live, host, signal),
+
+  "netns.join": (_step, live, host, signal) => joinSandboxes(live, host, signal),
+
+  "tap.open": async (_step, live, host) => {
+    const interfaces = withNic(live.plan.interfaces).filter(({ cni }) => cni === undefined);
+    for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
+    return interfaces.map(({ nic }) => nic.tap).join(" ");
+  },
+
+  "port.attach": async (_step, live, host, signal) => {
+    await host.network.ensure(live.plan.ports, signal);
+    return [...new Set(live.plan.ports.ports.map(({ bridge }) => bridge))].join(" ");
+  },
+
+  "disk.make": async (_step, { plan }) => {
+    await makeOverlays(plan.vm);
+    return overlaysOf(plan.vm)
+      .map(({ path }) => path)
+      .join(" ");
+  },
+
+  "vm.start": async (_step, live, host, signal) => {
+    const vm = await startVm(live, host, signal);
+    return `pid ${vm.record.pid}${vm.asleep === true ? ", a clone" : ""}`;
+  },
+
+  "vm.attach": async (_step, live, host, signal) => {
+    const vm = await startVm(live, host, signal);
+    return `pid ${vm.record.pid}, somebody else's`;
+  },
+
+  "guest.ready": async (_step, live, host, signal) => {
+    const vm = started(live);
+    live.guest = host.openGuest({
+      ...channelsOf(live.plan, vm),
+      // A guest of somebody else has been up for long.
+      reattach: live.plan.vm.attached !== undefined,
+      time: live.time,
+      ...spokenTo(live.plan),
+      ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
+    });
+    live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));
+    return live.identity.agent === undefined ? "hyperstart" : `agent ${live.identity.agent}`;
+  },
+
+  "guest.configure": async (_step, live, host, signal) => {
+    live.observed = await requireGuest(live).configure(guestMessage(live, host), signal);
+    return live.plan.interfaces.flatMap(({ addresses }) => addresses).join(" ");
+  },
+
+  "nic.plug": async ({ position }, live, _host, signal) => {
+    const { nic } = await plugNic(interfaceAt(live, position), live, signal);
+    return `${nic.mac} in slot ${nic.slot}`;
+  },
+
+  "guest.answer": async ({ position }, live, host) =>
+    answerPort(live, interfaceAt(live, position), host),
+
+  "vm.go": async (_step, live, _host, signal) => {
+    await started(live).resume(signal);
+    return "";
+  },
+
+  "guest.verify": async (_step, live) => {
+    if (live.observed !== undefined) compareGuest(understood(live.plan.guest, live), live.observed);
+    return "";
+  },
+};
+
+/** How the agent is to be spoken to: ours understands what a plain hyperstart does, and is told no more where that is asked for. */
+export const spokenTo = ({ agent }: PodPlan): Pick<OpenGuestOptions, "extension"> =>
+  agent === "hyperstart" ? { extension: false } : {};
+
+async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
+  const vm = await host.driver.start(live.plan.vm, signal);
+  adoptVm(live, vm);
+  host.recordRun(live.plan, vm.record);
+  return vm;
+}
+
+/** Where the agent is reached. */
+export function channelsOf(
+  { vm: { attached } }: PodPlan,
+  vm: RunningVm,
+): Pick<OpenGuestOptions, "channelPath" | "ttyPath"> {
+  if (attached === undefined)
+    return { channelPath: vm.socketPath("channel"), ttyPath: vm.socketPath("tty") };
+  const { channel, tty } = attached;
+  if (channel === undefined) throw new PodnetError("INTERNAL", "There is no agent to be reached");
+  return { channelPath: channel, ttyPath: tty };
+}
+
+/** Opens the host's end of a NIC: a tap of podnet's own, or one that somebody else keeps. */
+export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>
+  host.openTap(nic.tap, { kept: tapKept === true });
+
+/** Plugs a NIC whose tap is open. */
+export async function plugNic(
+  each: NicInterface,
+  live: LivePod,
+  signal: AbortSignal,
+): Promise<NicInterface> {
+  const { nic, position } = each;
+  const tap = live.taps.get(position);
+  if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
+  await started(live).plug(nic, tap.fd, signal);
+  live.plugged.add(position);
+  live.ejected.delete(position);
+  live.taps.delete(position);
+  // QEMU has its own descriptor now: when it ends, however it ends, the kernel removes the tap.
+  await tap.close();
+  return each;
+}
+
+/** What a clone is told before it runs: with its twins' randomness it would draw their keys. */
+const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
+  awakening: () => ({ entropy: freshEntropy(host), clockMs: host.clock.now() }),
+  resume: () => vm.resume(signal),
+});
+
+const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).toString("hex");
+
+/**
+ * The guest's configuration with what belongs to this moment: the time, and fresh randomness. It would wait in vain for
+ * NICs that it has ejected.
+ */
+export function guestMessage(live: LivePod, host: Host): GuestConfig {
+  const { plan, ejected } = live;
+  const { interfaces, routes, loopback, ...guest } = plan.guest;
+  const gone = new Set<string>(
+    plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
+  );
+  const message = {
+    ...guest,
+    ...loopbackPart(loopback, live),
+    interfaces: interfaces.filter(({ name }) => !gone.has(name)),
+    routes: routes.filter((route) => !gone.has(route.interface)),
+    clockMs: host.clock.now(),
+    entropy: freshEntropy(host),
+  };
+  return understood(message, live);
+}
+
+/** What is taken over from links of CNI plugins, as far as the agent understands it: a pod works without the rest. */
+const understood = (config: GuestConfig, { identity }: LivePod): GuestConfig =>
+  identity?.features?.includes(agentFeatures.attributes) === true
+    ? config
+    : withoutAttributes(config);
+
+/** Addresses of `lo`, of which an agent of an earlier podnet knows nothing. Throws `UNSUPPORTED`. */
+function loopbackPart(
+  loopback: GuestConfig["loopback"],
+  { identity }: LivePod,
+): Pick<GuestConfig, "loopback"> {
+  if (loopback === undefined) return {};
+  if (identity?.features?.includes(agentFeatures.loopback) === true) return { loopback };
+  if (loopback.length === 0) return {};
+  throw new PodnetError("UNSUPPORTED", "The guest's agent sets no addresses of lo", {
+    hint: "Use an image with this podnet's agent",
+  });
+}
+
+function interfaceAt(live: LivePod, position: number): NicInterface {
+  const found = withNic(live.plan.interfaces).find((each) => each.position === position);
+  if (found === undefined) throw new RangeError(`The plan has no interface ${position}`);
+  return found;
+}
+
+function started(live: LivePod): NonNullable<LivePod["vm"]> {
+  if (live.vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
+  return live.vm;
+}

@@ -1,0 +1,105 @@
+import { accessSync, constants, realpathSync } from "node:fs";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { limited } from "../../../core/aborting.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { denied } from "../../../hypervisor/attach/monitor.ts";
+import type { FoundMachine } from "../../../hypervisor/driver.ts";
+import { isRunning } from "../../../hypervisor/qemu/process.ts";
+import type { PodRow } from "../store/pods.ts";
+import type { PodsParts } from "../pods-parts.ts";
+
+/** Longest a machine may take to say what it is, milliseconds. */
+const lookMs = 5000;
+
+/**
+ * Looks at the machine that a spec names; undefined where it is one of podnet's own to start. Changes nothing.
+ * Throws `WRONG_STATE` for one that is some pod's already, `UNSUPPORTED`, as `Driver.lookAt`, and as `requireSocket` of its
+ * channels.
+ */
+export async function attachedMachine(
+  { attached }: Pick<PodSpec, "attached">,
+  { host, records }: Pick<PodsParts, "host" | "records">,
+  signal: AbortSignal,
+): Promise<FoundMachine | undefined> {
+  if (attached === undefined) return undefined;
+  const { driver } = host;
+  if (driver.lookAt === undefined)
+    throw new PodnetError("UNSUPPORTED", "This driver attaches no machines", {
+      field: "qmp_socket",
+    });
+  const rows = records.list();
+  const path = realPath(attached.qmp);
+  const holder = rows.find(({ plan: { vm } }) =>
+    vm.attached === undefined
+      ? path.startsWith(`${realPath(vm.runDir)}/`)
+      : realPath(vm.attached.qmp) === path,
+  );
+  if (holder !== undefined) throw held(holder);
+  if (attached.channel !== undefined) requireSocket(attached.channel, "channel_socket");
+  if (attached.tty !== undefined) requireSocket(attached.tty, "tty_socket");
+  const machine = await driver.lookAt(attached.qmp, limited(lookMs, signal));
+  const same = rows.find(({ id }) => {
+    const run = records.run(id);
+    return run?.pid === machine.pid && isRunning(run);
+  });
+  if (same !== undefined) throw held(same);
+  return machine;
+}
+
+/**
+ * Whether podnetd could open a socket, without a connection that its guest would hear of. Throws `INVALID_ARGUMENT` when there
+ * is none, `PERMISSION_DENIED`.
+ */
+function requireSocket(path: string, field: string): void {
+  try {
+    accessSync(path, constants.W_OK);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code !== "ENOENT" && code !== "ENOTDIR") throw denied(path, field, thrown);
+    throw new PodnetError("INVALID_ARGUMENT", `There is no socket "${path}"`, {
+      field,
+      hint: "Give the path of the chardev of the machine's virtserialport",
+      details: { path },
+    });
+  }
+}
+
+/** A path without symbolic links, as far as it is there. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}
+
+const held = ({ name, plan }: PodRow): PodnetError =>
+  new PodnetError("WRONG_STATE", `The machine is that of pod "${name}"`, {
+    field: "qmp_socket",
+    hint:
+      plan.vm.attached === undefined
+        ? `Give it another NIC: podnet interface add ${name}`
+        : `Give it another NIC: podnet interface add ${name}; or take all back: podnet detach ${name}`,
+    details: { holder: name },
+  });
+
+/** Refuses what only the owner of a machine may do to it. Throws `UNSUPPORTED`. */
+export function refuseOwners({ name, plan }: PodRow, what: string): void {
+  if (plan.vm.attached === undefined) return;
+  throw new PodnetError(
+    "UNSUPPORTED",
+    `The machine of pod "${name}" is somebody else's: podnet does not ${what} it`,
+    {
+      hint: `Ask its owner; what podnet gave it is taken back by podnet detach ${name}`,
+      details: { qmp: plan.vm.attached.qmp },
+    },
+  );
+}
+
+/** Throws `WRONG_STATE` for a pod whose machine podnet itself runs. */
+export function requireAttached({ name, plan }: PodRow): void {
+  if (plan.vm.attached !== undefined) return;
+  throw new PodnetError("WRONG_STATE", `Pod "${name}" is not attached: podnet runs its machine`, {
+    hint: `To end it and all of it: podnet delete ${name}`,
+  });
+}

@@ -1,0 +1,130 @@
+import type { PortSpec } from "../../../api/pod-spec.ts";
+import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import { limited } from "../../../core/aborting.ts";
+import type { PodContents, PodRow } from "../store/pods.ts";
+import type { Ending } from "./end-pod.ts";
+import { gatherSnapshot, type World } from "../plan/gather.ts";
+import { followNetworks } from "../plan/gather-networks.ts";
+import type { PortsWorld } from "../../published/gather-ports.ts";
+import { changeInterfaces } from "../interfaces/live-interfaces.ts";
+import type { LivePod } from "./live-pod.ts";
+import { namedLinks } from "../plan/named-links.ts";
+import { askedBy, planChange } from "../plan/plan-change.ts";
+import { worldOf } from "../plan/plan-new.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import type { PodsParts } from "../pods-parts.ts";
+import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
+import type { PublishedPlan } from "../../published/published-plan.ts";
+
+/** Longest a machine of somebody else may take to say where it takes NICs, milliseconds. */
+const placesMs = 5000;
+
+/** A pod's plan as it is and as it would be. */
+export interface Replanned {
+  readonly before: PodPlan;
+  readonly after: PodPlan;
+}
+
+/** What a change has to do with all else that happens to pods. */
+export interface ChangesParts extends PodsParts {
+  readonly supervision: Ending;
+  running(idOrName: string): LivePod;
+  change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T>;
+}
+
+/** Changes of pods that run: their interfaces and published ports. */
+export class Changes {
+  readonly #parts: ChangesParts;
+
+  constructor(parts: ChangesParts) {
+    this.#parts = parts;
+  }
+
+  /** What a change of an interface would make of a running pod. Takes nothing. */
+  async planInterface(idOrName: string, change: InterfaceChange): Promise<Replanned> {
+    const { plan } = this.#parts.running(idOrName);
+    const after = await this.#changed(this.#parts.records.find(idOrName), change);
+    return { before: plan, after: after.plan };
+  }
+
+  /** Adds an interface to a running pod, changes one or removes one; the others are left alone. */
+  changeInterface(idOrName: string, change: InterfaceChange): Promise<PodRow> {
+    return this.#parts.change(idOrName, async (live, row) => {
+      const next = await this.#changed(row, change);
+      await changeInterfaces(live, row, change, next, this.#parts.supervision);
+      return this.#parts.records.find(row.id);
+    });
+  }
+
+  async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
+    const asked = askedBy(row, change);
+    const links = await namedLinks({ interfaces: asked }, this.#parts.host);
+    const machine = await this.#machineOf(row, change);
+    const { ports: _theirs, ...spec } = row.spec;
+    // Nothing is awaited from here to the commit.
+    const found = machine === undefined ? { links } : { links, machine };
+    const world = worldOf(this.#parts, found, false);
+    const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
+    return followNetworks(planChange(row, change, snapshot), this.#parts.networks);
+  }
+
+  /** A machine of somebody else, with the places that it has now where one is needed. */
+  async #machineOf(
+    { id, plan: { vm } }: PodRow,
+    { kind }: InterfaceChange,
+  ): Promise<World["machine"]> {
+    if (vm.attached === undefined) return undefined;
+    const { type, accelerator } = vm.attached;
+    const { vm: running, ended } = this.#parts.running(id);
+    const free = kind === "add" ? running?.places?.(limited(placesMs, ended.signal)) : undefined;
+    const { vcpu, memoryMib } = vm;
+    return { type, accelerator, vcpu, memoryMib, places: (await free) ?? [] };
+  }
+
+  /** What publishing these would make of a running pod. Takes nothing. */
+  planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+    this.#parts.running(idOrName);
+    const row = this.#parts.records.find(idOrName);
+    return { before: row.plan, after: withPorts(row, ports, this.#portsWorld()).plan };
+  }
+
+  planUnpublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
+    this.#parts.running(idOrName);
+    const row = this.#parts.records.find(idOrName);
+    return { before: row.plan, after: withoutPorts(row, ports).plan };
+  }
+
+  /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */
+  publish(
+    idOrName: string,
+    ports: readonly PortSpec[],
+  ): Promise<{ readonly row: PodRow; readonly ports: readonly PublishedPlan[] }> {
+    return this.#parts.change(idOrName, async (live, row) => {
+      const next = withPorts(row, ports, this.#portsWorld());
+      const added = next.plan.published?.slice(row.plan.published?.length ?? 0) ?? [];
+      const decided = ports.map((port, i) => ({ ...port, hostPort: added[i]?.hostPort ?? 0 }));
+      const stillFree = (): void => void withPorts(row, decided, this.#portsWorld());
+      if (ports.length > 0) await publish(live, row, next, stillFree, this.#parts.supervision);
+      return { row: this.#parts.records.find(row.id), ports: added };
+    });
+  }
+
+  /** Takes back published ports of a running pod; what it does not publish is passed over. Answers both plans too. */
+  unpublish(
+    idOrName: string,
+    ports: readonly PortSpec[],
+  ): Promise<Replanned & { readonly row: PodRow }> {
+    return this.#parts.change(idOrName, async (live, row) => {
+      const { plan: before } = row;
+      const next = withoutPorts(row, ports);
+      if (next.plan.published?.length !== (before.published ?? []).length)
+        await unpublish(live, row, next, this.#parts.supervision);
+      return { row: this.#parts.records.find(row.id), before, after: next.plan };
+    });
+  }
+
+  #portsWorld(): PortsWorld {
+    const { db, config, host } = this.#parts;
+    return { db, config, randomBytes: (count) => host.randomBytes(count) };
+  }
+}

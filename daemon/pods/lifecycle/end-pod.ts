@@ -1,0 +1,115 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { PodId } from "../../../core/names.ts";
+import type { PodRow } from "../store/pods.ts";
+import { dropSandboxes } from "../interfaces/act-sandboxes.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import { attach } from "./run-steps.ts";
+import { supervise } from "./supervise.ts";
+import type { Supervision } from "./supervision.ts";
+import { undoPod } from "./undo.ts";
+import { wrongState } from "./wrong-state.ts";
+
+/** What it takes to end pods. */
+export interface Ending extends Supervision {
+  held(id: PodId): LivePod | undefined;
+  /**
+   * Writes down how something ended. The host has changed by then: when there is no room for it in the store it is tried
+   * again until there is. Answers what was thrown.
+   */
+  writeDown(plan: PodPlan, write: () => void): unknown;
+}
+
+/**
+ * Ends a pod's machine and keeps the pod with all it has been given, to be started again. A guest whose machine is paused
+ * is resumed to power off, cut off from the network. One that does not run is stopped. To be called when it is one's turn.
+ */
+export async function stopPod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
+  if (row.state === "stopped") return;
+  if (row.state === "creating" || row.state === "deleting") throw wrongState(row, "running");
+  const { records, log } = ending;
+  const error = await takeAway(row, { state: "stopping", graceful: !force }, ending);
+  if (error !== undefined) {
+    ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
+    throw error;
+  }
+  const unwritten = ending.writeDown(row.plan, () => records.state(row.plan, "stopped"));
+  if (unwritten !== undefined) throw unwritten;
+  log.info({ pod_id: row.id }, "Pod stopped");
+}
+
+/**
+ * Ends a pod, machine and all it has been given. `force` goes on past what cannot be undone, and past a store that has no room
+ * for it: machine and disk go, and the record follows as soon as it can be written.
+ */
+export async function deletePod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
+  const { records, log } = ending;
+  const error = await takeAway(row, { state: "deleting", graceful: !force }, ending);
+  if (error !== undefined && !force) {
+    ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
+    throw error;
+  }
+  const left = error !== undefined;
+  const unwritten = ending.writeDown(row.plan, () => records.forget(row.plan, undefined, { left }));
+  if (unwritten !== undefined) throw force ? recordStays(row, unwritten) : unwritten;
+  if (error !== undefined) dropSandboxes(row.plan, ending.host);
+  log.info({ pod_id: row.id }, "Pod deleted");
+}
+
+const recordStays = ({ name }: PodRow, thrown: unknown): PodnetError => {
+  const { code, message, details } = toPodnetError(thrown);
+  return new PodnetError(
+    code,
+    `Pod "${name}" has no machine and no disk any more, but its record stays: ${message}`,
+    {
+      hint: "Make room in the state directory: podnetd then removes the record by itself",
+      details,
+      cause: thrown,
+    },
+  );
+};
+
+/** Takes down what there is of a pod; answers what could not be undone. */
+async function takeAway(
+  { id, name, plan }: PodRow,
+  { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
+  ending: Ending,
+): Promise<PodnetError | undefined> {
+  const { records, host, log } = ending;
+  const live = ending.held(id) ?? livePod(plan, records.run(id));
+  try {
+    records.state(plan, state);
+  } catch (thrown) {
+    const unwritable = state === "deleting" && isPodnetError(thrown, "STATE_UNWRITABLE");
+    if (!unwritable || graceful) {
+      followAgain(live, ending);
+      throw unwritable ? mayBeForced(name, thrown) : thrown;
+    }
+    log.warn({ pod_id: id, err: thrown }, "Deleting the pod although that cannot be written down");
+  }
+  unsubscribe(live);
+  ending.gone(live);
+  const [first, ...others] = await undoPod(live, host, {
+    graceful,
+    ...(state === "deleting" ? { dropDisks: graceful ? "last" : "anyway" } : {}),
+  });
+  if (first === undefined) return undefined;
+  const error = others.length === 0 ? toPodnetError(first) : attach(first, others);
+  log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
+  return error;
+}
+
+/** Nothing has begun: what runs runs on, and is followed as before. */
+function followAgain(live: LivePod, ending: Ending): void {
+  if (live.vm === undefined) return;
+  unsubscribe(live);
+  adoptVm(live, live.vm);
+  supervise(live, ending);
+}
+
+const mayBeForced = (name: string, { message, details, cause }: PodnetError): PodnetError =>
+  new PodnetError("STATE_UNWRITABLE", message, {
+    hint: `Make room in the state directory; podnet delete --force ${name} ends the machine and frees its disk all the same`,
+    details,
+    cause,
+  });

@@ -1,0 +1,71 @@
+import type { Clock } from "../../../core/clock.ts";
+import type { Guest, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import type { Driver, VmRecord } from "../../../hypervisor/driver.ts";
+import type { Confinement } from "../../../hypervisor/jail/confinement.ts";
+import type { IfName } from "../../../core/names.ts";
+import type { Fragment, FragmentKey, PodFragment, PortDesired } from "../../../network/desired.ts";
+import type { NamedLink } from "../../../network/observed.ts";
+import type { Tap } from "../../../linux/tun.ts";
+import type { Router } from "../../dhcp/answers.ts";
+import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
+import type { HeldPorts } from "../../published/held-ports.ts";
+import type { LivePod } from "./live-pod.ts";
+import type { PodContents } from "../store/pods.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import type { Sandboxes } from "../interfaces/sandboxes.ts";
+
+/** The one way to change the host's network, as far as pods need it. */
+export interface PodNetwork {
+  ensure(fragment: Fragment, signal: AbortSignal): Promise<unknown>;
+  /** Takes one port off its bridge. Absent is success. */
+  detach(
+    target: { readonly pod: string; readonly tap: IfName },
+    signal: AbortSignal,
+  ): Promise<unknown>;
+  /** Ends what still passes by what a pod has published and does not any more. Absent is success. */
+  withdraw(pod: PodFragment): Promise<void>;
+  /** Ends what passes by its addresses, once links and rules are gone. Absent is success. */
+  endFlows(pods: readonly PodFragment[]): Promise<void>;
+  /** Takes away the host's memory of where the ports' addresses were. Absent is success. */
+  forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<unknown>;
+  /** The links of these names, as far as they are there. */
+  observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
+  /** The host's end of a bridge, from which guests there are answered; undefined when there is no such link. */
+  observeRouter(bridge: IfName): Promise<Router | undefined>;
+  /** Absent is success. */
+  remove(fragment: Fragment | FragmentKey, signal: AbortSignal): Promise<unknown>;
+}
+
+/** What the steps of a pod act on. */
+export interface Host {
+  readonly driver: Driver;
+  /** How new machines are shut in; undefined leaves them open. */
+  readonly confinement?: Confinement | undefined;
+  readonly network: PodNetwork;
+  /** The host ports that pods have published. */
+  readonly published: HeldPorts;
+  /** Network namespaces that machines join. */
+  readonly sandboxes: Sandboxes;
+  readonly clock: Clock;
+  /** Makes a tap, or opens one that somebody else made and keeps. */
+  openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
+  openGuest(options: OpenGuestOptions): Guest;
+  /** Answers a guest's questions by one of its ports, until disposed. Throws `SYSCALL_FAILED`. */
+  openAnswers(options: PortAnswersOptions): Disposable;
+  /** Something of a guest was not answered; `what` comes from a small set. */
+  dropped(what: string): void;
+  /** Writes down what a guest shows to have, and tells of it. Never throws. */
+  noteGuest(live: LivePod, text: string): void;
+  randomBytes(count: number): Uint8Array;
+  /** Makes durable what a pod's plan becomes by what was learnt. `next` is asked for what the pod may go back to, too. */
+  learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void;
+  /** Makes a machine's record durable, before anything is built on it. */
+  recordRun(plan: PodPlan, record: VmRecord): void;
+  readonly timeouts: {
+    readonly readyMs: number;
+    /** Of a guest that its agent tells to power off. */
+    readonly stopMs: number;
+    /** Of a guest without an agent. */
+    readonly powerButtonMs: number;
+  };
+}

@@ -1,0 +1,156 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { limited } from "../../../core/aborting.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import type { RunningVm, RunState } from "../../../hypervisor/driver.ts";
+import type { PodRow } from "../store/pods.ts";
+import { diskTrouble } from "./disk-trouble.ts";
+import { configureNow, resumed } from "../guest/follow-agent.ts";
+import { keepTrying } from "./keep-trying.ts";
+import type { LivePod } from "./live-pod.ts";
+import { guard, type Supervision } from "./supervision.ts";
+
+/** Longest the hypervisor may take to stop a machine's processors, or to let them run, milliseconds. */
+const limitMs = 10_000;
+/** Between two looks at whether a machine runs that others keep stopping, milliseconds. */
+const lookEveryMs = 1000;
+
+/** Of a pod that runs again, until its guest has been configured: a podnetd that is cut short leaves word to the next. */
+export const clockBehind = "its guest's clock is behind";
+const stopped = "something else than podnetd stopped its machine";
+const continued = "something else than podnetd let its machine run";
+
+/**
+ * Stops the processors of a running pod. Its guest's time stands from here on: nothing is held against an agent that
+ * cannot answer. Its row follows the machine, which a crash in between leaves to the next podnetd to find paused.
+ */
+export async function pausePod(live: LivePod, watch: Supervision): Promise<void> {
+  const vm = machineOf(live);
+  stand(live);
+  try {
+    await vm.pause(limited(limitMs, live.ended.signal));
+    watch.records.state(live.plan, "paused");
+  } catch (thrown) {
+    // As it was, unless it cannot be told: then it is asked what it does when it next says anything.
+    await vm.resume(limited(limitMs, live.ended.signal)).then(
+      () => live.time.go(),
+      () => {},
+    );
+    throw thrown;
+  }
+}
+
+/** Lets the processors of a paused pod run, and sets its guest's clock, which stood. */
+export async function resumePod(live: LivePod, watch: Supervision): Promise<void> {
+  const vm = machineOf(live);
+  await vm.resume(limited(limitMs, live.ended.signal));
+  live.time.go();
+  try {
+    watch.records.state(live.plan, "running", { reason: clockBehind });
+  } catch (thrown) {
+    await vm.pause(limited(limitMs, live.ended.signal)).then(
+      () => stand(live),
+      () => {},
+    );
+    throw thrown;
+  }
+  // Without a connection to the agent, it is reached now, and configured then.
+  await configureNow(live, watch, resumed, live.ended.signal);
+}
+
+/** Notices when somebody else stops the machine or lets it run: another monitor, or QEMU itself at an error of a disk. */
+export function followRunState(live: LivePod, watch: Supervision): void {
+  const { vm } = live;
+  if (vm === undefined) return;
+  const stop = new AbortController();
+  const signal = AbortSignal.any([stop.signal, live.ended.signal]);
+  const { clock } = watch.host;
+  let lookedAt = -lookEveryMs;
+  let queued = false;
+  const unsubscribe = vm.onEvent((event) => {
+    if (event.kind !== "run-state") return;
+    // At once, whatever holds the pod: a deadline of its guest may be about to pass.
+    if (event.runs === false) stand(live);
+    if (event.runs === true) live.time.go();
+    if (queued) {
+      watch.dropped?.("machine_events");
+      return;
+    }
+    queued = true;
+    guard(live, watch, async () => {
+      const waitMs = lookedAt + lookEveryMs - clock.monotonic();
+      if (waitMs > 0) await delay(waitMs, undefined, { signal }).catch(() => {});
+      await watch.locks.run(live.plan.podId, async () => {
+        queued = false;
+        lookedAt = clock.monotonic();
+        if (!signal.aborted) await settleRunState(live, vm, watch, signal);
+      });
+    });
+  });
+  live.subscriptions.add(() => {
+    unsubscribe();
+    stop.abort();
+  });
+}
+
+async function settleRunState(
+  live: LivePod,
+  vm: RunningVm,
+  watch: Supervision,
+  signal: AbortSignal,
+): Promise<void> {
+  const state = await vm.runState(limited(limitMs, signal));
+  const was = watch.records.get(live.plan.podId)?.state;
+  if (was !== "running" && was !== "paused") return;
+  noteRunStateOrLater(live, state, watch);
+  if (was === "paused" && state.runs) await configureNow(live, watch, resumed, signal);
+}
+
+/** Makes the row of a running or paused pod say what its machine does. */
+function noteRunState(
+  live: LivePod,
+  { runs, status }: RunState,
+  was: PodRow["state"],
+  { records, log }: Supervision,
+): void {
+  if (runs) live.time.go();
+  else stand(live);
+  if (runs === (was === "running")) return;
+  const reason = runs ? continued : stoppedBy(status, live);
+  log.warn({ pod_id: live.plan.podId }, reason);
+  if (!runs) records.state(live.plan, "paused", { reason });
+  else {
+    records.state(live.plan, "running", { reason: clockBehind });
+    records.note(live.plan, reason);
+  }
+}
+
+/** QEMU stops a machine itself when a write finds no room: the guest would take an error for a broken disk. */
+const stoppedBy = (status: string, { plan }: LivePod): string =>
+  status === "io-error" ? diskTrouble(plan.vm) : `${stopped} (${status})`;
+
+/** Does the same, and again later where the store has no room for it: the pod is followed all the same. */
+export function noteRunStateOrLater(live: LivePod, state: RunState, watch: Supervision): void {
+  const { records, over } = watch;
+  const row = records.get(live.plan.podId);
+  if (row?.state !== "running" && row?.state !== "paused") return;
+  try {
+    noteRunState(live, state, row.state, watch);
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "STATE_UNWRITABLE")) throw thrown;
+    keepTrying(row, "what its machine does cannot be written down", thrown, watch, async (now) => {
+      const { vm } = live;
+      if (vm !== undefined && !live.ended.signal.aborted)
+        noteRunState(live, await vm.runState(limited(limitMs, over)), now.state, watch);
+    });
+  }
+}
+
+function stand(live: LivePod): void {
+  live.time.stop();
+  live.stood = true;
+}
+
+function machineOf({ vm }: LivePod): RunningVm {
+  if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
+  return vm;
+}

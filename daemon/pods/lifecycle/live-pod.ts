@@ -1,0 +1,120 @@
+import { PodnetError } from "../../../core/errors.ts";
+import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
+import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
+import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
+import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
+import type { Tap } from "../../../linux/tun.ts";
+import { hasAgent, type PodPlan } from "../store/pod-plan.ts";
+
+/**
+ * What this process holds of a pod: connections and descriptors. None of it is needed to end the pod —
+ * `plan` and `record` suffice — so a restart loses nothing.
+ */
+export interface LivePod {
+  /** Replaced when the pod is changed while it runs: read it anew after every wait. */
+  plan: PodPlan;
+  /** How to find the machine; survives in the `runs` table. */
+  record: VmRecord | undefined;
+  vm: RunningVm | undefined;
+  guest: Guest | undefined;
+  identity: GuestIdentity | undefined;
+  observed: ObservedGuest | undefined;
+  /** Taps not yet handed to the machine, by interface position. */
+  readonly taps: Map<number, Tap>;
+  /** Positions whose NIC is plugged. */
+  readonly plugged: Set<number>;
+  /** Positions whose NIC the guest has ejected: the machine runs on without. */
+  readonly ejected: Set<number>;
+  /** What answers a guest without an agent, by interface position. */
+  readonly answers: Map<number, Disposable>;
+  /** Stands while its machine is paused. */
+  readonly time: GuestTime;
+  /** It has stood since the guest was last configured: its clock is behind. */
+  stood: boolean;
+  /** A change was taken back since the guest was last configured: it may not be as planned. */
+  unsettled: boolean;
+  /** The guest has said that it powers off. */
+  poweringOff: boolean;
+  /**
+   * How often the guest restarted by itself, and why it did last, for people. Counted by this process while the pod runs: a
+   * podnetd that starts again begins with none.
+   */
+  restarts: { readonly count: number; readonly text: string };
+  /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
+  readonly ended: AbortController;
+  /** Ends the listening to machine and guest. */
+  readonly subscriptions: Set<() => void>;
+}
+
+/** Takes a running machine over, and notices its end and the NICs it loses. */
+export function adoptVm(live: LivePod, vm: RunningVm): void {
+  live.vm = vm;
+  live.record = vm.record;
+  live.subscriptions.add(
+    vm.onEvent((event) => {
+      const { pid } = vm.record;
+      if (event.kind === "nic-removed") {
+        const left = live.plan.interfaces.find(({ nic }) => nic?.nicId === event.nicId);
+        if (left !== undefined && live.plugged.delete(left.position))
+          live.ejected.add(left.position);
+      }
+      if (event.kind === "exited") {
+        live.ended.abort(
+          new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {
+            hint: "See the end of the guest's console in the details, and podnetd's log",
+            details: { pid },
+          }),
+        );
+      }
+      // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
+      // How often one of somebody else does is its owner's matter; of one without an agent nobody knows what it means.
+      const ours = live.plan.vm.attached === undefined && hasAgent(live.plan);
+      if (event.kind === "guest-reset" && ours && live.identity === undefined) {
+        live.ended.abort(
+          new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {
+            hint: "See the end of its console in the details: more memory, or another kernel or initramfs",
+            details: { pid },
+          }),
+        );
+      }
+    }),
+  );
+}
+
+/** Stops listening; what happens from here on is meant to happen. */
+export function unsubscribe(live: LivePod): void {
+  for (const end of live.subscriptions) end();
+  live.subscriptions.clear();
+  for (const answers of live.answers.values()) answers[Symbol.dispose]();
+  live.answers.clear();
+}
+
+/** Whom to tell what the guest is to do. Throws `AGENT_DISCONNECTED`: it may go any time, and is reached again. */
+export function requireGuest({ guest, plan }: LivePod): Guest {
+  if (guest !== undefined) return guest;
+  throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${plan.name}" is not connected`, {
+    hint: `podnetd reaches it again as soon as it answers; see why it does not: podnet get ${plan.name}`,
+  });
+}
+
+export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
+  return {
+    plan,
+    record,
+    vm: undefined,
+    guest: undefined,
+    identity: undefined,
+    observed: undefined,
+    taps: new Map(),
+    plugged: new Set(),
+    ejected: new Set(),
+    answers: new Map(),
+    time: new GuestTime(),
+    stood: false,
+    unsettled: false,
+    poweringOff: false,
+    restarts: { count: 0, text: "" },
+    ended: new AbortController(),
+    subscriptions: new Set(),
+  };
+}

@@ -1,0 +1,114 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { PodnetError } from "../../../core/errors.ts";
+import { parsePodId, type PodId } from "../../../core/names.ts";
+import { type Driver, templatePrefix, type VmPlan } from "../../../hypervisor/driver.ts";
+import { type Confinement, planJail } from "../../../hypervisor/jail/confinement.ts";
+import type { Database } from "../../store/database.ts";
+import { salvageHint } from "../../store/found.ts";
+import { podIds } from "../store/pods.ts";
+import type { KeptPlan, KeptPlans } from "../store/kept-plans.ts";
+
+/** A directory of a machine of which there is no row. */
+export interface Unknown {
+  readonly podId: PodId;
+  readonly runDir: string;
+  /** It belongs to a template. */
+  readonly template: boolean;
+  /** Of its machine; undefined when none runs. */
+  readonly pid: number | undefined;
+  readonly kept: KeptPlan | undefined;
+}
+
+/** A machine that runs, and that no row knows: the row was lost, for it is durable before its machine starts and goes after its end. */
+export type Orphan = Unknown & { readonly pid: number };
+
+export interface OrphanParts {
+  readonly podsDir: string;
+  readonly driver: Pick<Driver, "running">;
+  readonly kept: KeptPlans;
+}
+
+/** The directories of machines that are none of `known`. */
+export function unknownMachines(
+  known: ReadonlySet<string>,
+  { podsDir, driver, kept }: OrphanParts,
+): Unknown[] {
+  const names = namesIn(podsDir).filter((name) => !known.has(name));
+  if (names.length === 0) return [];
+  const running = driver.running();
+  return names.flatMap((name) => {
+    const template = name.startsWith(templatePrefix);
+    const podId = podIdOf(template ? name.slice(templatePrefix.length) : name);
+    if (podId === undefined) return [];
+    const runDir = join(podsDir, name);
+    return [{ podId, runDir, template, pid: running.get(podId), kept: kept.get(podId) }];
+  });
+}
+
+/** Those that nobody meant to end: what a template or a delete by force has left is none of them. */
+export const isOrphan = (found: Unknown): found is Orphan =>
+  found.pid !== undefined && !found.template && found.kept?.left !== true;
+
+/**
+ * Refuses to go on where machines run that the state does not know: what ends them next would end them on a guess.
+ * Changes nothing. Throws `STATE_CORRUPT`, naming them.
+ */
+export function refuseOrphans(db: Database, parts: OrphanParts): void {
+  const orphans = unknownMachines(podIds(db), parts).filter(isOrphan);
+  if (orphans.length === 0) return;
+  throw new PodnetError(
+    "STATE_CORRUPT",
+    `The state knows nothing of machines that run: ${orphans.map(orphanText).join("; ")}`,
+    {
+      hint: salvageHint,
+      details: {
+        pods: orphans.map(({ podId }) => podId).join(" "),
+        pids: orphans.map(({ pid }) => pid).join(" "),
+        run_dirs: orphans.map(({ runDir }) => runDir).join(" "),
+      },
+    },
+  );
+}
+
+/** An orphan, for people. */
+export const orphanText = ({ podId, pid, runDir, kept }: Orphan): string => {
+  const what =
+    kept === undefined
+      ? podId
+      : `"${kept.plan.name}" (${podId}) of the state in "${kept.stateDir}"`;
+  return `${what}, pid ${pid}, ${runDir}`;
+};
+
+/** What it takes to remove such a machine: with its own plan, where that was kept. */
+export function planToReap(
+  { podId, runDir, template, kept }: Unknown,
+  confinement: Confinement | undefined,
+): VmPlan {
+  if (kept !== undefined && !template) return kept.plan.vm;
+  const machine = { podId, vcpu: 1, memoryMib: 0 };
+  return {
+    ...machine,
+    cmdline: "",
+    disks: [],
+    runDir,
+    // Which user it was is of no matter to its end.
+    ...(confinement === undefined ? {} : { jail: planJail(confinement, machine, 0) }),
+  };
+}
+
+function podIdOf(name: string): PodId | undefined {
+  try {
+    return parsePodId(name);
+  } catch {
+    return undefined;
+  }
+}
+
+function namesIn(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}

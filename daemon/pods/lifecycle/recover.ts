@@ -1,0 +1,172 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { PodnetError } from "../../../core/errors.ts";
+import type { PodId } from "../../../core/names.ts";
+import { overlayDirectories } from "../../../hypervisor/qemu/overlays.ts";
+import { isDamaged } from "../store/pod-rows.ts";
+import type { PodRow } from "../store/pods.ts";
+import { keepTrying } from "./keep-trying.ts";
+import type { KeptPlans } from "../store/kept-plans.ts";
+import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";
+import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
+
+/** Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a process's end. */
+const together = 16;
+
+export interface Recovery extends TakeOver {
+  readonly podsDir: string;
+  readonly netnsDir: string;
+  readonly disksDir: string;
+  readonly kept: KeptPlans;
+}
+
+/** Of a pod whose recovery has failed so far. */
+const notYet = "podnetd cannot take it over yet";
+/** Of one that was taken down before, or half. */
+const leftBehind = "podnetd cannot undo what is left of it yet";
+
+const interrupted = (): PodnetError =>
+  new PodnetError("CANCELLED", "podnetd ended while the pod was being created", {
+    hint: "Create it again",
+  });
+
+/**
+ * Makes host and rows agree after a start: what runs is taken over, what was half done is undone, and
+ * directories without a row and a machine are removed. A pod of which that fails stays what it was, says so as its reason, and is tried
+ * again until it works, while the others go on: called failed, its machine would run on with nobody to watch it.
+ */
+export async function recoverPods(recovery: Recovery): Promise<void> {
+  const rows = recovery.records.listAny();
+  for (const { id, damage } of rows.filter(isDamaged))
+    recovery.log.error(
+      { pod_id: id, err: damage },
+      "The pod's record is damaged; it is left as it is",
+    );
+  const waiting = rows.filter((row): row is PodRow => !isDamaged(row)).values();
+  const worker = async (): Promise<void> => {
+    for (const row of waiting) await recoverOrRetry(row, recovery);
+  };
+  await Promise.all(Array.from({ length: together }, worker));
+  const known = recovery.records.ids();
+  removeNamespaces(known, recovery);
+  await removeLeft(known, recovery);
+  tellOfDisks(known, recovery);
+}
+
+/** What pods wrote whose records were lost is worth more than a machine: it goes when an administrator says so. */
+function tellOfDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
+  for (const id of overlayDirectories(disksDir))
+    if (!known.has(id))
+      log.warn(
+        { pod_id: id },
+        "There is no record of the pod that wrote to disks; podnet down removes it",
+      );
+}
+
+async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
+  try {
+    await recoverPod(row, recovery, reattachMs.first);
+  } catch (thrown) {
+    recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod, trying again");
+    const what = row.state === "running" || row.state === "paused" ? notYet : leftBehind;
+    const later: Recovery = { ...recovery, sweeping: false };
+    keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));
+  }
+}
+
+async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Promise<void> {
+  switch (row.state) {
+    case "running":
+    case "paused":
+      return takeOver(row, recovery, limitMs);
+    case "creating":
+      await takeDown(row, recovery);
+      if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
+      else recovery.records.forget(row.plan, interrupted(), { interrupted: true });
+      return;
+    case "deleting":
+      await takeDown(row, recovery);
+      recovery.records.forget(row.plan);
+      return;
+    case "stopping":
+      await takeDown(row, recovery);
+      recovery.records.state(row.plan, "stopped");
+      return;
+    case "stopped":
+    case "failed":
+      // Nothing should be left of these; undoing what is absent costs little and makes it so.
+      await takeDown(row, recovery);
+      return;
+  }
+}
+
+/** Those of pods that there are no rows of. */
+function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: Recovery): void {
+  for (const name of namesIn(netnsDir)) {
+    const podId = name.replace(/-.*/, "");
+    if (known.has(podId)) continue;
+    log.warn({ pod_id: podId }, "Removing a network namespace that has no record");
+    try {
+      host.sandboxes.remove(join(netnsDir, name));
+    } catch (err) {
+      log.error({ pod_id: podId, err }, "Cannot remove the namespace");
+    }
+  }
+}
+
+/** Between two attempts to remove one of those, milliseconds. */
+const leftAgainMs = 1000;
+
+/**
+ * Removes what machines have left of which there is no row: those that have ended, and those that nobody means to keep. One
+ * that runs beside is evidence of a lost row, and is left alone; `refuseOrphans` has looked before.
+ */
+async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
+  const { log, host, kept } = recovery;
+  for (const found of unknownMachines(known, { ...recovery, driver: host.driver })) {
+    const { podId, pid } = found;
+    if (isOrphan(found)) {
+      log.error(
+        { pod_id: podId, pid },
+        "There is no record of a machine that runs; it is left alone",
+      );
+      continue;
+    }
+    log.warn({ pod_id: podId }, "Removing what a machine without a record has left");
+    const plan = planToReap(found, host.confinement);
+    const remove = (): Promise<void> => host.driver.reap(undefined, plan);
+    await remove().catch((thrown: unknown) => {
+      log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
+      void removeLater(podId, remove, recovery);
+    });
+  }
+  kept.removeOthers(new Set([...known, ...namesIn(recovery.podsDir)]));
+}
+
+/** There is no row that could say what is wrong: the log does, until it works or the daemon ends. */
+async function removeLater(
+  podId: PodId,
+  remove: () => Promise<void>,
+  { log, over }: Recovery,
+): Promise<void> {
+  for (;;) {
+    await delay(leftAgainMs, undefined, { signal: over, ref: false }).catch(() => {});
+    if (over.aborted) return;
+    try {
+      await remove();
+      log.info({ pod_id: podId }, "What the machine without a record left is removed");
+      return;
+    } catch (thrown) {
+      log.warn({ pod_id: podId, err: thrown }, "Cannot remove it yet");
+    }
+  }
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,194 @@
+import type { CreateSpec } from "../../../api/validate.ts";
+import type { PodnetError } from "../../../core/errors.ts";
+import type { PodId } from "../../../core/names.ts";
+import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
+import type { PodRow } from "../store/pods.ts";
+import { awaitPorts } from "../interfaces/adopt-ports.ts";
+import { refuseOwners } from "./attached.ts";
+import { bringUp } from "./bring-up.ts";
+import { cancelled, deadlineOf } from "./deadlines.ts";
+import type { Ending } from "./end-pod.ts";
+import { type LivePod, livePod } from "./live-pod.ts";
+import { findNamed, planNew } from "../plan/plan-new.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import type { PodsParts } from "../pods-parts.ts";
+import type { RequestKey } from "../store/records.ts";
+import { Requests } from "../store/requests.ts";
+import type { Progress } from "./run-steps.ts";
+import { supervise } from "./supervise.ts";
+import { undoPod } from "./undo.ts";
+import { wrongState } from "./wrong-state.ts";
+
+export interface CreateOptions {
+  /** The caller's: without a request id its end undoes the create. */
+  readonly signal: AbortSignal;
+  readonly progress: Progress;
+  /** The caller may name files of `access.image_paths` alone; unless given, any. */
+  readonly imagesOnly?: boolean;
+  /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
+  admit?(): Disposable;
+}
+
+/** What a start has to do with all else that happens to pods. */
+export interface StartsParts extends PodsParts {
+  readonly locks: KeyedLock<PodId>;
+  readonly supervision: Ending;
+  /** Whether no pod is to be started any more. */
+  ending(): boolean;
+  /** Throws `CANCELLED` then. */
+  refuseEnding(): void;
+  /** The pod runs. */
+  attached(live: LivePod): void;
+}
+
+/** Creates pods, and starts those that are there. */
+export class Starts {
+  readonly #parts: StartsParts;
+  /** Creates and starts under way, which a delete aborts. */
+  readonly #bringingUp = new Map<PodId, AbortController>();
+  readonly #requests: Requests;
+
+  constructor(parts: StartsParts) {
+    this.#parts = parts;
+    this.#requests = new Requests(parts.db, parts.host.clock);
+  }
+
+  /**
+   * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
+   * goes on to its deadline, and asking again joins it.
+   */
+  async create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
+    const { requestId } = asked;
+    const limitMs = asked.timeoutMs ?? this.#parts.config.timeouts.createMs;
+    if (requestId === undefined)
+      return this.#createNew(asked, undefined, limitMs, options, options.signal);
+    const known = this.#requests.join(requestId, asked.spec, options.signal);
+    if (known !== undefined) return this.#parts.records.find(await known);
+    const request = this.#requests.key(requestId, asked.spec);
+    const created = this.#createNew(asked, request, limitMs, options, undefined).then(
+      ({ id }) => id,
+    );
+    return this.#parts.records.find(await this.#requests.track(request, created, options.signal));
+  }
+
+  async #createNew(
+    asked: CreateSpec,
+    request: RequestKey | undefined,
+    limitMs: number,
+    { progress, admit, imagesOnly }: CreateOptions,
+    caller: AbortSignal | undefined,
+  ): Promise<PodRow> {
+    using _place = admit?.();
+    const started = this.#parts.host.clock.monotonic();
+    this.#parts.refuseEnding();
+    const found = await findNamed(asked.spec, this.#parts, caller ?? AbortSignal.timeout(limitMs));
+    // Nothing is awaited between planning and the commit, so what was free is still free.
+    const plan = planNew(asked, found, this.#parts, imagesOnly ?? false);
+    this.#parts.records.claim(plan, asked.spec, request);
+    return await this.#parts.locks.run(plan.podId, () =>
+      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false, fresh: true }),
+    );
+  }
+
+  /** Starts a stopped or failed pod again, with its addresses. */
+  async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
+    using _place = options.admit?.();
+    const { host, records, locks } = this.#parts;
+    const started = host.clock.monotonic();
+    const { id } = records.find(idOrName);
+    return await locks.run(id, async () => {
+      // When it is its turn: a start that waited for another would outlast the end's grace.
+      this.#parts.refuseEnding();
+      const row = records.find(id);
+      refuseOwners(row, "start");
+      if (row.state === "running") return row;
+      if (row.state !== "stopped" && row.state !== "failed") {
+        throw wrongState(row, "stopped");
+      }
+      // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
+      const [left] = await undoPod(livePod(row.plan, records.run(id)), host, { graceful: false });
+      if (left !== undefined) throw left;
+      records.state(row.plan, "creating", { reason: "starting" });
+      const limitMs = this.#parts.config.timeouts.createMs;
+      return this.#bringUp(row.plan, {
+        started,
+        limitMs,
+        progress: options.progress,
+        caller: options.signal,
+        keep: true,
+        // What a delete did not finish removing is begun anew: it was to be gone.
+        fresh: !row.established || row.failure?.step === "disk.drop",
+      });
+    });
+  }
+
+  async #bringUp(
+    plan: PodPlan,
+    how: {
+      readonly started: number;
+      readonly limitMs: number;
+      readonly progress: Progress;
+      readonly caller: AbortSignal | undefined;
+      /** A pod that has run before stays, with its addresses, when it does not start. */
+      readonly keep: boolean;
+      /** It has never run. */
+      readonly fresh: boolean;
+    },
+  ): Promise<PodRow> {
+    const { host, records, log, metrics } = this.#parts;
+    const live = livePod(plan);
+    const stop = new AbortController();
+    this.#bringingUp.set(plan.podId, stop);
+    // To the microsecond: what lies beyond is noise.
+    const elapsed = (): number => Math.round((host.clock.monotonic() - how.started) * 1000) / 1000;
+    const progress: Progress = {
+      started: (step, startMs) => how.progress.started(step, startMs),
+      finished: (span) => {
+        records.step(plan, span);
+        metrics.step(span);
+        log.debug(
+          { pod_id: plan.podId, step: span.step, duration_ms: span.durationMs },
+          span.detail,
+        );
+        how.progress.finished(span);
+      },
+    };
+    using limit = deadlineOf(how.limitMs, elapsed());
+    using abandoned = cancelled(how.caller);
+    const result = await bringUp(
+      live,
+      host,
+      { progress, fresh: how.fresh, elapsed, commit: (spans) => records.running(live, spans) },
+      AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
+    );
+    this.#bringingUp.delete(plan.podId);
+    metrics.created(result.kind === "up" ? "OK" : result.error.code);
+    if (result.kind === "up") {
+      this.#parts.attached(live);
+      supervise(live, this.#parts.supervision);
+      log.info({ pod_id: plan.podId, duration_ms: elapsed() }, "Pod runs");
+      const row = this.#parts.records.find(plan.podId);
+      awaitPorts(row, this.#parts.supervision);
+      return row;
+    }
+    log.warn(
+      { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
+      "Pod does not start",
+    );
+    this.#parts.supervision.writeDown(plan, () => {
+      if (result.kind === "undone" && !how.keep)
+        records.forget(plan, result.error, { interrupted: this.#parts.ending() });
+      else records.state(plan, "failed", { error: result.error });
+    });
+    throw result.error;
+  }
+
+  /** Ends the start of a pod that is under way. */
+  abort(id: PodId, why: PodnetError): void {
+    this.#bringingUp.get(id)?.abort(why);
+  }
+
+  abortAll(why: () => PodnetError): void {
+    for (const stop of this.#bringingUp.values()) stop.abort(why());
+  }
+}

@@ -1,0 +1,117 @@
+import { toPodnetError } from "../../../core/errors.ts";
+import { answerAgain } from "../interfaces/answer-guest.ts";
+import { followAgent } from "../guest/follow-agent.ts";
+import { keepTrying } from "./keep-trying.ts";
+import { lastWords, panicBeforeReset } from "../guest/last-words.ts";
+import { followRunState } from "./lifecycle.ts";
+import { leftAtLast } from "../interfaces/live-leaving.ts";
+import { type LivePod, unsubscribe } from "./live-pod.ts";
+import { guard, type Supervision } from "./supervision.ts";
+import { undoPod } from "./undo.ts";
+
+/** Between two events that say the same of a pod, milliseconds. */
+const noteEveryMs = 1000;
+/** What a machine may tell in a second that means nothing here. A start takes some ten; no honest one comes near it. */
+const unheededPerS = 100;
+
+/** Follows a running pod: the end of its machine, its pauses, NICs that leave, its agent. */
+export function supervise(live: LivePod, watch: Supervision): void {
+  const { vm } = live;
+  const ended = live.ended.signal;
+  const { clock } = watch.host;
+  const noted = new Map<string, number>();
+  const note = (what: string, text = (): string => what): void => {
+    // A guest may restart many times a second; each event is a commit.
+    if (clock.monotonic() - (noted.get(what) ?? -noteEveryMs) < noteEveryMs) {
+      watch.dropped?.("guest_notes");
+      return;
+    }
+    noted.set(what, clock.monotonic());
+    guard(live, watch, () => watch.records.note(live.plan, text()));
+  };
+  let second = { since: -1000, events: 0 };
+  const storm = (): void => {
+    const now = clock.monotonic();
+    if (now - second.since >= 1000) second = { since: now, events: 0 };
+    second.events++;
+    if (second.events > unheededPerS) watch.dropped?.("machine_events");
+  };
+  let poweredOff = false;
+  const onEnd = (): void => guard(live, watch, () => machineEnded(live, watch, poweredOff));
+  if (ended.aborted) onEnd();
+  else {
+    ended.addEventListener("abort", onEnd, { once: true });
+    live.subscriptions.add(() => ended.removeEventListener("abort", onEnd));
+  }
+  if (vm !== undefined) {
+    live.subscriptions.add(
+      vm.onEvent((event) => {
+        if (event.kind === "guest-shutdown") poweredOff = true;
+        if (event.kind === "guest-reset") note("the guest restarts", () => restarted(live));
+        if (event.kind === "unheeded" || event.kind === "channel") storm();
+        if (event.kind === "console-overwritten") watch.overwritten?.(event.bytes);
+        if (event.kind === "nic-removed" && !event.expected)
+          note(`the guest let go of ${event.nicId}`);
+        if (event.kind === "nic-removed" && event.expected)
+          guard(live, watch, () => leftAtLast(live, event.nicId, watch));
+      }),
+    );
+  }
+  followRunState(live, watch);
+  followAgent(live, watch);
+  answerAgain(live, watch);
+}
+
+/**
+ * Counts a restart of the guest and says why it was, by the end of its console. Resets within a second (`noteEveryMs`) count as
+ * one: the firmware of a PC resets the machine once more after the guest did.
+ */
+function restarted(live: LivePod): string {
+  const count = live.restarts.count + 1;
+  const panic = panicBeforeReset(live.vm?.consoleTail() ?? new Uint8Array());
+  const text =
+    panic === undefined
+      ? `the guest restarted by itself (restart ${count})`
+      : `the guest panicked and restarted (restart ${count}): ${panic}`;
+  live.restarts = { count, text };
+  return text;
+}
+
+/** The machine is gone: what it held is freed at once, the addresses stay the pod's. */
+async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
+  await watch.locks.run(live.plan.podId, async () => {
+    // A delete that came first has ended it, and may have deleted the row.
+    const row = watch.records.get(live.plan.podId);
+    if (row?.state !== "running" && row?.state !== "paused") return;
+    unsubscribe(live);
+    const settled = (): Promise<void> => settle(live, watch, poweredOff);
+    await settled().catch((thrown: unknown) => {
+      keepTrying(row, "the end of its machine cannot be written down", thrown, watch, settled);
+    });
+  });
+}
+
+async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
+  const { plan } = live;
+
+  const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
+  const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
+  const ours = plan.vm.attached === undefined;
+  if (poweredOff && ours) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
+  else watch.records.state(plan, "failed", { error });
+  watch.gone(live);
+  const free = (): Promise<void> => freeHeld(live, watch);
+  await free().catch((thrown: unknown) => {
+    const row = watch.records.get(plan.podId);
+    if (row !== undefined)
+      keepTrying(row, "what its machine held cannot be freed", thrown, watch, free);
+  });
+}
+
+/** Frees what is left of a machine that has ended, and throws the first of what could not be. */
+async function freeHeld(live: LivePod, { host, log }: Supervision): Promise<void> {
+  const failures = await undoPod(live, host, { graceful: false });
+  for (const failure of failures)
+    log.error({ pod_id: live.plan.podId, err: failure }, "Cannot free what the machine held");
+  if (failures.length > 0) throw failures[0];
+}

@@ -1,0 +1,30 @@
+import type { PodId } from "../../../core/names.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import type { PodRecords } from "../store/records.ts";
+
+/** What it takes to follow running pods. */
+export interface Supervision {
+  readonly host: Host;
+  readonly records: PodRecords;
+  readonly locks: KeyedLock<PodId>;
+  readonly log: Log;
+  /** Aborted when the daemon lets go of its pods. */
+  readonly over: AbortSignal;
+  /** A guest did something more often than is told of; `what` comes from a small set. */
+  dropped?(what: string): void;
+  /** So many bytes of a console were overwritten by later ones. */
+  overwritten?(bytes: number): void;
+  /** The pod has no machine any more. */
+  gone(live: LivePod): void;
+}
+
+/** Runs what nobody waits for; its failure is logged, and harms no other pod. */
+export function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
+  const run = async (): Promise<void> => body();
+  run().catch((thrown: unknown) => {
+    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot follow the pod");
+  });
+}

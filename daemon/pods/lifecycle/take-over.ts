@@ -1,0 +1,156 @@
+import { limited } from "../../../core/aborting.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
+import type { PodFragment } from "../../../network/desired.ts";
+import type { PodRow } from "../store/pods.ts";
+import { keepTrying } from "./keep-trying.ts";
+import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
+import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { finishChanges } from "../interfaces/live-interfaces.ts";
+import { sameServers } from "../interfaces/plan-servers.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { supervise } from "./supervise.ts";
+import { guard, type Supervision } from "./supervision.ts";
+import { undoPod } from "./undo.ts";
+
+/** Longest a machine may take to be found again, milliseconds: when podnetd starts, and when it tries again, as a delete waits for that. */
+export const reattachMs = { first: 10_000, again: 3000 } as const;
+/** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
+const portsLacking = "its ports are not as planned";
+
+export interface TakeOver extends Supervision {
+  /** Differs from the recorded one after a restart of the host. */
+  readonly bootId: string;
+  /** A sweep follows, which takes away the rules of pods that do not run. */
+  readonly sweeping: boolean;
+  /** The pod runs and is ours again. */
+  attached(live: LivePod): void;
+}
+
+/**
+ * Takes over the machine of a running pod, or frees what is left of one that has ended. Throws when neither is certain,
+ * with nothing changed: its QMP socket may be held by another client for a while. From when the machine is ours its end is noticed; ports
+ * that cannot be put right then are tried again.
+ */
+export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
+  const { host, records } = recovery;
+  const signal = limited(limitMs, recovery.over);
+  const { vm, record } = await findAgain(row, recovery, signal);
+  if (vm === undefined) {
+    await takeDown(row, recovery);
+    records.state(row.plan, "failed", {
+      error: absent(row, record?.bootId === recovery.bootId),
+    });
+    return;
+  }
+  const live = livePod(row.plan, record);
+  adoptVm(live, vm);
+  live.identity = row.guest;
+  live.observed = row.observed;
+  // Its guest may have been told of what is gone back from, or not yet of what its networks have become.
+  live.unsettled = row.before !== undefined || asksOtherwise(row);
+  live.stood = row.state === "paused" || row.reason === clockBehind;
+  let ports: PodFragment;
+  try {
+    ports = await portsOf(live, vm, (row.before ?? row).plan, signal);
+    noteRunStateOrLater(live, await vm.runState(signal), recovery);
+  } catch (thrown) {
+    unsubscribe(live);
+    await vm.detach();
+    throw thrown;
+  }
+  recovery.attached(live);
+  records.keep(row.id);
+  // The machine's traffic does not depend on its agent, which is reached meanwhile.
+  supervise(live, recovery);
+  const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
+  if (row.before !== undefined || row.plan.interfaces.some(changing))
+    guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
+  const ensure = async (until: AbortSignal): Promise<void> => {
+    await host.network.ensure(ports, until);
+    // The podnetd before may have ended on the way.
+    if ((ports.withdrawn ?? []).length > 0) await host.network.withdraw(ports);
+  };
+  try {
+    await ensure(signal);
+  } catch (thrown) {
+    recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
+    keepTrying(records.get(row.id) ?? row, portsLacking, thrown, recovery, async () => {
+      await ensure(limited(reattachMs.again, recovery.over));
+    });
+  }
+}
+
+/**
+ * The machine of a row that says it runs. Where its run has no record, or that of an earlier machine, the one that runs is
+ * looked for: the record was lost, and the machine was not.
+ */
+async function findAgain(
+  { id, plan }: PodRow,
+  { host: { driver }, records, bootId, log }: TakeOver,
+  signal: AbortSignal,
+): Promise<{ readonly vm?: RunningVm | undefined; readonly record?: VmRecord | undefined }> {
+  const record = records.run(id);
+  const vm = record?.bootId === bootId ? await driver.reattach(record, plan.vm, signal) : undefined;
+  if (vm !== undefined) return { vm, record };
+  const found = driver.recordOf(plan.vm);
+  if (found === undefined) return { record };
+  log.warn({ pod_id: id, pid: found.pid }, "The machine's record was lost; it is found again");
+  const again = await driver.reattach(found, plan.vm, signal);
+  if (again !== undefined) records.started(id, found);
+  return { vm: again, record: found };
+}
+
+/** Takes down whatever there is of a pod, and throws the first of what could not be undone: its row must not say yet that nothing is left. */
+export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
+  const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
+    graceful: false,
+    rulesLater: recovery.sweeping,
+    ...(row.state === "deleting" || (row.state === "creating" && !row.established)
+      ? { dropDisks: "anyway" }
+      : {}),
+    // They ended with the machine, and a look at them takes long.
+    flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
+  });
+  for (const failure of failures) {
+    recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
+  }
+  if (failures.length > 0) throw failures[0];
+}
+
+/** Those of the ports whose NICs the machine still has: one that its guest ejected took its tap along. */
+async function portsOf(
+  live: LivePod,
+  vm: RunningVm,
+  { ports }: PodPlan,
+  signal: AbortSignal,
+): Promise<PodFragment> {
+  const { interfaces } = live.plan;
+  const there = await vm.nics(signal);
+  const nics = withNic(interfaces);
+  const plugged = nics.filter(({ nic }) => there.includes(nic.nicId));
+  for (const each of nics)
+    (plugged.includes(each) ? live.plugged : live.ejected).add(each.position);
+  return {
+    ...ports,
+    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
+  };
+}
+
+/** Whether the guest, when it was last configured, asked other name servers than it is to ask. */
+function asksOtherwise({ plan, observed }: PodRow): boolean {
+  if (!hasAgent(plan) || plan.agent === "hyperstart") return false;
+  if (observed === undefined || observed.resolverKept !== undefined) return false;
+  return !sameServers(observed.dns, plan.guest.dns);
+}
+
+function absent({ name, plan }: PodRow, sameBoot: boolean): PodnetError {
+  const hint =
+    plan.vm.attached === undefined
+      ? "Start the pod again, with the same addresses, or delete it"
+      : `Its addresses are kept until podnet detach ${name}; attach its next machine then`;
+  if (!sameBoot) return new PodnetError("HOST_RESTARTED", "host restarted", { hint });
+  return new PodnetError("QEMU_EXITED", "The machine ended while podnetd was not running", {
+    hint,
+  });
+}

@@ -1,0 +1,166 @@
+import { toPodnetError } from "../../../core/errors.ts";
+import { removeOverlays } from "../../../hypervisor/qemu/overlays.ts";
+import { leaveSandboxes, releaseSandboxes } from "../interfaces/act-sandboxes.ts";
+import { everyPort } from "../plan/every-port.ts";
+import type { Host } from "./host.ts";
+import type { LivePod } from "./live-pod.ts";
+import { hasAgent } from "../store/pod-plan.ts";
+import { type UndoKind, type UndoOf, undoSteps } from "../plan/steps.ts";
+
+export interface UndoOptions {
+  /** False ends the machine without asking the guest. */
+  readonly graceful: boolean;
+  /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
+  readonly rulesLater?: boolean;
+  /**
+   * What it wrote to its disks goes, too: there will be no such pod any more, or it has never run. `last`: unless something
+   * else is left of it, so that it can be started again.
+   */
+  readonly dropDisks?: "last" | "anyway";
+  /** No flows of its addresses are left. */
+  readonly flowsEnded?: boolean;
+}
+
+type UndoAction<K extends UndoKind> = (
+  step: UndoOf<K>,
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+) => Promise<void>;
+
+/** Longest a single undo may take before the next is tried, milliseconds. */
+const undoLimitMs = 20_000;
+/** Longest a machine may take to run again for its guest to power off, milliseconds. */
+const resumeMs = 3000;
+
+const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
+  "port.detach": async (_step, live, host) => {
+    const signal = AbortSignal.timeout(undoLimitMs);
+    await everyOne(
+      everyPort(live.plan).ports.map(({ tap }) =>
+        host.network.detach({ pod: live.plan.podId, tap }, signal),
+      ),
+    );
+  },
+
+  "guest.power-off": async (_step, live, host, { graceful }) => {
+    const { guest, identity } = live;
+    live.guest = undefined;
+    if (!hasAgent(live.plan) && graceful && live.vm !== undefined) {
+      await resumeForItsEnd(live);
+      live.poweringOff = true;
+    }
+    if (guest === undefined) return;
+    try {
+      // An agent that never said who it is would not hear this either.
+      if (graceful && identity !== undefined) {
+        await resumeForItsEnd(live);
+        await guest.powerOff(AbortSignal.timeout(host.timeouts.stopMs));
+        live.poweringOff = true;
+      }
+    } catch {
+      // A guest that does not power off is ended by the next step: nothing is lost by its silence.
+    } finally {
+      await guest.close();
+    }
+  },
+
+  "vm.stop": async (_step, live, host) => {
+    const { vm } = live;
+    live.vm = undefined;
+    try {
+      const ask = !hasAgent(live.plan) && live.poweringOff;
+      const { stopMs, powerButtonMs } = host.timeouts;
+      const longestMs = ask ? powerButtonMs : stopMs;
+      await vm?.stop({ graceMs: live.poweringOff ? longestMs : 0, ask });
+    } finally {
+      // Also what a live connection does not know of: files, and a process an earlier daemon started.
+      await host.driver.reap(live.record, live.plan.vm);
+    }
+    live.record = undefined;
+    live.plugged.clear();
+  },
+
+  "guest.leave": async (_step, live) => {
+    const { guest } = live;
+    live.guest = undefined;
+    await guest?.close();
+  },
+
+  "vm.release": async (_step, live, host) => {
+    const { vm, record, plan } = live;
+    live.vm = undefined;
+    if (vm === undefined) await host.driver.reap(record, plan.vm);
+    else await vm.stop({ graceMs: 0 });
+    live.record = undefined;
+    live.plugged.clear();
+  },
+
+  "disk.drop": async (_step, { plan }, _host, { dropDisks }) => {
+    if (dropDisks !== undefined) await removeOverlays(plan.vm);
+  },
+
+  "tap.close": async (_step, live) => {
+    const taps = [...live.taps.values()];
+    live.taps.clear();
+    await everyOne(taps.map((tap) => tap.close()));
+  },
+
+  "netns.leave": (_step, live, host) => leaveSandboxes(live, host),
+
+  "cni.delete": (_step, live, host) => releaseSandboxes(live, host),
+
+  "port.forget": async (_step, live, host, { rulesLater, flowsEnded }) => {
+    // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
+    host.published.cut(live.plan.podId);
+    const { published, ...ports } = everyPort(live.plan);
+    const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
+    await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
+    if (flowsEnded !== true) await host.network.endFlows([everyPort(live.plan)]);
+  },
+};
+
+/** A guest whose machine is paused can power off once it is not. */
+async function resumeForItsEnd({ vm, time }: LivePod): Promise<void> {
+  if (!time.stands) return;
+  await vm?.resume(AbortSignal.timeout(resumeMs));
+  time.go();
+}
+
+/** Waits for all of them, whichever fail, and throws the first failure. */
+async function everyOne(all: readonly Promise<unknown>[]): Promise<void> {
+  const failed = (await Promise.allSettled(all)).find(({ status }) => status === "rejected");
+  if (failed?.status === "rejected") throw failed.reason;
+}
+
+/** Undoes one step. Absent means success; can be repeated. */
+export function actUndo<K extends UndoKind>(
+  step: UndoOf<K>,
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+): Promise<void> {
+  const action = undoActions[step.kind];
+  return action(step, live, host, options);
+}
+
+/**
+ * Takes down whatever of a pod is there. Goes on past every failure and answers them all, each with its step;
+ * an empty answer means that nothing is left. Can be repeated.
+ */
+export async function undoPod(
+  live: LivePod,
+  host: Host,
+  options: UndoOptions,
+): Promise<readonly Error[]> {
+  const failures: Error[] = [];
+  for (const step of undoSteps(live.plan)) {
+    if (step.kind === "disk.drop" && options.dropDisks === "last" && failures.length > 0) continue;
+    try {
+      await actUndo(step, live, host, options);
+    } catch (thrown) {
+      failures.push(toPodnetError(thrown).with({ step: step.kind }));
+    }
+  }
+  return failures;
+}

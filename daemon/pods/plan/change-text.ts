@@ -1,0 +1,87 @@
+import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import { leaseLines } from "../interfaces/plan-answers.ts";
+import type { Describers, PlanSection } from "./plan-text.ts";
+import { interfaceLine, tapLine, toldLines } from "./plan-text.ts";
+import { sameServers } from "../interfaces/plan-servers.ts";
+import { hasAgent, type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
+
+/** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
+export function describeChange(
+  before: PodPlan,
+  after: PodPlan,
+  describe: Pick<Describers, "fragment" | "plug">,
+): PlanSection[] {
+  const had = byPosition(before);
+  const has = byPosition(after);
+  const added = [...has.values()].filter(({ position }) => !had.has(position));
+  const removed = [...had.values()].filter(({ position }) => !has.has(position));
+  const changed = [...has.values()].filter((each) => {
+    const was = had.get(each.position);
+    return was !== undefined && interfaceLine(was) !== interfaceLine(each);
+  });
+  const nics = withNic(added);
+  const taps = new Set<string>(nics.map(({ nic }) => nic.tap));
+  const { published: _asBefore, sources = [], ...fragment } = after.ports;
+  const known = new Set(before.ports.sources?.map((each) => JSON.stringify(each)));
+  const ports = {
+    ...fragment,
+    ports: fragment.ports.filter(({ tap }) => taps.has(tap)),
+    sources: sources.filter((each) => !known.has(JSON.stringify(each))),
+  };
+  return [
+    {
+      step: "store.claim",
+      title: "Written down, before anything happens",
+      lines: [
+        ...added.map((each) => `+ ${interfaceLine(each)}`),
+        ...changed.map((each) => `~ ${interfaceLine(each)}`),
+        ...removed.map((each) => `- ${interfaceLine(each)}`),
+      ],
+    },
+    { step: "tap.open", title: "Taps", lines: nics.map(tapLine) },
+    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(ports) },
+    {
+      step: "nic.plug",
+      title: "Plugged (QMP)",
+      lines: nics.flatMap(({ nic }) => describe.plug(nic, after.vm)),
+    },
+    {
+      step: "nic.unplug",
+      title: "Unplugged (QMP), off the bridge before",
+      lines: withNic(removed).map(
+        ({ nic }) => `device_del ${nic.nicId}, netdev_del ${nic.netdevId}`,
+      ),
+    },
+    {
+      step: "guest.configure",
+      title: "Told to the guest, which leaves alone what is so already",
+      lines: hasAgent(after) ? toldAnew(before.guest, after) : [],
+    },
+    {
+      step: "guest.answer",
+      title: "Answered when the guest asks, at its own port",
+      lines: hasAgent(after) ? [] : answeredAnew(before, after),
+    },
+  ].filter(({ lines }) => lines.length > 0);
+}
+
+const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
+  new Map(staying(interfaces).map((each) => [each.position, each]));
+
+/** A NIC that goes takes what the guest knows of it along: then it is told of other name servers alone. */
+function toldAnew(before: GuestConfig, plan: PodPlan): string[] {
+  const { guest: after } = plan;
+  const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
+  const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
+  const fewer = after.interfaces.length < before.interfaces.length;
+  const alike = sameServers(before.dns, after.dns);
+  return alike && (known === told || fewer) ? [] : toldLines(plan, false);
+}
+
+/** Of a guest that asks by itself: what it would hear otherwise than before. */
+function answeredAnew(before: PodPlan, after: PodPlan): string[] {
+  const lines = (plan: PodPlan): string[] =>
+    withNic(staying(plan.interfaces)).flatMap((each) => leaseLines(plan, each));
+  const known = new Set(lines(before));
+  return lines(after).filter((line) => !known.has(line));
+}

@@ -1,0 +1,42 @@
+import { accessSync, constants } from "node:fs";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { isAllowed } from "../../../hypervisor/qemu/allowed-files.ts";
+import { lookAtDisk } from "../../../hypervisor/qemu/image-file.ts";
+import { realPath } from "./gather-files.ts";
+import { imageAt, type ImageHolders } from "./image-holders.ts";
+import type { DiskSnapshot } from "./snapshot.ts";
+
+/** Looks at the disks a spec names. podnetd opens them and hands them over: whom they can be read by else is of no matter. */
+export function diskSnapshots(
+  { boot }: PodSpec,
+  holders: () => ImageHolders,
+  imagesWithin: readonly string[] | undefined,
+  writeWithin: readonly string[] | undefined,
+): DiskSnapshot[] {
+  return boot.disks.map(({ path, format, writeThrough }) => {
+    const within = writeThrough === true ? writeWithin : imagesWithin;
+    const real = within === undefined ? path : realPath(path);
+    // The answer does not reveal whether a file exists that the caller may not name.
+    if (within !== undefined && !isAllowed(real, within)) return { kind: "outside" };
+    const found = lookAtDisk(real, format);
+    if (found.kind === "missing") return { kind: "missing" };
+    if (found.kind === "unreadable") return { kind: "unreadable", why: `it ${found.why}` };
+    const image = imageAt(real) ?? real;
+    return {
+      ...found,
+      image,
+      ...(within === undefined ? {} : { real }),
+      writable: isWritable(real),
+      holders: holders().get(image) ?? [],
+    };
+  });
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,136 @@
+import { bareIp, type InterfaceSpec, type PodSpec } from "../../../api/pod-spec.ts";
+import { contains, type Family, familyOf, type Ip, ipOf } from "../../../core/address.ts";
+import type { NetworkName, PodId } from "../../../core/names.ts";
+import { readHostDns } from "../../networks/host-dns.ts";
+import type { NetworkDefinition, SubnetDefinition } from "../../config/network-definition.ts";
+import { type AttachmentId, containerOf } from "../../containers/store.ts";
+import type { Database } from "../../store/database.ts";
+import { countInterfaces } from "../store/interfaces.ts";
+import { type PodContents, podNameById } from "../store/pods.ts";
+import type { Addresses } from "../../ipam/addresses.ts";
+import { offeredByPlugins } from "../interfaces/plan-cni.ts";
+import { withServers } from "../interfaces/plan-servers.ts";
+import type { AddressStatus, NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
+
+/** The networks there are. */
+export interface KnownNetworks {
+  /** By name. */
+  list(): readonly NetworkDefinition[];
+  /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
+  refuseChanging(names: readonly string[]): void;
+  /**
+   * What names of pods end with, where pods of a network can ask its gateways for names. A guest that was told to ask one of
+   * these is not told otherwise because it cannot be asked for a moment.
+   */
+  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined;
+}
+
+export interface NetworksWorld {
+  readonly db: Database;
+  readonly addresses: Addresses;
+  readonly networks: KnownNetworks;
+}
+
+/** The networks as the planner may know them: of those the spec does not name, no addresses. */
+export function networkSnapshots(spec: PodSpec, world: NetworksWorld): NetworkSnapshot[] {
+  world.networks.refuseChanging(networksOf(spec));
+  return world.networks.list().map((network) => networkSnapshot(network, spec, world));
+}
+
+/** Names of the networks a spec's interfaces are on, in their order. */
+const networksOf = ({ interfaces }: PodSpec): string[] =>
+  interfaces.flatMap((each) => (each.kind === undefined ? [each.network] : []));
+
+function networkSnapshot(
+  { name, bridge, mtu, bridgeMtu, isolated, vlanFiltering, subnets }: NetworkDefinition,
+  spec: PodSpec,
+  world: NetworksWorld,
+): NetworkSnapshot {
+  const wanted = spec.interfaces.filter((each) => each.kind === undefined && each.network === name);
+  const asked = wanted.flatMap(({ addresses = [] }) => addresses.map(bareIp));
+  const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => ({
+    cidr,
+    gateway,
+    // So many more, for an automatic one may have to pass by those that others ask for.
+    nextFree: world.addresses.nextFree(name, cidr, wanted.length + asked.length),
+    asked: Object.fromEntries(
+      asked
+        .filter((ip) => contains(cidr, ip))
+        .map((ip) => [ip, named(world.addresses.status(name, ip), world.db)]),
+    ),
+  });
+  return {
+    name,
+    bridge,
+    subnets: subnets.map(subnetSnapshot),
+    mtu,
+    ...(bridgeMtu === undefined ? {} : { bridgeMtu }),
+    isolated,
+    vlanFiltering,
+    ports: countInterfaces(world.db, name),
+  };
+}
+
+/** A holder as people know it: pods by their name, containers by their id. */
+export function named(status: AddressStatus, db: Database): AddressStatus {
+  if (status.kind !== "held") return status;
+  const attachmentId = /^attachment ([a-z2-7]{12})$/.exec(status.by)?.[1];
+  const container =
+    attachmentId === undefined ? undefined : containerOf(db, attachmentId as AttachmentId);
+  if (container !== undefined) return { kind: "held", by: `container "${container}"` };
+  const podId = /^pod ([a-z2-7]{12})\//.exec(status.by)?.[1];
+  const pod = podId === undefined ? undefined : podNameById(db, podId as PodId);
+  return pod === undefined ? status : { kind: "held", by: `pod "${pod}"` };
+}
+
+/**
+ * What a guest asks that names no servers: the gateways of its networks that answer names, and the servers of those that do
+ * not, in the order of its interfaces; else the host's. `told` is what it asks already.
+ */
+export function dnsSnapshot(
+  spec: Pick<PodSpec, "interfaces">,
+  networks: KnownNetworks,
+  told: readonly Ip[] = [],
+): Snapshot["dns"] {
+  const all = networks.list();
+  const its = spec.interfaces.flatMap((each) => {
+    const network = each.kind === undefined && all.find(({ name }) => name === each.network);
+    return network ? { network, domain: networks.domainOf(network.name, told), asked: each } : [];
+  });
+  const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];
+  const servers = unique(
+    its.flatMap(({ network, domain, asked }) =>
+      domain === undefined ? network.dns : gatewaysFor(network, asked),
+    ),
+  );
+  const domains = unique(its.flatMap(({ domain }) => domain ?? []));
+  const named = unique(its.flatMap(({ network }) => network.dnsSearch));
+  if (servers.length > 0 && (domains.length === 0 || named.length > 0))
+    return { servers, search: [...domains, ...named].slice(0, mostSearched), options: [], domains };
+  const host = readHostDns();
+  const search = named.length > 0 ? named : host.search;
+  if (servers.length === 0) return { ...host, search, domains: [] };
+  return { servers, search: [...domains, ...search].slice(0, mostSearched), options: [], domains };
+}
+
+/** A pod with the name servers that a new one would be told of on the networks it is on. Takes nothing. */
+export function followNetworks(pod: PodContents, networks: KnownNetworks): PodContents {
+  const { plan, spec } = pod;
+  const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
+  const offered = offeredByPlugins(plan);
+  return withServers(
+    pod,
+    offered ?? dnsSnapshot({ interfaces }, networks, plan.guest.dns?.servers),
+  );
+}
+
+/** resolv.conf(5): more were not looked at before glibc 2.26. */
+const mostSearched = 6;
+
+/** The gateways an interface reaches: of the families that it has addresses of. */
+function gatewaysFor({ subnets }: NetworkDefinition, { addresses }: InterfaceSpec): Ip[] {
+  const families = new Set<Family>(addresses?.map((each) => familyOf(bareIp(each))));
+  return subnets
+    .map(({ gateway }) => ipOf(gateway))
+    .filter((gateway) => addresses === undefined || families.has(familyOf(gateway)));
+}

@@ -1,0 +1,38 @@
+import { statSync } from "node:fs";
+import type { Database } from "../../store/database.ts";
+import { filesOfPods } from "../store/stored-plans.ts";
+import type { ImageSnapshot, ImageHolder } from "./snapshot.ts";
+
+/** Who has which file or device, by what `imageAt` says of it: links and other paths lead to the same entry. */
+export type ImageHolders = ReadonlyMap<string, readonly ImageHolder[]>;
+
+/**
+ * Looks up every file that pods and the node itself use. A stopped pod still holds its files: it reads them again when it
+ * starts. The node's default image is held by the node, so that no pod can write to what later pods boot from.
+ */
+export function imageHolders(
+  db: Database,
+  { kernel, initrd }: Pick<ImageSnapshot, "kernel" | "initrd">,
+): ImageHolders {
+  const holders = new Map<string, ImageHolder[]>();
+  const images = new Map<string, string | undefined>();
+  const add = (path: string, holder: ImageHolder): void => {
+    if (!images.has(path)) images.set(path, imageAt(path));
+    const image = images.get(path);
+    if (image !== undefined) holders.set(image, [...(holders.get(image) ?? []), holder]);
+  };
+  for (const path of [kernel, initrd]) add(path, { use: "reads" });
+  for (const { pod, path, writes } of filesOfPods(db))
+    add(path, { pod, use: writes ? "writes" : "reads" });
+  return holders;
+}
+
+/** Identifies the file or device at a path; undefined when there is none. */
+export function imageAt(path: string): string | undefined {
+  try {
+    const stat = statSync(path, { bigint: true });
+    return stat.isBlockDevice() ? `device ${stat.rdev}` : `file ${stat.dev} ${stat.ino}`;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,17 @@
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { World } from "./gather.ts";
+import type { Host } from "../lifecycle/host.ts";
+
+/** The links of the host that a spec names, bridges and taps, as they are now. Absent ones are not in it. */
+export async function namedLinks(
+  { interfaces }: Pick<PodSpec, "interfaces">,
+  { network }: Pick<Host, "network">,
+): Promise<World["links"]> {
+  const names = interfaces.flatMap((each) => [
+    ...(each.kind === "bridge" ? [each.bridge] : []),
+    ...(each.tap === undefined ? [] : [each.tap]),
+  ]);
+  if (names.length === 0) return {};
+  const links = await network.observeNamed(names);
+  return Object.fromEntries(links.map((link) => [link.name, link]));
+}

@@ -1,0 +1,48 @@
+import { join } from "node:path";
+import type { AttachSpec, PodSpec } from "../../../api/pod-spec.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { NicPlace, NicPlan, VmPlan } from "../../../hypervisor/driver.ts";
+import { attachedIds } from "../../../hypervisor/attach/release.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** The machine of somebody else, as it was found. */
+export function planAttachedVm(
+  attached: AttachSpec,
+  { podId, podsDir, machine }: Snapshot,
+): VmPlan {
+  if (machine === undefined) throw new RangeError("The machine has not been looked at");
+  const { type, accelerator, vcpu, memoryMib } = machine;
+  return {
+    podId,
+    vcpu,
+    memoryMib,
+    cmdline: "",
+    disks: [],
+    attached: { ...attached, type, accelerator },
+    // Never made: nothing of it is podnet's.
+    runDir: join(podsDir, podId),
+  };
+}
+
+/** Who configures its guest: nobody that podnet could speak to, without a channel. */
+export const agentOfAttached = ({ channel }: AttachSpec, { boot }: PodSpec): PodPlan["agent"] =>
+  channel === undefined ? "none" : boot.agent;
+
+/** Where NICs go in a machine of somebody else. */
+export type Places = readonly NicPlace[];
+
+/** Names a NIC there, in the place that is its turn. Throws `NIC_SLOTS_FULL`. */
+export function attachedNic(
+  podId: Snapshot["podId"],
+  position: number,
+  place: NicPlace | undefined,
+  field: string,
+): Pick<NicPlan, "nicId" | "netdevId" | "fdName" | "slot" | "bus"> {
+  if (place === undefined)
+    throw new PodnetError("NIC_SLOTS_FULL", "The machine has no more places for NICs", {
+      field: field.replace(/\[.*/, ""),
+      hint: "Ask for fewer interfaces, or start it with more: one pcie-root-port each, or a bridge",
+    });
+  return { ...attachedIds(podId, position), ...place };
+}

@@ -1,0 +1,104 @@
+import { join } from "node:path";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { VmPlan } from "../../../hypervisor/driver.ts";
+import { planJail } from "../../../hypervisor/jail/confinement.ts";
+import { imageInUse } from "../../../hypervisor/qemu/image-file.ts";
+import { kindFor } from "../../../hypervisor/qemu/machine-kinds.ts";
+import { bootFiles } from "./gather-files.ts";
+import { planDisks } from "./plan-disks.ts";
+import { refuseFile } from "./plan-files.ts";
+import type { FileSnapshot, Snapshot } from "./snapshot.ts";
+
+/**
+ * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, `UNSUPPORTED`, and what
+ * `planDisks` does.
+ */
+export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
+  const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);
+  if (kernel === undefined) checkBootsDisks(snapshot);
+  const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
+  const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
+  const disks = planDisks(spec, snapshot);
+  const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
+  // A foreign image's need is not known: it must at least fit, unpacked, beside the kernel.
+  const needed = ownImage
+    ? snapshot.defaultImage.minMemoryMib
+    : Math.ceil(((kernelFile?.bytes ?? 0) + 2 * (initrdFile?.bytes ?? 0)) / 2 ** 20);
+  const { vcpu, memoryMib } = spec.resources;
+  if (memoryMib < needed) {
+    throw new PodnetError(
+      "MEMORY_TOO_SMALL",
+      `${memoryMib} MiB are too little for this image to boot, it needs ${needed}`,
+      {
+        field: "resources.memory_mib",
+        hint: `Give it ${needed} MiB or more`,
+        details: { wanted: memoryMib, needed },
+      },
+    );
+  }
+  const { podId } = snapshot;
+  return {
+    podId,
+    arch: snapshot.arch,
+    vcpu,
+    memoryMib,
+    ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
+    ...(initrd === undefined ? {} : { initrd: initrdFile?.real ?? initrd }),
+    cmdline: spec.boot.cmdline,
+    disks,
+    ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
+    ...(snapshot.writeWithin === undefined ? {} : { writeWithin: snapshot.writeWithin }),
+    ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
+    runDir: join(snapshot.podsDir, podId),
+    ...jailOf(snapshot, { podId, vcpu, memoryMib }),
+  };
+}
+
+function checkBootsDisks({ arch }: Snapshot): void {
+  if (kindFor(arch).bootsDisks) return;
+  throw new PodnetError("UNSUPPORTED", `Machines of ${arch} boot no disk by themselves`, {
+    field: "boot.kernel",
+    hint: "Give the disk's kernel and initramfs: podnet starts these machines without firmware",
+  });
+}
+
+function jailOf(
+  { jail }: Snapshot,
+  machine: Pick<VmPlan, "podId" | "vcpu" | "memoryMib">,
+): Pick<VmPlan, "jail"> {
+  if (jail === undefined) return {};
+  const { confinement, uid } = jail;
+  if (uid !== undefined) return { jail: planJail(confinement, machine, uid) };
+  const { first, last } = confinement.uids;
+  throw new PodnetError("POOL_EXHAUSTED", `All users from ${first} to ${last} are some pod's`, {
+    hint: "Delete a pod, or give qemu.uids a wider range",
+    details: { first, last },
+  });
+}
+
+/**
+ * Whether the machine is cloned. Unasked only one that is known to bear it: of a guest somebody else made nobody knows before
+ * its template has been booted.
+ */
+function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
+  const ownImage = boot.kernel === undefined && boot.initrd === undefined;
+  const asBuilt =
+    boot.disks.length === 0 && boot.agent === undefined && boot.cloudInit === undefined;
+  const unasked = ownImage && asBuilt ? factory : "cold";
+  return (boot.factory ?? unasked) === "template";
+}
+
+function fileOf(
+  snapshot: Snapshot,
+  path: string | undefined,
+  field: string,
+  what: string,
+): (FileSnapshot & { readonly kind: "file" }) | undefined {
+  if (path === undefined) return undefined;
+  const file = snapshot.files[path] ?? { kind: "missing" };
+  if (file.kind === "file" && file.writer !== undefined)
+    throw imageInUse(path, field, "writes", { pod: file.writer });
+  if (file.kind === "file") return file;
+  throw refuseFile(file, path, field, what, snapshot);
+}

@@ -1,0 +1,294 @@
+import { maxInterfaces } from "../../../api/validate-interfaces.ts";
+import type {
+  AddInterface,
+  InterfaceChange,
+  SetInterface,
+} from "../../../api/validate-interface-change.ts";
+import { bareIp, type InterfaceSpec } from "../../../api/pod-spec.ts";
+import { assertNever } from "../../../core/brand.ts";
+import { type Family, familyOf, ipOf } from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
+import type { PortDesired } from "../../../network/desired.ts";
+import type { PodContents } from "../store/pods.ts";
+import { refuseCniChange } from "../interfaces/plan-cni.ts";
+import { refuseInterface } from "../guest/plan-agentless.ts";
+import { answered } from "../interfaces/plan-answers.ts";
+import { portOf } from "../interfaces/plan-bridge-ports.ts";
+import { guestInterfaces } from "../guest/plan-guest.ts";
+import { refuseChangeForHyperstart, worldOfHyperstart } from "../guest/plan-hyperstart.ts";
+import { planWishes } from "../interfaces/plan-interfaces.ts";
+import { otherRoutes, ownRoutes } from "../interfaces/plan-own-routes.ts";
+import { defaultRoutes } from "../interfaces/plan-routes.ts";
+import { planSeed } from "./plan-seed.ts";
+import { withSources } from "../interfaces/plan-sources.ts";
+import {
+  type GatewayPlan,
+  hasAgent,
+  type InterfacePlan,
+  type PodPlan,
+  staying,
+} from "../store/pod-plan.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/**
+ * What an interface's change makes of a pod: the whole of it, as it is to be stored. Pure. One that is removed stays in
+ * the plan, `leaving`, until its NIC has left: see `withoutLeft`. Throws as `planPod`, and `INTERFACE_NOT_FOUND`.
+ */
+export function planChange(
+  pod: PodContents,
+  change: InterfaceChange,
+  world: Snapshot,
+): PodContents {
+  if (change.kind !== "add" && findInterface(pod.plan, change.name).cni !== undefined)
+    refuseCniChange("guest_name");
+  const named = withNames(pod);
+  const snapshot = pod.plan.agent === "hyperstart" ? withHyperstart(pod, change, world) : world;
+  switch (change.kind) {
+    case "add":
+      return added(named, change, snapshot);
+    case "set":
+      return changed(named, change, snapshot);
+    case "remove":
+      return leaving(named, findInterface(pod.plan, change.name));
+    default:
+      return assertNever(change);
+  }
+}
+
+/** Throws `UNSUPPORTED` for what a plain hyperstart cannot do. */
+function withHyperstart(pod: PodContents, change: InterfaceChange, world: Snapshot): Snapshot {
+  refuseChangeForHyperstart(change);
+  return worldOfHyperstart(world, askedBy(pod, change), () => "interface");
+}
+
+/** What of the world a change depends on, as interfaces that are asked for. */
+export function askedBy({ plan, spec }: PodContents, change: InterfaceChange): InterfaceSpec[] {
+  if (change.kind === "add") return [change.spec];
+  const was = findInterface(plan, change.name);
+  const asked = spec.interfaces[plan.interfaces.indexOf(was)];
+  if (asked === undefined || change.kind === "remove") return [];
+  const { addresses = was.addresses } = change;
+  return [{ ...asked, addresses }];
+}
+
+/** The interface of this guest name that a pod has and keeps. */
+export function findInterface({ name: pod, interfaces }: PodPlan, name: string): InterfacePlan {
+  const found = staying(interfaces).find(({ guestName }) => guestName === name);
+  if (found !== undefined) return found;
+  const names = staying(interfaces).map(({ guestName }) => guestName);
+  throw new PodnetError("INTERFACE_NOT_FOUND", `Pod "${pod}" has no interface "${name}"`, {
+    field: "guest_name",
+    hint: names.length === 0 ? "It has none" : `Its interfaces are ${names.join(", ")}`,
+  });
+}
+
+/** Positions change when interfaces go: the names that were made of them are kept. */
+const withNames = ({ plan, spec }: PodContents): PodContents => ({
+  plan,
+  spec: {
+    ...spec,
+    interfaces: spec.interfaces.map((each, i) => {
+      const guestName = plan.interfaces[i]?.guestName;
+      return each.kind === "loopback" || guestName === undefined ? each : { ...each, guestName };
+    }),
+  },
+});
+
+function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snapshot): PodContents {
+  if (plan.interfaces.length >= maxInterfaces)
+    throw new PodnetError("INVALID_ARGUMENT", `The pod has ${plan.interfaces.length} interfaces`, {
+      field: "interface",
+      hint: `A pod has ${maxInterfaces} at most: remove one first`,
+    });
+  const others = otherRoutes(plan);
+  if (!hasAgent(plan) && plan.vm.attached === undefined) refuseInterface(change.spec, "interface");
+  const [decided] = planWishes(
+    [{ wanted: change.spec, field: "interface" }],
+    plan.interfaces,
+    [...others, ...change.routes].map((route, i) => ({
+      ...route,
+      field: i < others.length ? "the pod's routes" : `routes[${i - others.length}]`,
+    })),
+    snapshot,
+  );
+  if (decided === undefined) throw new RangeError("One wish gives one interface");
+  const made = hasAgent(plan) ? decided : answered(decided, snapshot);
+  const routes = [...others, ...ownRoutes(change.routes, made, others)];
+  const ports = [...plan.ports.ports, ...portOf(made, change.spec.port, snapshot)];
+  const asked: InterfaceSpec =
+    change.spec.kind === "loopback" ? change.spec : { ...change.spec, guestName: made.guestName };
+  return assembled(
+    { plan, spec: { ...spec, interfaces: [...spec.interfaces, asked] } },
+    { interfaces: [...plan.interfaces, made], ports, routes },
+  );
+}
+
+function changed(
+  { plan, spec }: PodContents,
+  change: SetInterface,
+  snapshot: Snapshot,
+): PodContents {
+  const was = findInterface(plan, change.name);
+  const at = plan.interfaces.indexOf(was);
+  const asked = spec.interfaces[at];
+  if (asked === undefined) throw new RangeError("Every interface has been asked for");
+  const wanted = changedSpec(asked, was, change);
+  const others = plan.interfaces.filter((each) => each !== was);
+  const gateways = changedGateways(was, change, asked.gateway !== undefined);
+  const elsewhere = otherRoutes(plan).filter((route) => route.interface !== was.guestName);
+  const own =
+    change.routes ?? otherRoutes(plan).filter((route) => route.interface === was.guestName);
+  const [made] = planWishes(
+    [{ wanted, field: `interfaces[${change.name}]`, was: { ...was, gateways } }],
+    others,
+    [...elsewhere, ...own].map((route) => ({ ...route, field: "routes" })),
+    snapshot,
+  );
+  if (made === undefined) throw new RangeError("One wish gives one interface");
+  refuseUnpublished(plan, was, made);
+  const routes = [...elsewhere, ...ownRoutes(own, made, elsewhere)];
+  const interfaces = plan.interfaces.with(at, made);
+  const ports = plan.ports.ports.map(
+    (port): PortDesired =>
+      port.tap === made.nic?.tap ? { ...port, guestAddresses: made.addresses } : port,
+  );
+  return assembled(
+    { plan, spec: { ...spec, interfaces: spec.interfaces.with(at, wanted) } },
+    { interfaces, ports, routes },
+  );
+}
+
+/** As it would have been asked for. */
+function changedSpec(
+  asked: InterfaceSpec,
+  was: InterfacePlan,
+  { mtu, addresses, gateway, metric }: SetInterface,
+): InterfaceSpec {
+  if (was.nic === undefined && (mtu ?? gateway ?? metric) !== undefined)
+    throw new PodnetError("INVALID_ARGUMENT", "lo has addresses alone", {
+      field: mtu !== undefined ? "mtu" : gateway !== undefined ? "gateway" : "metric",
+      hint: "Leave it out",
+    });
+  const { gateway: hadGateway, metric: hadMetric, ...rest } = asked;
+  const toHave = gateway === undefined ? hadGateway : (gateway ?? undefined);
+  const weight = metric === undefined ? hadMetric : (metric ?? undefined);
+  return {
+    ...rest,
+    // What it was given stays its own, also where it was not asked for.
+    addresses: addresses ?? was.addresses,
+    mtu: mtu ?? was.mtu,
+    ...(toHave === undefined ? {} : { gateway: toHave }),
+    ...(weight === undefined ? {} : { metric: weight }),
+  };
+}
+
+/** A gateway that nobody asked for goes with the last address of its family. */
+function changedGateways(
+  { gateways: had }: InterfacePlan,
+  { addresses, gateway, metric }: SetInterface,
+  askedFor: boolean,
+): readonly GatewayPlan[] {
+  const served = new Set(addresses?.map((address) => familyOf(bareIp(address))));
+  const gateways =
+    addresses === undefined || askedFor
+      ? had
+      : had.filter((each) => served.has(familyOf(each.gateway)));
+  const others = (family: Family): GatewayPlan[] =>
+    gateways.filter((each) => familyOf(each.gateway) !== family);
+  const now =
+    gateway === undefined
+      ? gateways
+      : gateway === null
+        ? []
+        : [
+            ...others(familyOf(gateway)),
+            { ...gateways.find((each) => familyOf(each.gateway) === familyOf(gateway)), gateway },
+          ];
+  if (metric === undefined) return now;
+  return now.map(({ gateway: by }) =>
+    metric === null ? { gateway: by } : { gateway: by, metric },
+  );
+}
+
+/** Published ports lead to addresses: one that is to go must not be theirs. */
+function refuseUnpublished(
+  { published = [] }: PodPlan,
+  was: InterfacePlan,
+  made: InterfacePlan | undefined,
+): void {
+  const kept = new Set(made?.addresses.map(ipOf));
+  const lost = was.addresses.map(ipOf).filter((ip) => !kept.has(ip));
+  const held = published.find(({ at }) => at.some(({ podIp }) => lost.includes(podIp)));
+  if (held === undefined) return;
+  throw new PodnetError(
+    "ADDRESS_IN_USE",
+    `Published port ${held.hostPort} leads to an address of interface "${was.guestName}"`,
+    {
+      field: made === undefined ? "guest_name" : "addresses",
+      hint: "Unpublish its ports first: podnet unpublish",
+    },
+  );
+}
+
+/** Marks an interface as leaving: nothing of the pod counts on it any more. */
+export function leaving({ plan, spec }: PodContents, gone: InterfacePlan): PodContents {
+  refuseUnpublished(plan, gone, undefined);
+  return assembled(
+    { plan, spec },
+    {
+      interfaces: plan.interfaces.map((each) =>
+        each.position === gone.position ? { ...each, leaving: true, gateways: [] } : each,
+      ),
+      ports: plan.ports.ports.filter(({ tap }) => tap !== gone.nic?.tap),
+      routes: otherRoutes(plan).filter((route) => route.interface !== gone.guestName),
+    },
+  );
+}
+
+/** The pod without an interface that has left. */
+export function withoutLeft({ plan, spec }: PodContents, position: number): PodContents {
+  const at = plan.interfaces.findIndex((each) => each.position === position);
+  if (at < 0) return { plan, spec };
+  return assembled(
+    { plan, spec: { ...spec, interfaces: spec.interfaces.toSpliced(at, 1) } },
+    {
+      interfaces: plan.interfaces.toSpliced(at, 1),
+      ports: plan.ports.ports,
+      routes: otherRoutes(plan),
+    },
+  );
+}
+
+interface Parts {
+  readonly interfaces: readonly InterfacePlan[];
+  readonly ports: readonly PortDesired[];
+  /** Beside the default routes by gateways. */
+  readonly routes: readonly GuestRoute[];
+}
+
+function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: Parts): PodContents {
+  const { loopback: _before, ...guest } = plan.guest;
+  const next: PodPlan = {
+    ...plan,
+    interfaces,
+    ports: withSources({ ...plan.ports, ports }, interfaces),
+    guest: {
+      ...guest,
+      ...guestInterfaces(interfaces),
+      routes: [...staying(interfaces).flatMap(defaultRoutes), ...routes],
+    },
+  };
+  // Of no effect in a guest that has read it; a new one of the same pod reads it again.
+  const seed = planSeed(plan, spec, next.guest, staying(interfaces));
+  return {
+    plan: emptied({ ...next, vm: { ...next.vm, ...seed } }, plan),
+    spec: { ...spec, routes },
+  };
+}
+
+/** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */
+export const emptied = (next: PodPlan, told: PodPlan): PodPlan =>
+  next.guest.loopback !== undefined || told.guest.loopback === undefined
+    ? next
+    : { ...next, guest: { ...next.guest, loopback: [] } };

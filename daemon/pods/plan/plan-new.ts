@@ -1,0 +1,65 @@
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { CreateSpec } from "../../../api/validate.ts";
+import { type PodId, podIdFromBytes } from "../../../core/names.ts";
+import { podIdByName } from "../store/pods.ts";
+import { attachedMachine } from "../lifecycle/attached.ts";
+import { gatherSnapshot, type World } from "./gather.ts";
+import { namedLinks } from "./named-links.ts";
+import { defaultPodName, planPod } from "./plan.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+import type { PodsParts } from "../pods-parts.ts";
+
+/** What had to be waited for before planning: nothing is awaited between that and a commit. */
+export type Found = Pick<World, "links" | "machine">;
+
+/** Looks for what a spec names on the host. Throws as `attachedMachine`. */
+export async function findNamed(
+  spec: Pick<PodSpec, "interfaces" | "attached">,
+  parts: PodsParts,
+  signal: AbortSignal,
+): Promise<Found> {
+  const links = await namedLinks(spec, parts.host);
+  const machine = await attachedMachine(spec, parts, signal);
+  return { links, ...(machine === undefined ? {} : { machine }) };
+}
+
+/** What a pod of these would be, on a host with these links. Takes nothing. */
+export function planNew(
+  { spec }: CreateSpec,
+  found: Found,
+  parts: PodsParts,
+  imagesOnly: boolean,
+): PodPlan {
+  const { driver } = parts.host;
+  const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
+  for (const which of snapshot.cni?.passedOver ?? [])
+    parts.log.warn({}, `A file of CNI plugins is passed over: ${which}`);
+  return planPod(spec, snapshot, (vm) => driver.describe(vm));
+}
+
+/** What the planner's view of the world is gathered from. */
+export function worldOf(
+  { config, db, addresses, networks, host }: PodsParts,
+  found: Found,
+  imagesOnly: boolean,
+): World {
+  return {
+    config,
+    db,
+    addresses,
+    networks,
+    driver: host.driver.capabilities(),
+    confinement: host.confinement,
+    imagesOnly,
+    ...found,
+    randomBytes: (count) => host.randomBytes(count),
+  };
+}
+
+/** An id that no pod has, nor the name that would be made of it. */
+function freshId({ host, db }: PodsParts): PodId {
+  for (;;) {
+    const id = podIdFromBytes(host.randomBytes(12));
+    if (podIdByName(db, defaultPodName(id)) === undefined) return id;
+  }
+}

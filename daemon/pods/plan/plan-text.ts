@@ -1,0 +1,198 @@
+import { parseConflist } from "../../../cni/runtime/list.ts";
+import { encodeUtf8 } from "../../../core/utf8.ts";
+import { describeForHyperstart } from "../../../guest-init/channel/hyperstart-plan.ts";
+import type { Fragment } from "../../../network/desired.ts";
+import type {
+  AttachPlan,
+  DiskPlan,
+  NicPlan,
+  OverlayPlan,
+  VmPlan,
+} from "../../../hypervisor/driver.ts";
+import { leaseLines } from "../interfaces/plan-answers.ts";
+import { holdSection, publishedText } from "../../published/published-text.ts";
+import {
+  hasAgent,
+  type InterfacePlan,
+  type NicInterface,
+  type PodPlan,
+  withCni,
+  withNic,
+} from "../store/pod-plan.ts";
+
+/** A part of a plan for people: each line is exactly what would be made, run or sent. */
+export interface PlanSection {
+  /** The step it belongs to. */
+  readonly step: string;
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
+/** How the rooms render what is theirs. All pure. */
+export interface Describers {
+  fragment(fragment: Fragment): readonly string[];
+  plug(nic: NicPlan, vm: VmPlan): readonly string[];
+  /** What makes a clone of a started machine. */
+  restore(): readonly string[];
+}
+
+/** The whole plan as text, in the order it would be carried out. */
+export function describePlan(
+  plan: PodPlan,
+  networks: readonly Fragment[],
+  describe: Describers,
+): readonly PlanSection[] {
+  return [
+    {
+      step: "store.claim",
+      title: "Taken and written down, before anything happens",
+      lines: claimLines(plan),
+    },
+    {
+      step: "network.ensure",
+      title: "On the host, shared by all pods of the network",
+      lines: networks.flatMap((fragment) => describe.fragment(fragment)),
+    },
+    ...(plan.published === undefined ? [] : [holdSection(plan.published)]),
+    ...sandboxSection(plan),
+    {
+      step: "tap.open",
+      title: "Taps, which end with their machine",
+      lines: withNic(plan.interfaces).map(tapLine),
+    },
+    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
+    ...disksSection(plan.vm.disks),
+    machine(plan, describe),
+    ...(hasAgent(plan) ? [toldSection(plan)] : []),
+    {
+      step: "nic.plug",
+      title:
+        plan.vm.held === true
+          ? "NICs plugged before the machine runs (QMP)"
+          : "NICs plugged while the guest waits for them (QMP)",
+      lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic, plan.vm)),
+    },
+    ...answersSection(plan),
+  ];
+}
+
+function answersSection(plan: PodPlan): PlanSection[] {
+  const lines = withNic(plan.interfaces).flatMap((each) => leaseLines(plan, each));
+  return lines.length === 0
+    ? []
+    : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
+}
+
+const toldSection = (plan: PodPlan): PlanSection => ({
+  step: "guest.configure",
+  title:
+    plan.agent === "hyperstart"
+      ? "Told to the guest, and read back with ip addr and ip route"
+      : "Told to the guest, with the time and fresh randomness",
+  lines: toldLines(plan, true),
+});
+
+/** What the guest is told; one that is not new leaves alone what is so already. */
+export const toldLines = (
+  { agent, guest }: Pick<PodPlan, "agent" | "guest">,
+  fresh: boolean,
+): string[] =>
+  agent === "hyperstart"
+    ? describeForHyperstart(guest, fresh)
+    : [`configure ${JSON.stringify(guest)}`];
+
+/** The plugins that set namespaces up, in their order. */
+function sandboxSection({ interfaces }: PodPlan): PlanSection[] {
+  const lines = withCni(interfaces).flatMap(({ cni: { netns, link, sandbox } }) => {
+    if (sandbox === undefined) return [];
+    const { containerId, file, list } = sandbox;
+    const plugins = parseConflist(encodeUtf8(JSON.stringify(list))).plugins.map(({ type }) => type);
+    return [
+      `namespace ${netns}`,
+      `ADD loopback, ${plugins.join(", ")} of ${file} for ${link} of container ${containerId}`,
+    ];
+  });
+  return lines.length === 0 ? [] : [{ step: "cni.add", title: "Set up by CNI plugins", lines }];
+}
+
+function disksSection(disks: readonly DiskPlan[]): PlanSection[] {
+  if (disks.length === 0) return [];
+  const title = "Disks; what is written over an image goes into a file of the pod's own";
+  return [{ step: "disk.make", title, lines: disks.map(diskLine) }];
+}
+
+const most = ({ maxBytes }: OverlayPlan): string =>
+  maxBytes === undefined ? "" : `, ${maxBytes / 2 ** 20} MiB at the most`;
+
+function diskLine({ path, format, readOnly, overlay }: DiskPlan): string {
+  if (overlay !== undefined) return `${format} ${path} below ${overlay.path}${most(overlay)}`;
+  return `${format} ${path}, ${readOnly ? "read only" : "written through"}`;
+}
+
+function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
+  if (vm.attached !== undefined) return attachedMachine(vm.attached, vm);
+  const line = argv.map(shellWord).join(" ");
+  if (vm.factory === undefined) return { step: "vm.start", title: "The machine", lines: [line] };
+  return {
+    step: "vm.start",
+    title: "The machine, a clone; descriptor 3 is the memory of its template (QMP)",
+    lines: [line, ...describe.restore()],
+  };
+}
+
+function attachedMachine(attached: AttachPlan, { vcpu, memoryMib }: VmPlan): PlanSection {
+  const { qmp, channel, tty, type, accelerator } = attached;
+  return {
+    step: "vm.attach",
+    title: "The machine, which is somebody else's and stays as it is",
+    lines: [
+      `QMP ${qmp}: ${type}, ${accelerator}, ${vcpu} vCPU, ${memoryMib} MiB`,
+      ...(channel === undefined ? [] : [`channel ${channel}`]),
+      ...(tty === undefined ? [] : [`tty ${tty}`]),
+    ],
+  };
+}
+
+function claimLines(plan: PodPlan): string[] {
+  const { podId, name, vm } = plan;
+  return [
+    vm.attached === undefined
+      ? `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`
+      : `pod ${podId} "${name}" in a machine of somebody else`,
+    ...plan.interfaces.map(interfaceLine),
+    ...(plan.published ?? []).map((each) => `publish ${publishedText(each)}`),
+  ];
+}
+
+/** Where an interface leads, for people. */
+export function whitherText({ network, bridge, nic, tapKept, cni }: InterfacePlan): string {
+  if (nic === undefined) return "the guest's own lo";
+  if (tapKept === true) return `tap ${nic.tap}, which is somebody else's`;
+  if (cni !== undefined) return `${cni.link} of ${cni.netns}, from which it takes over all else`;
+  return network ?? `bridge ${bridge ?? ""}, which is somebody else's`;
+}
+
+/** An interface in one line. */
+export function interfaceLine(each: InterfacePlan): string {
+  const { addresses, nic, mtu, guestName, gateways } = each;
+  const routes = gateways.map(
+    ({ gateway, metric }) =>
+      ` default route by ${gateway}${metric === undefined ? "" : ` metric ${metric}`}`,
+  );
+  const hardware = nic === undefined ? "" : ` mac ${nic.mac} mtu ${mtu}`;
+  const held = addresses.length === 0 ? "no address" : addresses.join(" ");
+  return `interface ${guestName} on ${whitherText(each)}: ${held}${hardware}${routes.join("")}`;
+}
+
+/** The host's end of a NIC in one line. */
+export const tapLine = ({ nic, tapKept, cni }: NicInterface): string =>
+  tapKept === true
+    ? `tap ${nic.tap} as it is, and left there`
+    : cni !== undefined
+      ? `tap ${nic.tap} in ${cni.netns}, redirected to ${cni.link} and back`
+      : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
+
+/** An argument as a POSIX shell takes it, so that the line can be run by hand. */
+export function shellWord(word: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,160 @@
+import { overlaysOf } from "../../../hypervisor/qemu/overlays.ts";
+import { everyPort } from "./every-port.ts";
+import { hasAgent, type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
+
+/** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
+export type Step =
+  | { readonly kind: "publish.hold" }
+  /** A namespace of podnet's own, set up by CNI plugins. */
+  | { readonly kind: "cni.add" }
+  /** Taps in such namespaces, or in others', and what they take over. */
+  | { readonly kind: "netns.join" }
+  | { readonly kind: "tap.open" }
+  | { readonly kind: "port.attach" }
+  /** The files of the pod's own that its disks write to. */
+  | { readonly kind: "disk.make" }
+  | { readonly kind: "vm.start" }
+  /** The machine is somebody else's. */
+  | { readonly kind: "vm.attach" }
+  | { readonly kind: "guest.ready" }
+  | { readonly kind: "guest.configure" }
+  | { readonly kind: "nic.plug"; readonly position: number }
+  /** A guest without an agent asks for what one with an agent is told. */
+  | { readonly kind: "guest.answer"; readonly position: number }
+  /** The machine has waited for its NICs. */
+  | { readonly kind: "vm.go" }
+  | { readonly kind: "guest.verify" };
+
+export type StepKind = Step["kind"];
+export type StepOf<K extends StepKind> = Extract<Step, { readonly kind: K }>;
+
+/** Steps one after the other, or side by side. */
+export type Flow =
+  | Step
+  | { readonly kind: "sequence"; readonly flows: readonly Flow[] }
+  | { readonly kind: "together"; readonly flows: readonly Flow[] };
+
+const sequence = (...flows: readonly Flow[]): Flow => ({ kind: "sequence", flows });
+const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows });
+
+/**
+ * Bringing a pod up: host and machine side by side, then the join. The guest is told what to configure before its
+ * NICs are plugged and waits for them, so that plugging and configuring overlap. A pod that is not `fresh` has run before:
+ * what it wrote to its disks is there.
+ */
+export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean }): Flow {
+  const nics = withNic(plan.interfaces);
+  const joined = withCni(plan.interfaces);
+  const host = sequence(
+    ...(nics.length === joined.length
+      ? []
+      : ([{ kind: "tap.open" }, { kind: "port.attach" }] as const)),
+    ...(joined.some(({ cni }) => cni.sandbox !== undefined) ? [{ kind: "cni.add" } as const] : []),
+    ...(joined.length === 0 ? [] : [{ kind: "netns.join" } as const]),
+  );
+  const machine = sequence(
+    ...(fresh && overlaysOf(plan.vm).length > 0 ? [{ kind: "disk.make" } as const] : []),
+    { kind: plan.vm.attached === undefined ? "vm.start" : "vm.attach" },
+    ...(hasAgent(plan) ? [{ kind: "guest.ready" } as const] : []),
+  );
+  // What the seed disk says of the network is known when the link is.
+  const order = joined.length > 0 && plan.vm.seed !== undefined ? sequence : together;
+  return sequence(
+    // First, for it is what may be refused, and costs the least.
+    ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
+    // Without interfaces of ours — the driver brings the network — the host has no part.
+    nics.length === 0 ? machine : order(host, machine),
+    together(
+      ...(hasAgent(plan) ? [{ kind: "guest.configure" } as const] : []),
+      sequence(...nics.flatMap((each) => plugSteps(each, plan))),
+    ),
+    ...(plan.vm.held === true ? [{ kind: "vm.go" } as const] : []),
+    ...(hasAgent(plan) ? [{ kind: "guest.verify" } as const] : []),
+  );
+}
+
+/** Plugging a NIC; who asks by it is answered. */
+export const plugSteps = (
+  { position, answeredBy }: Pick<NicInterface, "position" | "answeredBy">,
+  plan: Pick<PodPlan, "agent">,
+): readonly Step[] => [
+  { kind: "nic.plug", position },
+  ...(hasAgent(plan) || answeredBy === undefined
+    ? []
+    : [{ kind: "guest.answer", position } as const]),
+];
+
+/** One effect of taking a pod down, in the same words. */
+export type UndoStep =
+  | { readonly kind: "port.detach" }
+  | { readonly kind: "guest.power-off" }
+  | { readonly kind: "vm.stop" }
+  /** Of a machine of somebody else: its guest is left as it is, and its NICs are taken back. */
+  | { readonly kind: "guest.leave" }
+  | { readonly kind: "vm.release" }
+  /** What the pod has written to its disks goes, where the pod goes. */
+  | { readonly kind: "disk.drop" }
+  | { readonly kind: "tap.close" }
+  /** The links of namespaces are their own again. */
+  | { readonly kind: "netns.leave" }
+  /** CNI plugins take back what they set up, and the namespace goes. */
+  | { readonly kind: "cni.delete" }
+  /** What the host keeps of the ports: links that outlived their machine, neighbour entries. */
+  | { readonly kind: "port.forget" };
+
+export type UndoKind = UndoStep["kind"];
+export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>;
+
+/**
+ * Taking a pod down, whatever of it is there: after a failed create, for a delete and in recovery alike.
+ * Traffic is cut first, by leaving the bridge. Every step takes absence for success and none needs another to
+ * have worked. NICs are not unplugged one by one: a guest that has powered off never answers `device_del`.
+ */
+export function undoSteps(plan: PodPlan): readonly UndoStep[] {
+  const { length } = everyPort(plan).ports;
+  const joined = withCni(plan.interfaces);
+  return [
+    ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
+    ...(plan.vm.attached === undefined
+      ? ([{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const)
+      : ([{ kind: "guest.leave" }, { kind: "vm.release" }] as const)),
+    { kind: "tap.close" },
+    ...(joined.length === 0 ? [] : [{ kind: "netns.leave" } as const]),
+    ...(joined.some(({ cni }) => cni.sandbox !== undefined)
+      ? [{ kind: "cni.delete" } as const]
+      : []),
+    ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
+    // Last: what a pod wrote cannot be brought back.
+    ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
+  ];
+}
+
+const titles: Readonly<Record<StepKind | UndoKind, string>> = {
+  "publish.hold": "Holding host ports",
+  "cni.add": "Running CNI plugins",
+  "netns.join": "Joining network namespaces",
+  "tap.open": "Opening taps",
+  "port.attach": "Joining the bridge",
+  "disk.make": "Making the pod's own disk files",
+  "vm.start": "Starting the machine",
+  "vm.attach": "Connecting to the machine",
+  "guest.ready": "Booting the guest",
+  "guest.configure": "Configuring the guest",
+  "nic.plug": "Plugging a NIC",
+  "guest.answer": "Answering the guest's questions",
+  "vm.go": "Letting the machine run",
+  "guest.verify": "Comparing the guest with the plan",
+  "port.detach": "Leaving the bridge",
+  "guest.power-off": "Powering the guest off",
+  "vm.stop": "Ending the machine",
+  "guest.leave": "Letting go of the guest",
+  "vm.release": "Taking the NICs back",
+  "disk.drop": "Removing the pod's own disk files",
+  "tap.close": "Closing taps",
+  "netns.leave": "Leaving network namespaces",
+  "cni.delete": "Running CNI plugins' DEL",
+  "port.forget": "Clearing the host's memory of the ports",
+};
+
+/** A step for people. */
+export const stepTitle = (kind: StepKind | UndoKind): string => titles[kind];

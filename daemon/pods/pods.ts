@@ -1,0 +1,344 @@
+import type { CreateSpec } from "../../api/validate.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { NetworkName, PodId } from "../../core/names.ts";
+import type { PodFragment } from "../../network/desired.ts";
+import type { LookOptions } from "../../network/attachment/attachments.ts";
+import type { Inspection } from "../../network/inspect.ts";
+import type { JoinDesired } from "../../network/netns-join/join.ts";
+import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
+import { KeyedLock } from "../reconcile/keyed-lock.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
+import { type DamagedPod, isDamaged, usable } from "./store/pod-rows.ts";
+import type { PodRow } from "./store/pods.ts";
+import { Tally } from "../events/tally.ts";
+import { adoptPorts } from "./interfaces/adopt-ports.ts";
+import { refuseOwners, requireAttached } from "./lifecycle/attached.ts";
+import { Changes } from "./lifecycle/changes.ts";
+import { deleteDamaged } from "./lifecycle/damaged-pod.ts";
+import { timer } from "./lifecycle/deadlines.ts";
+import { deletePod, type Ending, stopPod } from "./lifecycle/end-pod.ts";
+import type { KnownNetworks } from "./plan/gather-networks.ts";
+import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
+import { type LivePod, livePod, unsubscribe } from "./lifecycle/live-pod.ts";
+import { findNamed, planNew } from "./plan/plan-new.ts";
+import type { PodPlan } from "./store/pod-plan.ts";
+import type { PodsParts } from "./pods-parts.ts";
+import { type Recovery, recoverPods } from "./lifecycle/recover.ts";
+import { refitPlan, refitPods, refitRow, refitText } from "./plan/refit.ts";
+import { joinOfPod, joinsOfPod, portOfPod, portsOfPod } from "./interfaces/running-ports.ts";
+import { type CreateOptions, Starts } from "./lifecycle/starts.ts";
+import { notHeld, wrongState } from "./lifecycle/wrong-state.ts";
+import { writeDown } from "./lifecycle/write-down.ts";
+
+/** How a delete ended. */
+export interface Deleted {
+  readonly id: string;
+  readonly name: string;
+  readonly existed: boolean;
+}
+
+/**
+ * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows are the truth,
+ * what is held here are connections.
+ */
+export class Pods implements RunningPorts {
+  readonly #parts: PodsParts;
+  readonly #live = new Map<PodId, LivePod>();
+  readonly #locks = new KeyedLock<PodId>();
+  readonly #starts: Starts;
+  /** What changes pods that run. */
+  readonly changes: Changes;
+  readonly #supervision: Ending;
+  /** Aborted when pods are let go of. */
+  readonly #over = new AbortController();
+  #closing = false;
+  #refusing = false;
+
+  constructor(parts: PodsParts) {
+    this.#parts = parts;
+    const dropped = new Tally(parts.log, "Guests do more than is told of", (what) =>
+      parts.metrics.guestDropped(what),
+    );
+    const { host, records, log, metrics } = parts;
+    const supervision: Ending = {
+      host,
+      records,
+      log,
+      locks: this.#locks,
+      dropped: (what) => dropped.count(what),
+      overwritten: (bytes) => metrics.consoleOverwritten(bytes),
+      over: this.#over.signal,
+      gone: (live) => this.#live.delete(live.plan.podId),
+      held: (id) => this.#live.get(id),
+      writeDown: (plan, write) => writeDown(plan, write, supervision),
+    };
+    this.#supervision = supervision;
+    this.#starts = new Starts({
+      ...parts,
+      locks: this.#locks,
+      supervision,
+      ending: () => this.#ending,
+      refuseEnding: () => this.#refuseEnding(),
+      attached: (live) => this.#live.set(live.plan.podId, live),
+    });
+    this.changes = new Changes({
+      ...parts,
+      supervision,
+      running: (idOrName) => this.running(idOrName),
+      change: (idOrName, work) => this.change(idOrName, work),
+    });
+  }
+
+  list(): PodRow[] {
+    return this.#parts.records.list();
+  }
+
+  /** With those whose records make no sense. */
+  listAny(): (PodRow | DamagedPod)[] {
+    return this.#parts.records.listAny();
+  }
+
+  find(idOrName: string): PodRow {
+    return this.#parts.records.find(idOrName);
+  }
+
+  /** The same, also of one whose record makes no sense. */
+  findAny(idOrName: string): PodRow | DamagedPod {
+    return this.#parts.records.findAny(idOrName);
+  }
+
+  /** What this process holds of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
+  running(idOrName: string): LivePod {
+    const row = this.find(idOrName);
+    const live = this.#live.get(row.id);
+    if (row.state !== "running") throw wrongState(row, "running");
+    if (live === undefined) throw notHeld(row);
+    return live;
+  }
+
+  /** The same of one that has a machine: it may be paused. */
+  withMachine(idOrName: string): LivePod {
+    const row = this.find(idOrName);
+    const live = this.#live.get(row.id);
+    if (row.state !== "paused") return this.running(row.id);
+    if (live === undefined) throw notHeld(row);
+    return live;
+  }
+
+  live(id: PodId): LivePod | undefined {
+    return this.#live.get(id);
+  }
+
+  /** All that this process holds of pods that have machines. */
+  held(): LivePod[] {
+    return [...this.#live.values()];
+  }
+
+  runningPorts(): RunningPort[] {
+    return [...this.#live.values()].flatMap(portsOfPod);
+  }
+
+  portNow(port: RunningPort): PodFragment | undefined {
+    const live = this.#live.get(port.podId);
+    return live === undefined ? undefined : portOfPod(live, port.tap);
+  }
+
+  runningJoins(): RunningJoin[] {
+    return [...this.#live.values()].flatMap(joinsOfPod);
+  }
+
+  joinNow({ podId, tap }: RunningJoin): JoinDesired | undefined {
+    const live = this.#live.get(podId);
+    return live === undefined ? undefined : joinOfPod(live, tap);
+  }
+
+  inspectJoin(join: RunningJoin, { heal }: LookOptions, signal: AbortSignal): Promise<Inspection> {
+    const { sandboxes } = this.#parts.host;
+    return sandboxes.inspect(join.netns, () => this.joinNow(join), heal, signal);
+  }
+
+  /** What a create would do. Takes nothing. */
+  async plan(
+    asked: CreateSpec,
+    { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
+  ): Promise<PodPlan> {
+    const found = await findNamed(asked.spec, this.#parts, this.#over.signal);
+    return planNew(asked, found, this.#parts, imagesOnly);
+  }
+
+  /**
+   * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
+   * goes on to its deadline, and asking again joins it.
+   */
+  create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
+    return this.#starts.create(asked, options);
+  }
+
+  /** Starts a stopped or failed pod again, with its addresses. */
+  start(idOrName: string, options: CreateOptions): Promise<PodRow> {
+    return this.#starts.start(idOrName, options);
+  }
+
+  /**
+   * Changes a running pod, which nobody else does meanwhile. Throws `POD_NOT_FOUND`, and `WRONG_STATE` naming the state
+   * of one that does not run when it is its turn.
+   */
+  async change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T> {
+    const { id } = this.find(idOrName);
+    return await this.#locks.run(id, () => {
+      this.#refuseEnding();
+      return work(this.running(id), this.find(id));
+    });
+  }
+
+  /**
+   * Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone, and past a record
+   * that makes no sense (else `STATE_CORRUPT`).
+   */
+  async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
+    const { records } = this.#parts;
+    const asked = records.search(idOrName);
+    if (asked === undefined) return { id: "", name: idOrName, existed: false };
+    const { id, name } = asked;
+    this.#starts.abort(
+      id,
+      new PodnetError("CANCELLED", `Pod "${name}" was deleted while it was being created`, {
+        hint: "Create it again",
+      }),
+    );
+    return this.#end(id, async () => {
+      const row = records.getAny(id);
+      // An aborted create has left nothing.
+      if (row === undefined) return { id, name, existed: true };
+      if (!isDamaged(row)) await deletePod(row, options.force, this.#supervision);
+      else if (options.force) await deleteDamaged(row, { ...this.#supervision, ...this.#parts });
+      else throw row.damage;
+      return { id, name, existed: true };
+    });
+  }
+
+  /** The same of one in a machine of somebody else, which runs on. Throws `WRONG_STATE` for any other. */
+  async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
+    const row = this.#parts.records.search(idOrName);
+    if (row !== undefined) requireAttached(usable(row));
+    return await this.delete(idOrName, options);
+  }
+
+  /** Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask the guest. */
+  async stop(idOrName: string, options: { readonly force: boolean }): Promise<PodRow> {
+    const row = this.find(idOrName);
+    refuseOwners(row, "stop");
+    const { id } = row;
+    return this.#end(id, async () => {
+      await stopPod(this.find(id), options.force, this.#supervision);
+      return this.find(id);
+    });
+  }
+
+  #end<T>(id: PodId, end: () => Promise<T>): Promise<T> {
+    // What is being told to its guest is of no use any more, and a guest may take its time to answer.
+    const followed = this.#live.get(id);
+    if (followed !== undefined) unsubscribe(followed);
+    return this.#locks.run(id, end);
+  }
+
+  /** Stops the processors of a running pod; those of a paused one are. */
+  pause(idOrName: string): Promise<PodRow> {
+    return this.#turn(idOrName, async (row) => {
+      refuseOwners(row, "pause");
+      if (row.state !== "paused") await pausePod(this.running(row.id), this.#supervision);
+    });
+  }
+
+  /** Lets the processors of a paused pod run; those of a running one do. */
+  resume(idOrName: string): Promise<PodRow> {
+    return this.#turn(idOrName, async (row) => {
+      refuseOwners(row, "resume");
+      if (row.state !== "running") await resumePod(this.withMachine(row.id), this.#supervision);
+    });
+  }
+
+  async #turn(idOrName: string, work: (row: PodRow) => Promise<void>): Promise<PodRow> {
+    const { id } = this.find(idOrName);
+    return await this.#locks.run(id, async () => {
+      this.#refuseEnding();
+      await work(this.find(id));
+      return this.find(id);
+    });
+  }
+
+  /** Brings the ports and name servers of a network's pods up to what it is now: in their rows, and where they run. */
+  refit(name: NetworkName): Promise<void> {
+    return refitPods(name, { ...this.#supervision, networks: this.#parts.networks });
+  }
+
+  /** What that would make of ports for a network as it is to be. Takes nothing. */
+  refitPlan(network: NetworkDefinition): PodFragment[] {
+    return refitPlan(network, this.#parts);
+  }
+
+  /** Whom that would tell of which name servers, with these networks, for people. Takes nothing. */
+  refitText(name: NetworkName, networks: KnownNetworks): string[] {
+    return refitText(name, networks, this.#parts);
+  }
+
+  /** After a start: takes over what runs, undoes what was half done. Rules of pods that do not run are left to a sweep. */
+  async recover(bootId: string): Promise<void> {
+    // A start may have found other settings, or the end of a change of a network that was cut short.
+    for (const row of this.list()) refitRow(row, livePod(row.plan), this.#parts);
+    const recovery: Recovery = {
+      ...this.#supervision,
+      podsDir: this.#parts.config.podsDir,
+      netnsDir: this.#parts.config.netnsDir,
+      disksDir: this.#parts.config.disksDir,
+      kept: this.#parts.kept,
+      sweeping: true,
+      bootId,
+      attached: (live) => this.#live.set(live.plan.podId, live),
+    };
+    await recoverPods(recovery);
+    // What is not there any more, or goes back to what was, is known by now; the API does not answer before this.
+    for (const row of this.list()) await adoptPorts(row, this.#supervision);
+  }
+
+  /** Takes no new pods from here on, until they are admitted again. */
+  refuse(): void {
+    this.#refusing = true;
+  }
+
+  admit(): void {
+    this.#refusing = false;
+  }
+
+  get #ending(): boolean {
+    return this.#closing || this.#refusing;
+  }
+
+  /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
+  async close(graceMs: number): Promise<void> {
+    this.#closing = true;
+    this.#over.abort();
+    using _limit = timer(graceMs, () => {
+      this.#starts.abortAll(
+        () => new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }),
+      );
+      // A guest that is configured again right now will be by the next podnetd.
+      for (const live of this.#live.values()) unsubscribe(live);
+    });
+    await this.#locks.idle();
+    // All of them before the first wait: nothing that happens to a machine from here on is to be written down.
+    for (const live of this.#live.values()) unsubscribe(live);
+    for (const live of this.#live.values()) {
+      await live.guest?.close();
+      await live.vm?.detach();
+    }
+    this.#live.clear();
+  }
+
+  #refuseEnding(): void {
+    if (!this.#ending) return;
+    throw new PodnetError("CANCELLED", "podnetd is ending", {
+      hint: "Try again when it runs again",
+    });
+  }
+}

@@ -1,0 +1,175 @@
+import {
+  absolute,
+  fields,
+  flag,
+  ip,
+  list,
+  optional,
+  prefix,
+  published,
+  reachedAt,
+  record,
+  text,
+  u32,
+  whole,
+} from "../../store/check.ts";
+
+const route = fields({ destination: text, interface: text, gateway: optional(ip) });
+const neighbour = fields({ interface: text, address: ip, mac: text });
+const dns = fields({ servers: list(ip), search: list(text), options: list(text) });
+
+const disk = fields({
+  path: absolute,
+  format: text,
+  readOnly: flag,
+  overlay: optional(fields({ path: absolute, bytes: whole, over: text })),
+});
+
+const jail = fields({
+  uid: whole,
+  cgroups: list(fields({ path: absolute, files: list(list(text)) })),
+});
+
+const vm = fields({
+  podId: text,
+  vcpu: whole,
+  memoryMib: whole,
+  kernel: optional(text),
+  initrd: optional(text),
+  cmdline: text,
+  disks: list(disk),
+  imagesWithin: optional(list(text)),
+  writeWithin: optional(list(text)),
+  seed: optional(fields({ volume: text, files: record })),
+  attached: optional(fields({ qmp: absolute, type: text, accelerator: text })),
+  runDir: absolute,
+  jail: optional(jail),
+});
+
+const nic = fields({
+  nicId: text,
+  netdevId: text,
+  fdName: text,
+  tap: text,
+  mac: text,
+  slot: whole,
+});
+
+const cni = fields({
+  netns: absolute,
+  link: text,
+  sandbox: optional(
+    fields({ containerId: text, list: record, args: record, capabilities: record }),
+  ),
+  taken: optional(
+    fields({
+      routes: list(route),
+      neighbours: list(neighbour),
+      dns: optional(dns),
+      dnsBefore: optional(dns),
+    }),
+  ),
+});
+
+/** An earlier podnetd's interfaces had one gateway at most, as text. */
+const networkInterface = fields({
+  position: whole,
+  network: optional(text),
+  bridge: optional(text),
+  addresses: list(prefix),
+  gateways: optional(list(fields({ gateway: ip }))),
+  gateway: optional(ip),
+  mtu: u32,
+  guestName: text,
+  nic: optional(nic),
+  answeredBy: optional(list(ip)),
+  cni: optional(cni),
+});
+
+const port = fields({
+  tap: text,
+  bridge: text,
+  guestMac: text,
+  guestAddresses: list(prefix),
+  alias: text,
+  isolated: flag,
+  mtu: u32,
+});
+
+const plan = fields({
+  podId: text,
+  name: text,
+  vm,
+  argv: list(text),
+  interfaces: list(networkInterface),
+  ports: fields({
+    key: text,
+    ports: list(port),
+    published: optional(list(reachedAt)),
+    withdrawn: optional(list(reachedAt)),
+    sources: optional(list(fields({ tap: text, address: ip }))),
+  }),
+  published: optional(list(published)),
+  guest: fields({
+    requestId: text,
+    dns: optional(dns),
+    interfaces: list(fields({ mac: text, name: text, addresses: list(prefix) })),
+    loopback: optional(list(prefix)),
+    routes: list(route),
+    neighbours: list(neighbour),
+  }),
+});
+
+const spec = fields({
+  labels: record,
+  resources: fields({ vcpu: whole, memoryMib: whole }),
+  boot: fields({ cmdline: text, disks: list(fields({ path: text })) }),
+  interfaces: list(record),
+  routes: list(fields({ destination: text })),
+  ports: optional(list(fields({ hostPort: whole, podPort: whole, count: whole }))),
+});
+
+/**
+ * What is wrong with a plan as it was stored; undefined when podnetd can work with it. Looks at what is worked with, of plans of
+ * earlier podnetds too; and at whose it is, for by its paths things are ended and removed.
+ */
+export function planTrouble(stored: unknown): string | undefined {
+  const wrong = plan(stored);
+  if (wrong !== undefined) return `plan${wrong}`;
+  const {
+    podId,
+    vm: machine,
+    ports,
+  } = stored as {
+    readonly podId: string;
+    readonly vm: {
+      readonly podId: string;
+      readonly runDir: string;
+      readonly jail?: { readonly cgroups: readonly { readonly path: string }[] };
+    };
+    readonly ports: { readonly key: string };
+  };
+  if (machine.podId !== podId || ports.key !== podId) return "plan is of two pods";
+  const its = [machine.runDir, ...(machine.jail?.cgroups ?? []).map(({ path }) => path)];
+  const other = its.find((path) => !path.endsWith(`/${podId}`));
+  return other === undefined
+    ? undefined
+    : `plan names ${JSON.stringify(other.slice(0, 100))}, which is none of its pod's`;
+}
+
+const observed = fields({
+  hostname: text,
+  interfaces: list(fields({ name: text, mac: text, mtu: whole, addresses: list(text) })),
+  loopback: optional(list(text)),
+  routes: list(route),
+});
+
+/** The same of what was asked for. */
+export const specTrouble = (stored: unknown): string | undefined => named("spec", spec(stored));
+
+/** The same of what a guest last said it has. */
+export const observedTrouble = (stored: unknown): string | undefined =>
+  named("observed", observed(stored));
+
+const named = (what: string, wrong: string | undefined): string | undefined =>
+  wrong === undefined ? undefined : `${what}${wrong}`;

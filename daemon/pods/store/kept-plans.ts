@@ -1,0 +1,114 @@
+import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { cross } from "../../../core/crossing.ts";
+import type { PodId } from "../../../core/names.ts";
+import type { Log } from "../../../linux/log.ts";
+import { readRegular } from "../../../linux/regular-file.ts";
+import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { parseStoredPlan, type PodPlan } from "./pod-plan.ts";
+
+/** What is kept of a pod beside its row. */
+export interface KeptPlan {
+  readonly spec: PodSpec;
+  readonly plan: PodPlan;
+  /** Networks its interfaces are on. */
+  readonly networks: readonly NetworkDefinition[];
+  /** The state directory whose pod it is. */
+  readonly stateDir: string;
+  /** A delete by force went on past it: its machine, should it still run, is to be ended. */
+  readonly left: boolean;
+}
+
+type Kept = Pick<KeptPlan, "plan" | "spec" | "networks">;
+
+interface Stored extends Omit<KeptPlan, "plan"> {
+  readonly plan: unknown;
+}
+
+/** Where they are. */
+export const plansDirectory = ({ runDir }: { readonly runDir: string }): string =>
+  join(runDir, "plans");
+
+/** Longest a kept plan may be, bytes; they have some ten thousand. */
+const limit = 16 * 2 ** 20;
+
+/**
+ * Plans of pods in files of the run directory, for the day on which the state is lost: a machine that runs is put back into
+ * the state from it (`podnetd state adopt`). They follow the rows, are never flushed, and mean nothing without a machine:
+ * what ends the machines, a restart of the host, ends them too.
+ */
+export class KeptPlans {
+  readonly #directory: string;
+  readonly #stateDir: string;
+  readonly #log: Log | undefined;
+
+  constructor(
+    { runDir, stateDir }: { readonly runDir: string; readonly stateDir: string },
+    log?: Log,
+  ) {
+    this.#directory = plansDirectory({ runDir });
+    this.#stateDir = stateDir;
+    this.#log = log;
+  }
+
+  /** Writes a pod's plan. What fails is logged: the row is the truth, and a pod is not refused for want of a second one. */
+  put({ plan, spec, networks }: Kept, left = false): void {
+    const kept = { version: 1, stateDir: this.#stateDir, left, networks, spec, plan };
+    try {
+      cross("file", "keep plan", () => {
+        mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+        const path = this.#pathOf(plan.podId);
+        writeFileSync(`${path}.new`, JSON.stringify(kept), { mode: 0o600 });
+        renameSync(`${path}.new`, path);
+      });
+    } catch (err) {
+      this.#log?.warn({ pod_id: plan.podId, err }, "The pod's plan cannot be kept beside its row");
+    }
+  }
+
+  /** Absent is success; what fails is logged, and done by the next start. */
+  remove(podId: PodId): void {
+    this.#remove(`${podId}.json`);
+  }
+
+  /** Undefined when there is none, or none that can be used. */
+  get(podId: PodId): KeptPlan | undefined {
+    try {
+      const stored = JSON.parse(readRegular(this.#pathOf(podId), limit).toString()) as Stored;
+      const plan = parseStoredPlan(JSON.stringify(stored.plan));
+      return plan.podId === podId ? { ...stored, plan } : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Removes those of pods that there are no more, drafts included. */
+  removeOthers(known: ReadonlySet<string>): void {
+    for (const name of this.#names()) {
+      const [, id, draft] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
+      // Any other file is not podnet's.
+      if (id !== undefined && (draft !== undefined || !known.has(id))) this.#remove(name);
+    }
+  }
+
+  #remove(name: string): void {
+    try {
+      cross("file", "remove kept plan", () => rmSync(join(this.#directory, name), { force: true }));
+    } catch (err) {
+      this.#log?.warn({ name, err }, "A pod's kept plan cannot be removed");
+    }
+  }
+
+  #names(): readonly string[] {
+    try {
+      return readdirSync(this.#directory);
+    } catch {
+      return [];
+    }
+  }
+
+  #pathOf(podId: PodId): string {
+    return join(this.#directory, `${podId}.json`);
+  }
+}

@@ -1,0 +1,159 @@
+import { type PodSpec, storedSpec } from "../../../api/pod-spec.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { PodId, PodName } from "../../../core/names.ts";
+import type { GuestIdentity } from "../../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
+import { observedTrouble, specTrouble } from "./check-plan.ts";
+import { parseErrorRecord } from "../../events/error-record.ts";
+import { withSources } from "../interfaces/plan-sources.ts";
+import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
+import type { Span } from "../../events/span.ts";
+import type { Row } from "../../store/database.ts";
+import type { PodContents, PodRow, PodState } from "./pods.ts";
+import {
+  damaged,
+  integer,
+  json,
+  optionalJson,
+  optionalText,
+  parseJson,
+  text,
+} from "../../store/rows.ts";
+
+/** A pod whose record makes no sense. It is worked with no more; a delete by force takes away what can be found of it. */
+export interface DamagedPod {
+  readonly id: PodId;
+  readonly name: PodName;
+  readonly createdMs: number;
+  /** What every call for it is answered with: `STATE_CORRUPT`. */
+  readonly damage: PodnetError;
+}
+
+export const isDamaged = (row: PodRow | DamagedPod): row is DamagedPod => "damage" in row;
+
+/** What state others see it in. */
+export const stateOf = (row: PodRow | DamagedPod): { readonly state: PodState } => ({
+  state: isDamaged(row) ? "failed" : row.state,
+});
+
+/** A row as it is; one that makes no sense is refused alone, for the others are as good as before. Throws `STATE_NEWER`. */
+export function anyFromRow(row: Row): PodRow | DamagedPod {
+  try {
+    return fromRow(row);
+  } catch (thrown) {
+    if (isPodnetError(thrown, "STATE_NEWER")) throw thrown;
+    const name = text<PodName>(row, "name");
+    const { message, details } = toPodnetError(thrown);
+    return {
+      id: text<PodId>(row, "id"),
+      name,
+      createdMs: integer(row, "created_ms"),
+      damage: new PodnetError(
+        "STATE_CORRUPT",
+        `The record of pod "${name}" is damaged: ${String(details["damaged"] ?? message)}`,
+        {
+          hint: `Its machine, if there is one, runs on, and \`podnetd state adopt\` takes it back with podnetd stopped; or give the pod up: podnet delete --force ${name}`,
+          details: { pod_id: text(row, "id") },
+          cause: thrown,
+        },
+      ),
+    };
+  }
+}
+
+/** Throws `STATE_CORRUPT` for one that is damaged. */
+export function usable(row: PodRow | DamagedPod): PodRow {
+  if (isDamaged(row)) throw row.damage;
+  return row;
+}
+
+/** What was read of a pod and makes sense, as text: a list of a thousand pods is looked at once, and then compared. */
+const sound = new Map<PodId, readonly string[]>();
+/** More pods than one host has. */
+const mostSound = 4096;
+
+function fromRow(row: Row): PodRow {
+  const id = text<PodId>(row, "id");
+  const name = text<PodName>(row, "name");
+  const failure = optionalText(row, "failure");
+  const texts = [text(row, "plan"), text(row, "spec"), optionalText(row, "observed") ?? ""];
+  const before = sound.get(id);
+  const known = texts.every((each, i) => each === before?.[i]);
+  const contents = { spec: json(row, "spec"), plan: json(row, "plan") };
+  const read: PodRow = {
+    id,
+    name,
+    state: text<PodState>(row, "state"),
+    reason: optionalText(row, "reason"),
+    failure: failure === undefined ? undefined : parseErrorRecord(failure),
+    ...contentsOf(contents, { id, name }, known),
+    before: contentsBefore(optionalText(row, "before"), { id, name }),
+    guest: guestOf(row),
+    observed: observedOf(row, known),
+    spans: spansOf(row),
+    established: integer(row, "established") === 1,
+    createdMs: integer(row, "created_ms"),
+    changedMs: integer(row, "changed_ms"),
+  };
+  if (!known) {
+    if (sound.size >= mostSound) sound.clear();
+    sound.set(id, texts);
+  }
+  return read;
+}
+
+interface StoredContents {
+  readonly spec?: unknown;
+  readonly plan?: unknown;
+}
+
+function contentsOf(
+  stored: StoredContents,
+  of: Pick<PodRow, "id" | "name">,
+  known = false,
+): PodContents {
+  const plan = withLoSources(readStoredPlan(stored.plan, known));
+  if (plan.podId !== of.id || plan.name !== of.name)
+    throw damaged(`plan is that of pod "${plan.name}" (${plan.podId})`);
+  const trouble = known ? undefined : specTrouble(stored.spec);
+  if (trouble !== undefined) throw damaged(trouble);
+  return { plan, spec: storedSpec(stored.spec as PodSpec) };
+}
+
+/** An earlier podnetd's plans do not speak of what a pod may send from. */
+function withLoSources(plan: PodPlan): PodPlan {
+  const withLoopback = plan.interfaces.some(({ nic }) => nic === undefined);
+  return withLoopback ? { ...plan, ports: withSources(plan.ports, plan.interfaces) } : plan;
+}
+
+function contentsBefore(
+  stored: string | undefined,
+  of: Pick<PodRow, "id" | "name">,
+): PodContents | undefined {
+  if (stored === undefined) return undefined;
+  const before = parseJson(stored, 'column "before"') as StoredContents | null;
+  return contentsOf(before ?? {}, of);
+}
+
+function guestOf(row: Row): GuestIdentity | undefined {
+  const guest = optionalJson<GuestIdentity | null>(row, "guest");
+  if (guest !== undefined && typeof guest?.api !== "number") throw damaged("guest has no api");
+  return guest;
+}
+
+function observedOf(row: Row, known: boolean): ObservedGuest | undefined {
+  const observed = optionalJson<ObservedGuest>(row, "observed");
+  const trouble = known || observed === undefined ? undefined : observedTrouble(observed);
+  if (trouble !== undefined) throw damaged(trouble);
+  return observed;
+}
+
+function spansOf(row: Row): readonly Span[] {
+  const spans = json<readonly (Span | null)[]>(row, "spans");
+  const isSpan = (span: Span | null): span is Span => typeof span?.step === "string";
+  if (!Array.isArray(spans) || !spans.every(isSpan)) throw damaged("spans are no list of steps");
+  return spans;
+}
+
+/** Forgets a pod that has gone. */
+export const forgetSound = (id: PodId): void => void sound.delete(id);

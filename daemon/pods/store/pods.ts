@@ -1,0 +1,189 @@
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { PodId, PodName } from "../../../core/names.ts";
+import type { GuestIdentity } from "../../../guest-init/channel/guest.ts";
+import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
+import type { ErrorRecord } from "../../events/error-record.ts";
+import type { PodPlan } from "./pod-plan.ts";
+import type { Span } from "../../events/span.ts";
+import type { Database } from "../../store/database.ts";
+import { type DamagedPod, forgetSound, isDamaged, anyFromRow, usable } from "./pod-rows.ts";
+import { text } from "../../store/rows.ts";
+
+export type PodState =
+  | "creating"
+  | "running"
+  | "paused"
+  | "stopping"
+  | "stopped"
+  | "failed"
+  | "deleting";
+
+/** What a pod consists of, as asked for and as planned. */
+export interface PodContents {
+  readonly spec: PodSpec;
+  readonly plan: PodPlan;
+}
+
+export interface PodRow {
+  readonly id: PodId;
+  readonly name: PodName;
+  readonly state: PodState;
+  /** Why the pod is in this state, or what ails one that runs, for people. */
+  readonly reason: string | undefined;
+  /** What went wrong, with state `failed`. */
+  readonly failure: ErrorRecord | undefined;
+  readonly spec: PodSpec;
+  readonly plan: PodPlan;
+  /** What it goes back to: a change of it is under way, or was cut short. */
+  readonly before: PodContents | undefined;
+  /** Who answers in the guest. */
+  readonly guest: GuestIdentity | undefined;
+  /** What the guest last said it has. */
+  readonly observed: ObservedGuest | undefined;
+  /** The steps of bringing it up. */
+  readonly spans: readonly Span[];
+  /** It has run before: a failed start keeps it, where a failed create leaves nothing. */
+  readonly established: boolean;
+  readonly createdMs: number;
+  readonly changedMs: number;
+}
+
+/** The ids of all pods. */
+export function podIds(db: Database): Set<string> {
+  return new Set(db.all("SELECT id FROM pods").map((row) => text(row, "id")));
+}
+
+export function insertPod(db: Database, plan: PodPlan, spec: PodSpec, nowMs: number): void {
+  db.run(
+    `INSERT INTO pods (id, name, state, spec, plan, created_ms, changed_ms)
+     VALUES (?, ?, 'creating', ?, ?, ?, ?)`,
+    plan.podId,
+    plan.name,
+    JSON.stringify(spec),
+    JSON.stringify(plan),
+    nowMs,
+    nowMs,
+  );
+}
+
+export interface StateChange {
+  readonly state: PodState;
+  readonly reason?: string;
+  readonly failure?: ErrorRecord;
+}
+
+/** Sets a pod's state with its reason; the former reason goes. */
+export function setPodState(db: Database, id: PodId, change: StateChange, nowMs: number): void {
+  db.run(
+    `UPDATE pods SET state = ?1, established = established OR ?1 = 'running',
+       reason = ?2, failure = ?3, changed_ms = ?4 WHERE id = ?5`,
+    change.state,
+    change.reason ?? null,
+    change.failure === undefined ? null : JSON.stringify(change.failure),
+    nowMs,
+    id,
+  );
+}
+
+/** Writes what a pod consists of; `before` is what the next start goes back to, should it find that. */
+export function setPodContents(
+  db: Database,
+  id: PodId,
+  { spec, plan }: PodContents,
+  before: PodContents | undefined,
+): void {
+  db.run(
+    "UPDATE pods SET spec = ?, plan = ?, before = ? WHERE id = ?",
+    JSON.stringify(spec),
+    JSON.stringify(plan),
+    before === undefined ? null : JSON.stringify(before),
+    id,
+  );
+}
+
+/** Says what is wrong with a pod whose state does not change; nothing takes the former reason away. */
+export function setPodReason(db: Database, id: PodId, reason: string | undefined): void {
+  db.run("UPDATE pods SET reason = ? WHERE id = ?", reason ?? null, id);
+}
+
+/** Records who answers in the guest and what it has. */
+export function setPodGuest(
+  db: Database,
+  id: PodId,
+  guest: GuestIdentity,
+  observed: ObservedGuest | undefined,
+): void {
+  db.run(
+    "UPDATE pods SET guest = ?, observed = ? WHERE id = ?",
+    JSON.stringify(guest),
+    observed === undefined ? null : JSON.stringify(observed),
+    id,
+  );
+}
+
+/** Records what a guest has been seen to have that says nothing of itself. */
+export function setPodObserved(db: Database, id: PodId, observed: ObservedGuest | undefined): void {
+  db.run(
+    "UPDATE pods SET observed = ? WHERE id = ?",
+    observed === undefined ? null : JSON.stringify(observed),
+    id,
+  );
+}
+
+export function setPodSpans(db: Database, id: PodId, spans: readonly Span[]): void {
+  db.run("UPDATE pods SET spans = ? WHERE id = ?", JSON.stringify(spans), id);
+}
+
+/** Throws `STATE_CORRUPT` when its row makes no sense. */
+export function getPod(db: Database, id: PodId): PodRow | undefined {
+  const row = getAnyPod(db, id);
+  return row === undefined ? undefined : usable(row);
+}
+
+export function getAnyPod(db: Database, id: PodId): PodRow | DamagedPod | undefined {
+  const row = db.get("SELECT * FROM pods WHERE id = ?", id);
+  return row === undefined ? undefined : anyFromRow(row);
+}
+
+/** Undefined, too, when its row makes no sense: for what is not about this pod alone. */
+export function getUsablePod(db: Database, id: PodId): PodRow | undefined {
+  const row = getAnyPod(db, id);
+  return row === undefined || isDamaged(row) ? undefined : row;
+}
+
+/** Pods whose id or name this is, else those whose id starts so (4 characters at least). At most two. */
+export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
+  const exact = db.all(
+    "SELECT * FROM pods WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+    text,
+  );
+  if (exact.length > 0 || !/^[a-z2-7]{4,11}$/.test(text)) return exact.map(anyFromRow);
+  return db
+    .all("SELECT * FROM pods WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT 2", text)
+    .map(anyFromRow);
+}
+
+/** All pods there are rows of, in the order they came. */
+export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
+  db.all("SELECT * FROM pods ORDER BY created_ms, id").map(anyFromRow);
+
+/** Those that can be worked with: all but the damaged ones. */
+export const listPods = (db: Database): PodRow[] =>
+  listAnyPods(db).filter((row): row is PodRow => !isDamaged(row));
+
+/** What a pod is called, for messages about others. */
+export function podNameById(db: Database, id: PodId): PodName | undefined {
+  const row = db.get("SELECT name FROM pods WHERE id = ?", id);
+  return row === undefined ? undefined : text<PodName>(row, "name");
+}
+
+export function podIdByName(db: Database, name: PodName): PodId | undefined {
+  const row = db.get("SELECT id FROM pods WHERE name = ?", name);
+  return row === undefined ? undefined : text<PodId>(row, "id");
+}
+
+/** Deletes the pod with its interfaces and run; leases are freed separately. */
+export function deletePod(db: Database, id: PodId): void {
+  forgetSound(id);
+  db.run("DELETE FROM pods WHERE id = ?", id);
+}

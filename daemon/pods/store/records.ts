@@ -1,0 +1,426 @@
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { Clock } from "../../../core/clock.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type { PodId } from "../../../core/names.ts";
+import type { VmPlan, VmRecord } from "../../../hypervisor/driver.ts";
+import type { Journal } from "../../events/journal.ts";
+import type { Database } from "../../store/database.ts";
+import { getNetwork } from "../../networks/store.ts";
+import { type DamagedPod, usable } from "./pod-rows.ts";
+import {
+  deletePod,
+  findPods,
+  getAnyPod,
+  getPod,
+  getUsablePod,
+  insertPod,
+  listAnyPods,
+  listPods,
+  type PodContents,
+  podIds,
+  type PodRow,
+  type PodState,
+  setPodGuest,
+  setPodObserved,
+  setPodReason,
+  setPodSpans,
+  setPodState,
+} from "./pods.ts";
+import { dropRequestsOf, finishRequestsOf, insertRequest } from "./request-rows.ts";
+import { deleteRun, getRun, putRun, type RunRow } from "./runs.ts";
+import type { Addresses } from "../../ipam/addresses.ts";
+import { type ErrorRecord, recordError } from "../../events/error-record.ts";
+import { exchangeContents, insertContents, withoutMachine } from "./exchange-contents.ts";
+import type { KeptPlans } from "./kept-plans.ts";
+import type { LivePod } from "../lifecycle/live-pod.ts";
+import type { HeldPorts } from "../../published/held-ports.ts";
+import { planOfRows } from "./plan-of-rows.ts";
+import type { PodPlan } from "./pod-plan.ts";
+import type { Span } from "../../events/span.ts";
+
+/** What ends, stops or starts a pod that is there is written with the reserve's room, if need be. */
+const essential = { need: "essential" } as const;
+
+/** A create that may be asked for again. */
+export interface RequestKey {
+  readonly id: string;
+  readonly digest: string;
+}
+
+/** What a running pod becomes. */
+export interface Replan extends PodContents {
+  /** For people, in the event. */
+  readonly text: string;
+  /** Its effect may fail: the row keeps what was until `settled`. */
+  readonly reverting?: boolean;
+}
+
+export interface ForgetOptions {
+  readonly interrupted?: boolean;
+  readonly left?: boolean;
+}
+
+/** What is known of pods, durably. Each method is one transaction with the event that tells of it. */
+export class PodRecords {
+  readonly #db: Database;
+  readonly #journal: Journal;
+  readonly #addresses: Addresses;
+  readonly #clock: Clock;
+  readonly #published: Pick<HeldPorts, "release">;
+  readonly #kept: KeptPlans;
+
+  constructor(parts: {
+    db: Database;
+    journal: Journal;
+    addresses: Addresses;
+    clock: Clock;
+    published: Pick<HeldPorts, "release">;
+    kept: KeptPlans;
+  }) {
+    this.#db = parts.db;
+    this.#journal = parts.journal;
+    this.#addresses = parts.addresses;
+    this.#clock = parts.clock;
+    this.#published = parts.published;
+    this.#kept = parts.kept;
+  }
+
+  /** Throws `STATE_CORRUPT` when its record makes no sense. */
+  get(id: PodId): PodRow | undefined {
+    return getPod(this.#db, id);
+  }
+
+  /** Also of one whose record makes no sense. */
+  getAny(id: PodId): PodRow | DamagedPod | undefined {
+    return getAnyPod(this.#db, id);
+  }
+
+  /** Undefined, too, when its record makes no sense: for what goes on with other pods after it. */
+  getUsable(id: PodId): PodRow | undefined {
+    return getUsablePod(this.#db, id);
+  }
+
+  /** Those that can be worked with: all but the damaged ones. */
+  list(): PodRow[] {
+    return listPods(this.#db);
+  }
+
+  listAny(): (PodRow | DamagedPod)[] {
+    return listAnyPods(this.#db);
+  }
+
+  /** The ids of all pods, damaged ones too: nothing that bears one is left over from a pod that is gone. */
+  ids(): Set<string> {
+    return podIds(this.#db);
+  }
+
+  run(id: PodId): RunRow | undefined {
+    return getRun(this.#db, id);
+  }
+
+  /** The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`, and `STATE_CORRUPT` when its record is damaged. */
+  find(idOrName: string): PodRow {
+    return usable(this.findAny(idOrName));
+  }
+
+  /** Also one whose record makes no sense. Throws `POD_NOT_FOUND`. */
+  findAny(idOrName: string): PodRow | DamagedPod {
+    const found = this.search(idOrName);
+    if (found !== undefined) return found;
+    throw new PodnetError("POD_NOT_FOUND", `There is no pod "${idOrName}"`, {
+      field: "id_or_name",
+      hint: "See `podnet list`",
+    });
+  }
+
+  search(idOrName: string): PodRow | DamagedPod | undefined {
+    const [first, second] = findPods(this.#db, idOrName);
+    if (second === undefined) return first;
+    throw new PodnetError("INVALID_ARGUMENT", `More than one pod id starts with "${idOrName}"`, {
+      field: "id_or_name",
+      hint: "Write more of the id, or the name",
+    });
+  }
+
+  /** Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has changed yet. */
+  claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
+    const now = this.#clock.now();
+    this.#journal.transact(
+      "claim",
+      (emit) => {
+        insertPod(this.#db, plan, spec, now);
+        insertContents(this.#db, plan);
+        this.#addresses.insert(plan);
+        if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
+        const { podId, name: podName } = plan;
+        emit({ kind: "created", podId, podName, data: { text: "creating" } });
+      },
+      { need: "new" },
+    );
+    this.#addresses.taken(plan);
+    this.#keep({ plan, spec });
+  }
+
+  /**
+   * Makes a running pod another one: plan, spec, interfaces, addresses. Nothing on the host or in the guest has changed
+   * yet. With `reverting` the next start goes back to what was, should podnetd end before `settled`.
+   */
+  replan(live: LivePod, next: Replan): void {
+    const { podId, name } = live.plan;
+    const row = this.get(podId);
+    if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
+    const back = next.reverting === true ? (row.before ?? row) : undefined;
+    let exchanged = (): void => {};
+    this.#journal.transact("replan", (emit) => {
+      exchanged = this.#exchange(row, next, back);
+      emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
+    });
+    exchanged();
+    live.plan = next.plan;
+    this.#keep(back ?? next);
+  }
+
+  /** Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to. */
+  learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void {
+    const { podId, name } = live.plan;
+    const become = ({ plan, spec }: PodContents): PodContents => ({
+      plan: next({ plan, spec }),
+      spec,
+    });
+    const row = this.get(podId);
+    if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
+    const now = become(row);
+    const back = row.before === undefined ? undefined : become(row.before);
+    let exchanged = (): void => {};
+    this.#journal.transact(
+      "learn",
+      (emit) => {
+        exchanged = this.#exchange(row, now, back);
+        emit({ kind: "updated", podId, podName: name, data: { text } });
+      },
+      essential,
+    );
+    exchanged();
+    live.plan = become({ plan: live.plan, spec: row.spec }).plan;
+    this.#keep(back ?? now);
+  }
+
+  #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {
+    return exchangeContents({ db: this.#db, addresses: this.#addresses }, row, next, back);
+  }
+
+  /** What `replan` said has taken effect: it is not gone back from any more. */
+  settled(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    const row = this.get(podId);
+    let exchanged = (): void => {};
+    this.#journal.transact(
+      "settled",
+      (emit) => {
+        if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
+        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+        emit({ kind: "updated", podId, podName: name, data: { text } });
+      },
+      essential,
+    );
+    exchanged();
+    if (row?.before !== undefined) this.#keep(row);
+  }
+
+  /** Keeps the plan of a pod of which an earlier podnetd may have kept none. */
+  keep(id: PodId): void {
+    const row = this.get(id);
+    if (row !== undefined) this.#keep(row.before ?? row);
+  }
+
+  #keep({ plan, spec }: PodContents, left = false): void {
+    const names = new Set(plan.interfaces.flatMap(({ network }) => network ?? []));
+    const networks = Array.from(names, (name) => getNetwork(this.#db, name)?.definition);
+    this.#kept.put({ plan, spec, networks: networks.filter((each) => each !== undefined) }, left);
+  }
+
+  /** Before anything is built on the machine, so that it is found again. */
+  started(podId: PodId, record: VmRecord): void {
+    const write = (): void => putRun(this.#db, podId, record, this.#clock.now());
+    this.#db.transaction(write, undefined, "always", "essential");
+  }
+
+  step(plan: PodPlan, span: Span): void {
+    const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
+    const { podId, name: podName } = plan;
+    this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, essential);
+  }
+
+  running(live: LivePod, spans: readonly Span[]): void {
+    const { podId, name } = live.plan;
+    this.#journal.transact(
+      "running",
+      (emit) => {
+        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+        else setPodObserved(this.#db, podId, live.observed);
+        setPodSpans(this.#db, podId, spans);
+        setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
+        finishRequestsOf(this.#db, podId, undefined);
+        emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
+      },
+      essential,
+    );
+  }
+
+  /** What a guest says after it was configured again: nothing ails it. */
+  configured(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    this.#journal.transact("configured", (emit) => {
+      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+      setPodReason(this.#db, podId, undefined);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** A pod lacks something, or something of it is left, and its state stays; told once for as long as it is the same. */
+  ailing({ podId, name }: PodPlan, what: string, thrown: unknown): void {
+    const error = recordError(thrown);
+    const reason = `${what}: ${error.message}`;
+    if (this.get(podId)?.reason === reason) return;
+    this.#journal.transact("ailing", (emit) => {
+      setPodReason(this.#db, podId, reason);
+      emit({ kind: "updated", podId, podName: name, data: { text: reason, error } });
+    });
+  }
+
+  /** What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason again. */
+  well({ podId, name }: PodPlan, text: string): void {
+    const row = this.get(podId);
+    if (row?.reason === undefined) return;
+    this.#journal.transact("well", (emit) => {
+      setPodReason(this.#db, podId, row.failure?.message);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** What a guest shows to have that says nothing of itself. */
+  shown(live: LivePod, text: string): void {
+    const { podId, name } = live.plan;
+    const state = this.get(podId)?.state;
+    // Of one that is being created it is written down when it runs.
+    if (state !== "running" && state !== "paused") return;
+    this.#journal.transact("shown", (emit) => {
+      setPodObserved(this.#db, podId, live.observed);
+      emit({ kind: "updated", podId, podName: name, data: { text } });
+    });
+  }
+
+  /** Something worth telling that changes nothing. */
+  note({ podId, name }: PodPlan, text: string): void {
+    this.#journal.emit({ kind: "updated", podId, podName: name, data: { text } });
+  }
+
+  /** Sets a state; `failed` and `stopped` also forget the run, whose machine is gone. */
+  state(
+    plan: PodPlan,
+    state: PodState,
+    why: { readonly reason?: string; readonly error?: unknown } = {},
+  ): void {
+    const failure = why.error === undefined ? undefined : recordError(why.error);
+    const reason = why.reason ?? failure?.message;
+    const { podId, name } = plan;
+    const row = this.get(podId);
+    const over = state === "failed" || state === "stopped";
+    let exchanged = (): void => {};
+    const rest = over && row !== undefined ? withoutMachine(row) : undefined;
+    this.#journal.transact(
+      state,
+      (emit) => {
+        if (rest !== undefined && row !== undefined)
+          exchanged = this.#exchange(row, rest, undefined);
+        setPodState(
+          this.#db,
+          podId,
+          {
+            state,
+            ...(reason === undefined ? {} : { reason }),
+            ...(failure === undefined ? {} : { failure }),
+          },
+          this.#clock.now(),
+        );
+        // A machine of somebody else may run on, with what could not be taken back.
+        if (over && plan.vm.attached === undefined) deleteRun(this.#db, podId);
+        if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
+        const text = reason === undefined ? state : `${state}: ${reason}`;
+        emit({
+          kind: "updated",
+          podId,
+          podName: name,
+          data: { text, ...(failure === undefined ? {} : { error: failure }) },
+        });
+      },
+      essential,
+    );
+    exchanged();
+    if (rest !== undefined) this.#keep(rest);
+  }
+
+  /**
+   * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed; its request
+   * keeps that answer, unless the create was `interrupted`, when nobody has heard it and asking again begins anew. With `left`
+   * something could not be undone, and a delete by force goes on past it.
+   */
+  forget(
+    plan: PodPlan,
+    thrown?: unknown,
+    { interrupted = false, left = false }: ForgetOptions = {},
+  ): void {
+    const error = thrown === undefined ? undefined : recordError(thrown);
+    const row = this.get(plan.podId);
+    const before = row?.before;
+    const plans: [PodPlan, ...PodPlan[]] = before === undefined ? [plan] : [plan, before.plan];
+    this.#forget(plans, left ? row : undefined, error, interrupted);
+  }
+
+  /** The same of a pod whose record makes no sense, by what `remains` of it; `left` is what could not be undone. */
+  forgetDamaged(remains: PodPlan, left: PodContents | undefined): void {
+    this.#forget([remains], left, undefined, false);
+  }
+
+  /** A plan of what rows beside its own say of a pod: its addresses and its taps. */
+  remains(pod: DamagedPod, vm: VmPlan): PodPlan {
+    return planOfRows(this.#db, pod, vm);
+  }
+
+  #forget(
+    plans: readonly [PodPlan, ...PodPlan[]],
+    left: PodContents | undefined,
+    error: ErrorRecord | undefined,
+    interrupted: boolean,
+  ): void {
+    const [{ podId, name }] = plans;
+    // Without a row and without this a machine that runs is evidence of a lost row, and nothing ends it. (An attached one is not
+    // podnetd's to end.)
+    if (left !== undefined && left.plan.vm.attached === undefined) this.#keep(left, true);
+    else this.#kept.remove(podId);
+    this.#journal.transact(
+      "forget",
+      (emit) => {
+        this.#addresses.free(plans);
+        deletePod(this.#db, podId);
+        if (interrupted) dropRequestsOf(this.#db, podId);
+        else
+          finishRequestsOf(
+            this.#db,
+            podId,
+            error === undefined ? undefined : JSON.stringify(error),
+          );
+        const text = error === undefined ? "deleted" : `not created: ${error.message}`;
+        emit({
+          kind: "deleted",
+          podId,
+          podName: name,
+          data: { text, ...(error === undefined ? {} : { error }) },
+        });
+      },
+      essential,
+    );
+    this.#addresses.freed(plans);
+    this.#published.release(podId);
+  }
+}

@@ -1,0 +1,109 @@
+import { isIp, type Ip, type IpPrefix, ipOf } from "../../../core/address.ts";
+import type { IfName, PodId, PodName } from "../../../core/names.ts";
+import type { OnBridge } from "../plan/snapshot.ts";
+import type { Database, Row } from "../../store/database.ts";
+import { optionalInteger, text } from "../../store/rows.ts";
+
+/**
+ * Asks what reads plans where they are stored, of hundreds of pods at once. `pods` is the table, or, where that does not work,
+ * the same without what is no JSON: looking at each takes longer, and is for the day on which one is damaged.
+ */
+function askPlans(
+  db: Database,
+  sql: (pods: string) => string,
+  ...values: readonly (string | number)[]
+): Row[] {
+  try {
+    return db.all(sql("pods"), ...values);
+  } catch {
+    return db.all(sql(readable), ...values);
+  }
+}
+
+const readable = `(SELECT id, name, CASE WHEN json_valid(plan) THEN plan END AS plan,
+  CASE WHEN json_valid(before) THEN before END AS before FROM pods)`;
+
+/** An element of a list, as far as it is an object: SQLite takes anything else for JSON that is none. */
+const object = (each: string): string => `CASE WHEN ${each}.type = 'object' THEN ${each}.value END`;
+
+/** The users of all pods' machines, also of those that do not run: they start again as the same. */
+export function uidsOfPods(db: Database): Set<number> {
+  const rows = askPlans(db, (pods) => `SELECT plan ->> '$.vm.jail.uid' AS uid FROM ${pods}`);
+  // A machine whose pod's record is damaged may run on.
+  const running = db.all("SELECT uid FROM runs");
+  return new Set(
+    [...rows, ...running].flatMap(({ uid }) => (typeof uid === "number" ? [uid] : [])),
+  );
+}
+
+/** A file of a pod, and whether the pod writes to the file itself. */
+export interface FileOfPod {
+  readonly pod: PodName;
+  readonly path: string;
+  readonly writes: boolean;
+}
+
+/** Kernel, initramfs and disk files of all pods, running or not. */
+export function filesOfPods(db: Database): FileOfPod[] {
+  const rows = askPlans(
+    db,
+    (pods) =>
+      `WITH disks AS (SELECT name AS pod, ${object("disk")} AS disk
+         FROM ${pods} AS pods, json_each(pods.plan, '$.vm.disks') AS disk)
+       SELECT pod, disk ->> '$.path' AS path,
+         disk ->> '$.readOnly' = 0 AND disk -> '$.overlay' IS NULL AS writes FROM disks
+       UNION ALL
+       SELECT pod, disk ->> '$.overlay.path', 1 FROM disks WHERE disk -> '$.overlay' IS NOT NULL
+       UNION ALL
+       SELECT name, plan ->> '$.vm.kernel', 0 FROM ${pods} WHERE plan ->> '$.vm.kernel' IS NOT NULL
+       UNION ALL
+       SELECT name, plan ->> '$.vm.initrd', 0 FROM ${pods} WHERE plan ->> '$.vm.initrd' IS NOT NULL`,
+  );
+  return rows.flatMap((row) => {
+    const { path, writes } = row;
+    // One that does not say whether it writes is none of podnetd's: it may.
+    return typeof path === "string"
+      ? [{ pod: text<PodName>(row, "pod"), path, writes: writes !== 0 }]
+      : [];
+  });
+}
+
+/** Whether a guest was told to ask this server for names. */
+export const isNameServer = (db: Database, server: Ip): boolean =>
+  askPlans(
+    db,
+    (pods) =>
+      `SELECT 1 FROM ${pods} AS pods, json_each(pods.plan, '$.guest.dns.servers') AS server
+       WHERE server.value = ? LIMIT 1`,
+    server,
+  ).length > 0;
+
+/** What pods have on a bridge of somebody else, also what one that is being changed may go back to. */
+export function addressesOnBridge(db: Database, bridge: IfName): OnBridge[] {
+  const rows = askPlans(
+    db,
+    (pods) =>
+      `WITH ports AS (SELECT plans.id, plans.name, ${object("port")} AS port
+         FROM (SELECT id, name, plan FROM ${pods}
+               UNION ALL SELECT id, name, before -> '$.plan' FROM ${pods} WHERE before IS NOT NULL) AS plans,
+           json_each(plans.plan, '$.ports.ports') AS port)
+       SELECT DISTINCT ports.id, ports.name, port ->> '$.tap' AS tap, port ->> '$.vlan' AS vlan, address.value AS address
+       FROM ports, json_each(port, '$.guestAddresses') AS address
+       WHERE port ->> '$.foreign' AND port ->> '$.bridge' = ?`,
+    bridge,
+  );
+  return rows.filter(isOnBridge).map((row) => ({
+    bridge,
+    vlan: optionalInteger(row, "vlan"),
+    address: text<IpPrefix>(row, "address"),
+    tap: text<IfName>(row, "tap"),
+    podId: text<PodId>(row, "id"),
+    podName: text<PodName>(row, "name"),
+  }));
+}
+
+const isOnBridge = ({ address, tap, vlan }: Row): boolean =>
+  typeof address === "string" &&
+  isIp(ipOf(address as IpPrefix)) &&
+  typeof tap === "string" &&
+  (vlan === null || typeof vlan === "number");

@@ -1,0 +1,47 @@
+import type { PortSpec } from "../../api/pod-spec.ts";
+import { bindAddresses } from "../../api/validate-ports.ts";
+import { type Ip, parseIp } from "../../core/address.ts";
+import { boundSockets } from "../../linux/listeners.ts";
+import { isLocalAddress } from "../../linux/local-address.ts";
+import { parsePortRange } from "../../linux/port-range.ts";
+import { readSysctl } from "../../linux/sysctl.ts";
+import type { Config } from "../config/config.ts";
+import type { Database } from "../store/database.ts";
+import { takenPorts } from "./store.ts";
+import type { PortsSnapshot } from "../pods/plan/snapshot.ts";
+
+export interface PortsWorld {
+  readonly db: Database;
+  readonly config: Pick<Config, "disableIptables" | "publishPorts">;
+  randomBytes(count: number): Uint8Array;
+}
+
+/** Looks at everything that the planner needs to know to publish these. Takes nothing. */
+export function gatherPorts(
+  specs: readonly PortSpec[],
+  { db, config, randomBytes }: PortsWorld,
+): PortsSnapshot {
+  const chosen = specs.filter(({ hostPort }) => hostPort === 0);
+  const named = specs.filter(({ hostPort }) => hostPort !== 0);
+  const choosing = new Set(chosen.map(({ protocol }) => protocol));
+  const addresses = new Set(specs.flatMap(bindAddresses));
+  const [high = 0, low = 0] = chosen.length === 0 ? [] : randomBytes(2);
+  return {
+    taken: [
+      ...[...choosing].flatMap((protocol) => takenPorts(db, protocol)),
+      ...named.flatMap((spec) => takenPorts(db, spec.protocol, spec)),
+    ],
+    range: config.publishPorts ?? parsePortRange(readSysctl("net.ipv4.ip_local_port_range")),
+    start: (high << 8) | low,
+    bound: boundSockets([...choosing].filter((protocol) => protocol !== "sctp")).flatMap(
+      ({ protocol, address, port }) =>
+        coveredBy(address).map((hostIp) => ({ protocol, hostIp, hostPort: port })),
+    ),
+    hostAddresses: Object.fromEntries([...addresses].map((ip) => [ip, isLocalAddress(ip)])),
+    firewall: !config.disableIptables,
+  };
+}
+
+/** A socket at `::` as a rule takes what comes by IPv4 as well, and nothing tells of one that does not. */
+const coveredBy = (address: Ip): Ip[] =>
+  address === "::" ? [address, parseIp("0.0.0.0")] : [address];

@@ -1,0 +1,25 @@
+import type { PublishedPlan } from "./published-plan.ts";
+import type { Lead, PortAt } from "./held-port.ts";
+
+/** A host port that is to be held, and where it leads. */
+export interface WantedPort extends PortAt, Lead {
+  /** Names it among the pod's. */
+  readonly key: string;
+}
+
+/** Each host port by itself, at each address. There are no SCTP sockets here: of those only the rows keep others away. */
+export function portsOf(published: readonly PublishedPlan[]): WantedPort[] {
+  return published.flatMap(({ protocol, hostPort, podPort, count, at }) => {
+    if (protocol === "sctp") return [];
+    return at.flatMap(({ hostIp, podIp }) =>
+      Array.from({ length: count }, (_, i) => ({
+        key: `${protocol} ${hostIp} ${hostPort + i}`,
+        protocol,
+        hostIp,
+        hostPort: hostPort + i,
+        podIp,
+        podPort: podPort + i,
+      })),
+    );
+  });
+}

@@ -1,0 +1,21 @@
+import { statfsSync } from "node:fs";
+import { PodnetError } from "../../core/errors.ts";
+
+/**
+ * What the filesystem of the run directory has no more of, without which no machine can start: room, or inodes for sockets.
+ * Undefined when it has both. Throws what statfs(2) does.
+ */
+export function runDirProblem(runDir: string): PodnetError | undefined {
+  const { bavail, ffree, files } = statfsSync(runDir);
+  // Filesystems without a table of inodes say that there are none.
+  const missing = files > 0 && ffree === 0 ? "inode" : bavail === 0 ? "room" : undefined;
+  if (missing === undefined) return undefined;
+  return new PodnetError(
+    "STATE_UNWRITABLE",
+    `The run directory "${runDir}" has no ${missing} left`,
+    {
+      field: "run_dir",
+      hint: "Delete other files of its filesystem (df, df -i); machines run on, and none can start until then",
+    },
+  );
+}
