@@ -80,6 +80,35 @@ const rules: readonly Rule[] = [
   },
 ];
 
+/**
+ * The folders of `daemon/`, one for each subject, lowest first: a file imports only from its own folder and from those before it. What a
+ * lower folder needs of a higher one it declares as an interface of its own.
+ */
+const daemonOrder = [
+  "config",
+  "store",
+  "events",
+  "listeners",
+  "ipam",
+  "published",
+  "reconcile",
+  "drift",
+  "networks",
+  "dhcp",
+  "pods",
+  "traffic",
+  "dns",
+  "verify",
+  "containers",
+  "overlays",
+  "salvage",
+  "api",
+  "main",
+];
+
+/** Imports that still go against that order. The list may only get shorter. */
+const againstDaemonOrder = new Set<string>([]);
+
 /** Modules that belong to one place alone, wherever the table above would allow them. */
 const reserved: readonly { readonly module: RegExp; readonly home: RegExp }[] = [
   { module: /^koffi$/, home: /^linux\// },
@@ -91,6 +120,9 @@ const reserved: readonly { readonly module: RegExp; readonly home: RegExp }[] = 
 
 const importPattern =
   /^\s*(?:import|export)\s+(?:type\s+)?(?:[\w*{}\s,$]+\sfrom\s+)?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/gm;
+
+/** Those of the list that were not met yet. */
+const upwards = new Set(againstDaemonOrder);
 
 /** Every import of `file` that its room may not have, as a sentence. */
 function violations(file: string): string[] {
@@ -107,6 +139,9 @@ function violations(file: string): string[] {
       if (!own && !rule.rooms.some((room) => to.startsWith(room))) {
         found.push(`${file}: ${rule.room} may not import ${to}`);
       }
+      const pair = `${file} ${to}`;
+      if (isUpwards(file, to) && !upwards.delete(pair) && !againstDaemonOrder.has(pair))
+        found.push(`${file}: daemon/${subjectOf(file)} may not import ${to}`);
       continue;
     }
     const allowed =
@@ -120,11 +155,26 @@ function violations(file: string): string[] {
   return found;
 }
 
+/** The folder of `daemon/` that a file is in; undefined elsewhere. */
+const subjectOf = (file: string): string | undefined => /^daemon\/([^/]+)\//.exec(file)?.[1];
+
+/** Whether an import inside `daemon/` goes against the order of its folders. */
+function isUpwards(from: string, to: string): boolean {
+  const [own, other] = [subjectOf(from), subjectOf(to)];
+  if (own === undefined || other === undefined || own === other) return false;
+  return daemonOrder.indexOf(other) > daemonOrder.indexOf(own);
+}
+
 const files = globSync(
   "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
   { cwd: top },
 );
 const wrong = files.filter((file) => !/^(?:api|etcd)\/gen\//.test(file)).flatMap(violations);
+for (const pair of upwards)
+  wrong.push(`${pair}: no longer an import against the order, take it off the list`);
+for (const file of files)
+  if (subjectOf(file) !== undefined && !daemonOrder.includes(subjectOf(file) as string))
+    wrong.push(`${file}: its folder has no place in the order of daemon/`);
 for (const line of wrong) console.error(line);
 console.log(`${files.length} files, ${wrong.length} imports against the rooms' directions`);
 process.exitCode = wrong.length === 0 ? 0 : 1;

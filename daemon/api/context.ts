@@ -1,7 +1,7 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import type { Attachments } from "../containers/attachments.ts";
 import type { Installation } from "../containers/cni/installation.ts";
-import type { HostQemu } from "../main/host-qemu.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import type { Pods } from "../pods/pods.ts";
 import type { PodRecords } from "../pods/store/records.ts";
 import type { Addresses } from "../ipam/addresses.ts";
@@ -23,6 +23,14 @@ import type { PodRow } from "../pods/store/pods.ts";
 import { peerKey } from "../listeners/peer.ts";
 import { damagedView, podView } from "./views.ts";
 
+/** The QEMU of this host, as far as the API shows it. */
+export interface QemuOfHost {
+  /** Why no machine can start on this host, now; undefined where QEMU is installed. */
+  missing(): PodnetError | undefined;
+  /** QEMU's own version, such as `7.2.22`; empty where QEMU is not installed. */
+  version(): Promise<string>;
+}
+
 /** What the services serve. */
 export interface ServiceParts {
   readonly config: Config;
@@ -38,7 +46,7 @@ export interface ServiceParts {
   readonly networks: Networks;
   readonly attachments: Attachments;
   readonly installation: Installation;
-  readonly qemu: Pick<HostQemu, "missing" | "version">;
+  readonly qemu: QemuOfHost;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
   /** Absent when the host is to be in none. */

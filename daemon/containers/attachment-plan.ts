@@ -4,7 +4,7 @@ import type { AttachmentFragment } from "../../network/attachment/desired.ts";
 import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
-import type { AttachmentId } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import { damaged, parseJson } from "../store/rows.ts";
 import { checkVersion } from "../store/stored-version.ts";
 import { attachmentTrouble } from "./check-attachment.ts";

@@ -2,7 +2,8 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import type { Mac } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
 import { type AttachmentPlan, parseStoredAttachment } from "./attachment-plan.ts";
-import type { AttachmentId, AttachmentName, AttachmentState } from "./store.ts";
+import type { AttachmentName, AttachmentState } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { Row } from "../store/database.ts";
 import { damaged, integer, optionalText, text } from "../store/rows.ts";
 

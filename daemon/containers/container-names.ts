@@ -1,6 +1,6 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { AttachmentId } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /**

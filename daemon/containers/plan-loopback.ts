@@ -4,7 +4,7 @@ import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
 import { type LoopbackRedirect, redirectedTo } from "../../network/desired.ts";
 import { choosePort } from "../published/choose-port.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
-import type { PortsSnapshot } from "../pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "../published/ports-snapshot.ts";
 import type { HostPorts } from "../published/store.ts";
 import { containerWords } from "../published/publish-words.ts";
 

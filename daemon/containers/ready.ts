@@ -10,7 +10,7 @@ import { type Inspection, nothingFound } from "../../network/inspect.ts";
 import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
-import type { AttachmentId } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { ContainerNames } from "./container-names.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";

@@ -5,7 +5,6 @@ import type { Addresses } from "../ipam/addresses.ts";
 import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
 import {
   type AnyAttachment,
-  type AttachmentId,
   type AttachmentName,
   attachmentNamed,
   attachmentsIn,
@@ -17,6 +16,7 @@ import {
   setAttachmentPlan,
   setAttachmentState,
 } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { Database } from "../store/database.ts";
 import { insertPorts } from "../published/store.ts";
 import { type AttachmentPlan, containerText } from "./attachment-plan.ts";

@@ -1,5 +1,4 @@
-import type { Brand } from "../../core/brand.ts";
-import type { NetworkName } from "../../core/names.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 import {
   anyAttachment,
@@ -11,7 +10,6 @@ import type { Database } from "../store/database.ts";
 import { text } from "../store/rows.ts";
 
 /** A container's attachment to a network, as podnetd names it: 12 characters from a-z and 2-7. */
-export type AttachmentId = Brand<string, "AttachmentId">;
 
 /** `adding` and `deleting` are under way, or were cut short: the next start undoes the one and completes the other. */
 export type AttachmentState = "adding" | "ready" | "deleting";
@@ -103,26 +101,4 @@ export function attachmentsIn(db: Database, state: AttachmentState): AnyAttachme
   return db
     .all("SELECT * FROM attachments WHERE state = ? ORDER BY created_ms, id", state)
     .map(anyAttachment);
-}
-
-/** The container of an attachment, by its runtime's id; undefined where there is no such attachment. */
-export function containerOf(db: Database, id: AttachmentId): string | undefined {
-  const row = db.get("SELECT container_id FROM attachments WHERE id = ?", id);
-  return row === undefined ? undefined : text(row, "container_id");
-}
-
-/** The containers on a network, by their ids, in order. */
-export function containersOnNetwork(db: Database, network: NetworkName): string[] {
-  return db
-    .all(
-      "SELECT DISTINCT container_id FROM attachments WHERE network = ? ORDER BY container_id",
-      network,
-    )
-    .map((row) => text(row, "container_id"));
-}
-
-/** The container that has a MAC on a network of podnet's. */
-export function containerByMac(db: Database, mac: string): string | undefined {
-  const row = db.get("SELECT container_id FROM attachments WHERE mac = ? LIMIT 1", mac);
-  return row === undefined ? undefined : text(row, "container_id");
 }

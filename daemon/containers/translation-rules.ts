@@ -3,7 +3,7 @@ import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/attachment/host-part.ts";
 import type { AttachedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
-import type { AttachmentId } from "./store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** Longest one look at the rules of many containers may take, milliseconds. */

@@ -1,7 +1,7 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { Deviation } from "../../network/deviation.ts";
-import type { PodRecords } from "../pods/store/records.ts";
+import type { PodId, PodName } from "../../core/names.ts";
 import type { JoinPart, Part, PortPart } from "./parts.ts";
 import { type Reporting, reportDrift } from "./report.ts";
 
@@ -11,8 +11,25 @@ const missingMs = 2000;
 const cut = "its network is cut";
 const unseen = "its network is not looked after";
 
+interface NamedPod {
+  readonly podId: PodId;
+  readonly name: PodName;
+}
+
+/** What pods say of their own state: a running pod whose network cannot be repaired gives a reason. */
+export interface PodReasons {
+  /** Undefined for a pod that is not there, or whose record is damaged. */
+  getUsable(
+    id: PodId,
+  ): { readonly plan: NamedPod; readonly reason?: string | undefined } | undefined;
+  /** The pod runs on, and lacks `what`. */
+  ailing(pod: NamedPod, what: string, error: PodnetError): void;
+  /** The pod gives no such reason any more; `text` is for its event. */
+  well(pod: NamedPod, text: string): void;
+}
+
 export interface AilmentsParts extends Reporting {
-  readonly records: PodRecords;
+  readonly records: PodReasons;
   readonly clock: Clock;
 }
 

@@ -10,7 +10,7 @@ import type {
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Inspection } from "../../network/inspect.ts";
 import type { JoinDesired } from "../../network/netns-join/join.ts";
-import type { AttachmentId } from "../containers/store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 
 /** A part that is looked at and repaired by itself: a network, one port of a running pod, or a container's, or a pod's place elsewhere. */
 export type Part = NetworkPart | PortPart | AttachmentPart | JoinPart;

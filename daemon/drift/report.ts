@@ -3,7 +3,6 @@ import type { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
 import { type Deviation, deviationText } from "../../network/deviation.ts";
 import type { Journal } from "../events/journal.ts";
-import type { Metrics } from "../main/metrics.ts";
 import { recordError } from "../events/error-record.ts";
 import type { DriftData } from "../events/store.ts";
 import type { OverlayPart, Part } from "./parts.ts";
@@ -20,10 +19,15 @@ export interface DriftReport {
   readonly pauseMs: number;
 }
 
+/** Counts changes that others made to the host, and whether they were repaired. */
+export interface DriftMetrics {
+  drift(kind: (Part | OverlayPart)["kind"], outcome: "healed" | "failed", alarm: boolean): void;
+}
+
 export interface Reporting {
   readonly journal: Journal;
   readonly log: Log;
-  readonly metrics: Metrics;
+  readonly metrics: DriftMetrics;
 }
 
 /** Tells of drift in the journal, in the log and in the metrics. */

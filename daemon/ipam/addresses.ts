@@ -1,13 +1,11 @@
-import { type Cidr, contains, type Ip, ipOf } from "../../core/address.ts";
+import { type Cidr, contains, type Ip, ipOf, type IpPrefix } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { Owner } from "../../ipallocator/owner.ts";
 import { AddressPool, type PoolStats } from "../../ipallocator/pool.ts";
-import type { AttachmentPlan } from "../containers/attachment-plan.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
-import { isDamagedAttachment } from "../containers/attachment-rows.ts";
-import { type AnyAttachment, type AttachmentId, attachmentsIn } from "../containers/store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import {
@@ -15,12 +13,10 @@ import {
   insertLease,
   type LeaseOwner,
   type LeaseRow,
-  leasedTo,
+  leavingLeases,
   listLeases,
   pruneLeases,
 } from "./store.ts";
-import type { PodPlan } from "../pods/store/pod-plan.ts";
-import type { AddressStatus } from "../pods/plan/snapshot.ts";
 
 /** Who holds the addresses of a pod's interface or of a container. */
 type Holder = Owner & LeaseOwner;
@@ -37,8 +33,32 @@ interface Claim {
   readonly owner: Holder;
 }
 
+/** What of a pod's plan claims addresses. */
+export interface PodClaimant {
+  readonly podId: PodId;
+  readonly interfaces: readonly {
+    /** Undefined where its addresses are of no network of podnet's. */
+    readonly network?: NetworkName | undefined;
+    readonly addresses: readonly IpPrefix[];
+    readonly position: number;
+  }[];
+}
+
+/** What of a container's plan claims addresses. */
+export interface ContainerClaimant {
+  readonly id: AttachmentId;
+  readonly network: NetworkName;
+  readonly addresses: readonly IpPrefix[];
+}
+
 /** Whose plan it is that claims addresses: a pod's or a container's. */
-type Claimant = PodPlan | AttachmentPlan;
+type Claimant = PodClaimant | ContainerClaimant;
+
+/** What stands in the way of an address that is asked for. */
+export type AddressStatus =
+  | { readonly kind: "free" }
+  | { readonly kind: "held"; readonly by: string }
+  | { readonly kind: "reserved"; readonly why: string };
 
 function claimsOf(plan: Claimant): Claim[] {
   if (!("podId" in plan)) {
@@ -58,10 +78,10 @@ function claimsOf(plan: Claimant): Claim[] {
 
 /** What some plans of a pod claim and others do not. */
 function difference(
-  before: readonly PodPlan[],
-  after: readonly PodPlan[],
+  before: readonly PodClaimant[],
+  after: readonly PodClaimant[],
 ): { readonly lost: readonly Claim[]; readonly won: readonly Claim[] } {
-  const keyed = (plans: readonly PodPlan[]): Map<string, Claim> =>
+  const keyed = (plans: readonly PodClaimant[]): Map<string, Claim> =>
     new Map(
       plans
         .flatMap(claimsOf)
@@ -128,7 +148,7 @@ export class Addresses {
    */
   prepare(network: NetworkDefinition): () => void {
     const rows = listLeases(this.#db, network.name);
-    const leaving = this.#leaving(network.name);
+    const leaving = leavingLeases(this.#db, network.name);
     const pools = new Map(
       network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows, leaving)] as const),
     );
@@ -140,24 +160,10 @@ export class Addresses {
     this.#networks.delete(network);
   }
 
-  /** Of containers that are on their way out: their links may answer for these until they are forgotten, which is what frees them. */
-  #leaving(network: NetworkName): readonly Claim[] {
-    return attachmentsIn(this.#db, "deleting")
-      .filter((row) => row.network === network)
-      .flatMap((row) => this.#claimsOfRow(row));
-  }
-
-  #claimsOfRow(row: AnyAttachment): readonly Claim[] {
-    if (!isDamagedAttachment(row)) return claimsOf(row.plan);
-    const owner = { kind: "attachment", id: row.id } as const;
-    const { network } = row;
-    return leasedTo(this.#db, network, owner).map((ip) => ({ network, ip, owner }));
-  }
-
   #build(
     subnet: SubnetDefinition,
     leases: readonly LeaseRow[],
-    leaving: readonly Claim[],
+    leaving: readonly LeaseRow[],
   ): AddressPool {
     const pool = new AddressPool({
       network: subnet.cidr,
@@ -171,9 +177,9 @@ export class Addresses {
       if (row.freedMs === undefined) pool.acquireAt(row.address, row.owner);
       else if (pool.lookup(row.address).state === "free") pool.quarantine(row.address, row.freedMs);
     }
-    for (const { ip, owner } of leaving)
-      if (contains(subnet.cidr, ip) && /free|quarantined/.test(pool.lookup(ip).state))
-        pool.acquireAt(ip, owner);
+    for (const { address, owner } of leaving)
+      if (contains(subnet.cidr, address) && /free|quarantined/.test(pool.lookup(address).state))
+        pool.acquireAt(address, owner);
     // After the leases, so that a range over one of them is noticed.
     for (const range of subnet.reserved) pool.reserve(range, "reserved by configuration");
     const latest = rows.reduce<LeaseRow | undefined>(
@@ -278,7 +284,7 @@ export class Addresses {
    * Writes the leases of plans that take the place of others; what both have stays as it is. Call inside the transaction
    * that writes the new ones.
    */
-  exchange(before: readonly PodPlan[], after: readonly PodPlan[]): void {
+  exchange(before: readonly PodClaimant[], after: readonly PodClaimant[]): void {
     const now = this.#clock.now();
     const { lost, won } = difference(before, after);
     for (const { network, ip } of lost) freeLease(this.#db, network, ip, now);
@@ -286,7 +292,7 @@ export class Addresses {
   }
 
   /** Follows a committed `exchange`. */
-  exchanged(before: readonly PodPlan[], after: readonly PodPlan[]): void {
+  exchanged(before: readonly PodClaimant[], after: readonly PodClaimant[]): void {
     const { lost, won } = difference(before, after);
     for (const { network, ip } of lost) this.#poolOf(network, ip)?.release(ip);
     this.#take(won);

@@ -80,6 +80,20 @@ export const leasedTo = (db: Database, network: NetworkName, { kind, id }: Lease
     .map((row) => text<Ip>(row, "address"));
 
 /**
+ * Addresses of containers that are on their way out: their links may answer for them until their rows go. An address that was given
+ * to another owner meanwhile is not among them.
+ */
+export const leavingLeases = (db: Database, network: NetworkName): LeaseRow[] =>
+  db
+    .all(
+      `SELECT leases.* FROM leases JOIN attachments ON attachments.id = owner_id
+       WHERE leases.network = ? AND owner_kind = 'attachment' AND state = 'deleting'
+       ORDER BY address`,
+      network,
+    )
+    .map(fromRow);
+
+/**
  * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still has a row is kept: where the
  * plan of the row is damaged, the lease alone says which address its link answers for.
  */

@@ -4,7 +4,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import type { Caller } from "./callers.ts";
 import { reasonOf } from "./refusal-reason.ts";
-import type { Request } from "../api/http/request-handler.ts";
+import type { Request } from "./http.ts";
 import { boundEnd } from "./session-end.ts";
 import { boundHeaders } from "./slow-headers.ts";
 import { TurnAway } from "./turn-away.ts";

@@ -14,7 +14,7 @@ import { guarded } from "../../core/guard.ts";
 import type { TcpConfig } from "../config/config.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { Handshakes } from "./handshakes.ts";
-import type { Request, Response } from "../api/http/request-handler.ts";
+import type { Request, Response } from "./http.ts";
 
 export interface TlsListenerOptions {
   readonly tcp: TcpConfig;

@@ -51,7 +51,7 @@ function resolve(options: Record<string, unknown>): ResolvedConfig {
     env: process.env,
     flags,
     file,
-    checkout: path.resolve(import.meta.dirname, ".."),
+    checkout: path.resolve(import.meta.dirname, "../.."),
   });
 }
 

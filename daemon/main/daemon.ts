@@ -44,7 +44,7 @@ import { keepSafe } from "../store/keep-safe.ts";
 import { openState, watchRoom } from "../store/open-state.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
-const builtPlugin = join(import.meta.dirname, "../build/cni-plugin/podnet-cni");
+const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
 
 /** Longest a look at others' rules may take at a start, milliseconds. */
 const obstaclesMs = 10_000;

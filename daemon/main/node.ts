@@ -8,6 +8,7 @@ import { Attachments as KernelAttachments } from "../../network/attachment/attac
 import { hostPart } from "../../network/attachment/host-part.ts";
 import type { AttachmentKernel } from "../../network/attachment/kernel.ts";
 import type { HostKernel } from "../../network/kernel.ts";
+import { toldMtus } from "../containers/told-mtus.ts";
 import { Attachments, type AttachmentsParts } from "../containers/attachments.ts";
 import { ContainerNames } from "../containers/container-names.ts";
 import { AttachmentRecords } from "../containers/records.ts";
@@ -114,6 +115,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       configured: config.network.name,
       onHost: !bringsOwnNetwork,
       resolvers,
+      toldMtus: (name) => toldMtus(db, name),
       refit: async (name) => {
         await pods.refit(name);
         await attachments.refit(name);

@@ -1,17 +1,28 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { Resolvers } from "../dns/resolvers.ts";
-import type { KnownNetworks } from "../pods/plan/gather-networks.ts";
+import type { KnownNetworks } from "./known-networks.ts";
 import type { Database } from "../store/database.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { NetworkEntries } from "./network-entries.ts";
 import { ToldServers } from "./told-servers.ts";
 
+/** What answers names at the gateways of networks. */
+export interface GatewayResolvers {
+  /** What names of pods end with. */
+  readonly domain: string;
+  /** Answers at the gateways of these networks, as they are when its turn has come, and at no others. */
+  settle(networks: () => readonly NetworkDefinition[]): Promise<void>;
+  /** Whether a network's gateways answer now. */
+  answers(network: NetworkName): boolean;
+  /** Whether a network's gateways are to answer. */
+  isWanted(network: NetworkDefinition): boolean;
+}
+
 export interface GatewayNamesParts {
   readonly db: Database;
   /** False where the driver brings the network: nobody answers at a gateway then. */
   readonly onHost: boolean;
-  readonly resolvers: Pick<Resolvers, "settle" | "answers" | "isWanted" | "domain">;
+  readonly resolvers: GatewayResolvers;
 }
 
 /** Which networks' pods ask their gateways for names, and who has been told so. */

@@ -99,7 +99,7 @@ export class NetworkPlans {
     const { db, addresses } = this.#parts;
     const moves = !sameSubnets(before, definition);
     if (moves && !force) await this.#refuseOverlaps(definition, others);
-    refuseUpdate(db, before, definition);
+    refuseUpdate(db, this.#parts.toldMtus(before.name), before, definition);
     // For what it throws.
     addresses.prepare(definition);
     return { entry, before, definition };

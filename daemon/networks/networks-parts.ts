@@ -4,10 +4,11 @@ import type { Log } from "../../linux/log.ts";
 import type { PluggedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { Addresses } from "../ipam/addresses.ts";
-import type { KnownNetworks } from "../pods/plan/gather-networks.ts";
+import type { KnownNetworks } from "./known-networks.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { GatewayNamesParts } from "./gateway-names.ts";
 import type { FirewallConfig } from "./network-fragment.ts";
+import type { ToldMtu } from "./told-mtus.ts";
 
 /** Longest the host may take for a network, milliseconds. */
 export const hostMs = 60_000;
@@ -20,6 +21,8 @@ export interface NetworksParts extends GatewayNamesParts {
   readonly log: Log;
   /** The configured one. */
   readonly configured: NetworkName;
+  /** The MTUs that pods and containers on a network were given, and keep. */
+  toldMtus(name: NetworkName): readonly ToldMtu[];
   /** Brings the ports of pods and containers, and the name servers of pods, up to what their network is now. */
   refit(name: NetworkName): Promise<void>;
   /** What that would make of ports. */

@@ -4,7 +4,7 @@ import type { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/desired.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
-import type { KnownNetworks } from "../pods/plan/gather-networks.ts";
+import type { KnownNetworks } from "./known-networks.ts";
 import * as rows from "./store.ts";
 import { carried, type NetworkDefinition } from "../config/network-definition.ts";
 import { GatewayNames } from "./gateway-names.ts";
@@ -155,15 +155,16 @@ export class Networks implements KnownNetworks {
   ): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
       const entry = this.#entries.find(name);
-      const { db, addresses } = this.#parts;
+      const { db, addresses, toldMtus } = this.#parts;
       for (;;) {
+        const told = toldMtus(entry.definition.name);
         const { bridgeMtu: _former, ...rest } = entry.definition;
-        const definition = { ...rest, ...leased, ...carriedFor(db, { ...rest, ...leased }) };
-        refuseUpdate(db, entry.definition, definition);
+        const definition = { ...rest, ...leased, ...carriedFor(told, { ...rest, ...leased }) };
+        refuseUpdate(db, told, entry.definition, definition);
         addresses.prepare(definition);
         const made = await this.#changes.run(entry, definition);
         // A pod that came meanwhile was told what the network had before.
-        if ((carriedFor(db, made).bridgeMtu ?? 0) <= carried(made)) return made;
+        if ((carriedFor(toldMtus(made.name), made).bridgeMtu ?? 0) <= carried(made)) return made;
       }
     });
   }

@@ -1,11 +1,10 @@
 import { contains } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { containersOnNetwork, listAttachments } from "../containers/store.ts";
 import type { Database } from "../store/database.ts";
 import { listLeases } from "../ipam/store.ts";
-import { podsOnNetwork } from "./store.ts";
-import { listPods } from "../pods/store/pods.ts";
+import { containersOnNetwork, podsOnNetwork } from "./store.ts";
+import type { ToldMtu } from "./told-mtus.ts";
 import {
   carried,
   type NetworkDefinition,
@@ -14,10 +13,11 @@ import {
 
 /**
  * Refuses what pods and containers stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
- * large as that of any interface, the bridge's at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ * large as that of any interface (`told`), the bridge's at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,
+  told: readonly ToldMtu[],
   before: NetworkDefinition,
   after: NetworkDefinition,
 ): void {
@@ -26,7 +26,7 @@ export function refuseUpdate(
   );
   if (gone !== undefined) throw inUse(db, before, gone);
   const most = carried(after);
-  if (most < carried(before)) refuseSmaller(db, { ...after, mtu: most });
+  if (most < carried(before)) refuseSmaller(told, { ...after, mtu: most });
 }
 
 /** Subnets that one definition has and another has not, or with another gateway. */
@@ -56,30 +56,22 @@ function inUse(db: Database, { name }: NetworkDefinition, { cidr }: SubnetDefini
   });
 }
 
-function refuseSmaller(db: Database, { name, mtu }: NetworkDefinition): void {
-  for (const { plan } of listPods(db))
-    for (const each of plan.interfaces)
-      if (each.network === name && each.mtu > mtu)
-        throw new PodnetError(
-          "MTU_OUT_OF_RANGE",
-          `Pod "${plan.name}" has interface "${each.guestName}" with an MTU of ${each.mtu} on network "${name}"`,
-          {
-            field: "mtu",
-            hint: `Give the network ${each.mtu} or more, or that interface a smaller one first`,
-            details: { network: name, pod: plan.name, mtu: each.mtu },
-          },
-        );
-  for (const { network, containerId, plan } of listAttachments(db))
-    if (network === name && plan.mtu > mtu && plan.mtuOfNetwork !== true)
-      throw new PodnetError(
-        "MTU_OUT_OF_RANGE",
-        `Container "${containerId}" has an MTU of ${plan.mtu} on network "${name}"`,
-        {
-          field: "mtu",
-          hint: `Give the network ${plan.mtu} or more, or end that container first`,
-          details: { network: name, container: containerId, mtu: plan.mtu },
-        },
-      );
+function refuseSmaller(told: readonly ToldMtu[], { name, mtu }: NetworkDefinition): void {
+  const larger = told.find((each) => each.mtu > mtu);
+  if (larger === undefined) return;
+  const details = { network: name, [larger.kind]: larger.name, mtu: larger.mtu };
+  const [has, otherwise] =
+    larger.kind === "pod"
+      ? [
+          `Pod "${larger.name}" has interface "${larger.guestName}" with an MTU`,
+          "or that interface a smaller one first",
+        ]
+      : [`Container "${larger.name}" has an MTU`, "or end that container first"];
+  throw new PodnetError("MTU_OUT_OF_RANGE", `${has} of ${larger.mtu} on network "${name}"`, {
+    field: "mtu",
+    hint: `Give the network ${larger.mtu} or more, ${otherwise}`,
+    details,
+  });
 }
 
 /** Why the configured network is neither changed nor deleted by API. */

@@ -120,3 +120,13 @@ export function podsOnNetwork(db: Database, name: NetworkName): PodName[] {
     )
     .map((row) => text<PodName>(row, "name"));
 }
+
+/** The containers on a network, by their ids, in order. */
+export function containersOnNetwork(db: Database, network: NetworkName): string[] {
+  return db
+    .all(
+      "SELECT DISTINCT container_id FROM attachments WHERE network = ? ORDER BY container_id",
+      network,
+    )
+    .map((row) => text(row, "container_id"));
+}

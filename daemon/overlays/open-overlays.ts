@@ -4,23 +4,26 @@ import { bootId } from "../../linux/proc.ts";
 import type { Log } from "../../linux/log.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { Config } from "../config/config.ts";
-import { reportDrift } from "../drift/report.ts";
-import type { Node } from "../main/node.ts";
+import { reportDrift, type Reporting } from "../drift/report.ts";
+import type { HostNetwork } from "../../network/ensure.ts";
+import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 import { knowsOverlays } from "./store.ts";
 import { sweepMs } from "./kernel/leftovers.ts";
 import { OverlayHosts } from "./overlay-hosts.ts";
 
+/** What overlays are opened with. */
+export interface OverlaysParts extends Pick<Reporting, "journal"> {
+  readonly network: HostNetwork;
+  readonly networks: Networks;
+  readonly metrics: Reporting["metrics"] & { followOverlays(overlays: OverlayHosts): void };
+}
+
 /** Begins to take part in the configured overlays; with none, takes away what former ones left and answers undefined. */
 export async function openOverlays(
   config: Config,
   db: Database,
-  {
-    network,
-    networks,
-    journal,
-    metrics,
-  }: Pick<Node, "network" | "networks" | "journal" | "metrics">,
+  { network, networks, journal, metrics }: OverlaysParts,
   log: Log,
 ): Promise<OverlayHosts | undefined> {
   const rules = network.overlayRules;

@@ -1,13 +1,25 @@
 import type { Log } from "../../linux/log.ts";
 import type { Config } from "../config/config.ts";
 import type { Journal } from "../events/journal.ts";
-import type { Metrics } from "../main/metrics.ts";
+import type { Span } from "../events/span.ts";
 import type { Database } from "../store/database.ts";
 import type { Addresses } from "../ipam/addresses.ts";
-import type { KnownNetworks } from "./plan/gather-networks.ts";
+import type { KnownNetworks } from "../networks/known-networks.ts";
 import type { Host } from "./lifecycle/host.ts";
 import type { KeptPlans } from "./store/kept-plans.ts";
 import type { PodRecords } from "./store/records.ts";
+
+/** What is counted of pods, in Prometheus' terms. */
+export interface PodMetrics {
+  /** A step of bringing a pod up has ended. */
+  step(span: Span): void;
+  /** A create or start has ended, with `OK` or its error code. */
+  created(code: string): void;
+  /** A guest did more than it may of `what`. */
+  guestDropped(what: string): void;
+  /** So many bytes of a console were overwritten. */
+  consoleOverwritten(bytes: number): void;
+}
 
 /** What pods are made with and of. */
 export interface PodsParts {
@@ -20,5 +32,5 @@ export interface PodsParts {
   readonly networks: KnownNetworks;
   readonly journal: Journal;
   readonly log: Log;
-  readonly metrics: Metrics;
+  readonly metrics: PodMetrics;
 }

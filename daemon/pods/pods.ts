@@ -17,7 +17,7 @@ import { Changes } from "./lifecycle/changes.ts";
 import { deleteDamaged } from "./lifecycle/damaged-pod.ts";
 import { timer } from "./lifecycle/deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./lifecycle/end-pod.ts";
-import type { KnownNetworks } from "./plan/gather-networks.ts";
+import type { KnownNetworks } from "../networks/known-networks.ts";
 import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
 import { type LivePod, livePod, unsubscribe } from "./lifecycle/live-pod.ts";
 import { findNamed, planNew } from "./plan/plan-new.ts";

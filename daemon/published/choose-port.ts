@@ -2,7 +2,7 @@ import { sameAddress } from "../../api/validate-ports.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { HostPorts } from "./store.ts";
 import type { PublishedPlan } from "./published-plan.ts";
-import type { PortsSnapshot } from "../pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "./ports-snapshot.ts";
 
 /**
  * The first host port of a run that nobody has, neither pods nor other programs. `mine` are those of

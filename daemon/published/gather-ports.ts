@@ -8,7 +8,7 @@ import { readSysctl } from "../../linux/sysctl.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
 import { takenPorts } from "./store.ts";
-import type { PortsSnapshot } from "../pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "./ports-snapshot.ts";
 
 export interface PortsWorld {
   readonly db: Database;

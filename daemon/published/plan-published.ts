@@ -1,19 +1,39 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
 import { bindAddresses, sameAddress } from "../../api/validate-ports.ts";
-import { type Family, familyOf, type Ip, ipOf, isLoopback, networkOf } from "../../core/address.ts";
+import {
+  type Family,
+  familyOf,
+  type Ip,
+  ipOf,
+  type IpPrefix,
+  isLoopback,
+  networkOf,
+} from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { PublishedDesired } from "../../network/desired.ts";
 import type { HostPorts, TakenPorts } from "./store.ts";
 import { choosePort } from "./choose-port.ts";
-import type { InterfacePlan } from "../pods/store/pod-plan.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
 import { podWords, type PublishWords } from "./publish-words.ts";
 import type { PublishedAt, PublishedPlan } from "./published-plan.ts";
-import type { PortsSnapshot } from "../pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "./ports-snapshot.ts";
+
+/** What of an interface says whether a published port can lead to it. */
+export interface PublishingInterface {
+  readonly guestName: string;
+  /** Absent on a bridge or tap that is not podnet's, and on loopback. */
+  readonly network?: NetworkName;
+  /** Absent where the tap is not podnet's, and on loopback. */
+  readonly bridge?: IfName;
+  readonly addresses: readonly IpPrefix[];
+  /** It has been removed. */
+  readonly leaving?: true;
+}
 
 /** The pod's own part: interfaces, and the routes by which its answers go. */
 export interface Publishing {
-  readonly interfaces: readonly InterfacePlan[];
+  readonly interfaces: readonly PublishingInterface[];
   readonly routes: GuestConfig["routes"];
 }
 
@@ -51,7 +71,7 @@ const portsAt = ({ protocol, hostPort, count }: PortSpec, addresses: readonly Ip
 /** What of a pod's published ports the host translates: all but what comes by loopback. */
 export function publishedDesired(
   published: readonly PublishedPlan[],
-  interfaces: readonly InterfacePlan[],
+  interfaces: readonly PublishingInterface[],
 ): PublishedDesired[] {
   return published.flatMap(({ protocol, hostPort, podPort, count, at }) =>
     at.flatMap(({ hostIp, podIp }) => {

@@ -3,7 +3,7 @@ import { maxPorts } from "../../api/validate-ports.ts";
 import type { Ip } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "./published-plan.ts";
-import type { AttachmentId } from "../containers/store.ts";
+import type { AttachmentId } from "../store/holder.ts";
 import type { Database, Row } from "../store/database.ts";
 import { integer, optionalText, text } from "../store/rows.ts";
 

@@ -1,5 +1,8 @@
+import type { Brand } from "../../core/brand.ts";
 import type { PodId } from "../../core/names.ts";
-import type { AttachmentId } from "../containers/store.ts";
+
+/** The id of a container's attachment to a network. */
+export type AttachmentId = Brand<string, "AttachmentId">;
 
 /** Who can have addresses and host ports: a pod, or a container by its attachment. */
 export type HolderId = PodId | AttachmentId;

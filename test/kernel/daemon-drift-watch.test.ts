@@ -48,7 +48,7 @@ function watched(everyMs = oftenMs): Watched {
     everyMs,
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),
-    metrics: { drift: () => {} } as never,
+    metrics: { drift: () => {} },
     journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
     records: {} as PodRecords,
     pods: { ...noPods, runningPorts: () => played.ports },

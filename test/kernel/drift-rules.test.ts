@@ -77,7 +77,7 @@ function watched(host: HostNetwork) {
     everyMs: 100,
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),
-    metrics: { drift: () => {} } as never,
+    metrics: { drift: () => {} },
     journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
     records: {} as never,
     pods: {

@@ -1,4 +1,5 @@
-import type { AttachmentId, AttachmentName } from "../../daemon/containers/store.ts";
+import type { AttachmentName } from "../../daemon/containers/store.ts";
+import type { AttachmentId } from "../../daemon/store/holder.ts";
 
 export interface Promised {
   readonly name: AttachmentName;

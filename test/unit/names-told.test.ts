@@ -1,6 +1,7 @@
 import test from "ava";
 import type { InterfaceSpec } from "../../api/pod-spec.ts";
-import { dnsSnapshot, type KnownNetworks } from "../../daemon/pods/plan/gather-networks.ts";
+import { dnsSnapshot } from "../../daemon/pods/plan/gather-networks.ts";
+import type { KnownNetworks } from "../../daemon/networks/known-networks.ts";
 import { definition } from "../lab/network-definition.ts";
 
 const both = definition("both", ["10.30.0.1/24", "fd00:30::1/64"], { dnsSearch: ["both.example"] });

@@ -4,7 +4,8 @@ import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.t
 import type { PodSpec } from "../../api/pod-spec.ts";
 import { validateSpec } from "../../api/validate.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
-import { followNetworks, type KnownNetworks } from "../../daemon/pods/plan/gather-networks.ts";
+import { followNetworks } from "../../daemon/pods/plan/gather-networks.ts";
+import type { KnownNetworks } from "../../daemon/networks/known-networks.ts";
 import { planPod } from "../../daemon/pods/plan/plan.ts";
 import { planChange } from "../../daemon/pods/plan/plan-change.ts";
 import { withoutTaken, withSandbox, withTaken } from "../../daemon/pods/interfaces/plan-cni.ts";

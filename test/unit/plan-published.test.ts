@@ -10,7 +10,7 @@ import { planPublished, publishedDesired } from "../../daemon/published/plan-pub
 import { holdSection } from "../../daemon/published/published-text.ts";
 import type { InterfacePlan } from "../../daemon/pods/store/pod-plan.ts";
 import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
-import type { PortsSnapshot } from "../../daemon/pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "../../daemon/published/ports-snapshot.ts";
 
 const specs = (...texts: string[]): readonly PortSpec[] =>
   validatePorts(texts.map((text) => create(PublishedPortSchema, parsePortText(text))));

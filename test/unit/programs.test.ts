@@ -28,7 +28,7 @@ const watched = [
 
 function checkout(): { readonly at: string; started(): string; build(): void } & Disposable {
   const at = mkdtempSync(path.join(tmpdir(), "podnet-programs-"));
-  for (const room of [...watched, "scripts", "bin", "build/programs"])
+  for (const room of [...watched, "daemon/main", "scripts", "bin", "build/programs"])
     mkdirSync(path.join(at, room), { recursive: true });
   cpSync(path.join(top, "scripts/program"), path.join(at, "scripts/program"));
   for (const file of ["package.json", "node_modules/.package-lock.json", "daemon/main/main.ts"])

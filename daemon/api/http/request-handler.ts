@@ -1,5 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import type { ServerResponse } from "node:http";
 import {
   Code,
   type ConnectRouter,
@@ -26,13 +25,11 @@ import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "../../listeners/callers.ts";
 import type { HealthAnswer, HealthPage } from "./health-pages.ts";
 import { peerKey } from "../../listeners/peer.ts";
+import type { Request, Response } from "../../listeners/http.ts";
 import { reasonOf } from "../../listeners/refusal-reason.ts";
 import { checkHeaders, hasLargeHeaders, headerBytes, wrongRequest } from "./request-headers.ts";
 import { endingAfter, followRest, type RequestRest } from "./request-rest.ts";
 import { unread } from "./unread.ts";
-
-export type Request = IncomingMessage | Http2ServerRequest;
-export type Response = ServerResponse | Http2ServerResponse;
 
 export interface RequestHandlerOptions {
   routes(router: ConnectRouter): void;

@@ -1,8 +1,9 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
-import type { AddressStatus, PortsSnapshot } from "../../pods/plan/snapshot.ts";
+import type { PortsSnapshot } from "../../published/ports-snapshot.ts";
+import type { AddressStatus } from "../../ipam/addresses.ts";
 import type { CniSettings } from "../../config/cni.ts";
-import type { AttachmentId } from "../store.ts";
+import type { AttachmentId } from "../../store/holder.ts";
 
 /** What the planner of an attachment may know of the world, gathered beforehand. Plain data. */
 export interface AttachmentSnapshot {

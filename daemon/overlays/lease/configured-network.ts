@@ -1,4 +1,5 @@
 import type { Config } from "../../config/config.ts";
+import { toldMtus } from "../../containers/told-mtus.ts";
 import { carriedFor } from "../../networks/told-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { overlayRecord } from "../store.ts";
@@ -20,7 +21,7 @@ export function withLeasedNetwork(config: Config, db: Database): Config {
       ...network,
       subnets: leasedSubnets(leased?.subnets ?? []),
       mtu,
-      ...carriedFor(db, { name: network.name, mtu }),
+      ...carriedFor(toldMtus(db, network.name), { mtu }),
       masquerade: false,
     },
   };

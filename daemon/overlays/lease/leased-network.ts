@@ -8,7 +8,8 @@ import type { LeasePhase } from "../../../overlay/lease-status.ts";
 import { parseSubnet } from "../../config/cidr.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import type { Networks } from "../../networks/networks.ts";
-import { type ToldMtu, toldMtus } from "../../networks/told-mtus.ts";
+import { toldMtus } from "../../containers/told-mtus.ts";
+import type { ToldMtu } from "../../networks/told-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { listLeases } from "../../ipam/store.ts";
 
@@ -192,7 +193,7 @@ const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: strin
 const fewUsers = 5;
 
 function widerText(wider: readonly ToldMtu[], mtu: number): string {
-  const named = wider.slice(0, fewUsers).map((told) => `${told.user} (${told.mtu})`);
+  const named = wider.slice(0, fewUsers).map((told) => `${told.kind} ${told.name} (${told.mtu})`);
   const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
   return `the overlay carries packets of ${mtu} bytes, and these were told more before: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or make them anew`;
 }

@@ -1,29 +1,19 @@
 import { bareIp, type InterfaceSpec, type PodSpec } from "../../../api/pod-spec.ts";
 import { contains, type Family, familyOf, type Ip, ipOf } from "../../../core/address.ts";
-import type { NetworkName, PodId } from "../../../core/names.ts";
+import type { PodId } from "../../../core/names.ts";
 import { readHostDns } from "../../networks/host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../../config/network-definition.ts";
-import { type AttachmentId, containerOf } from "../../containers/store.ts";
+import { containerOf } from "../../ipam/holders.ts";
+import type { AttachmentId } from "../../store/holder.ts";
+import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { Database } from "../../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
 import { type PodContents, podNameById } from "../store/pods.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { offeredByPlugins } from "../interfaces/plan-cni.ts";
 import { withServers } from "../interfaces/plan-servers.ts";
-import type { AddressStatus, NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
-
-/** The networks there are. */
-export interface KnownNetworks {
-  /** By name. */
-  list(): readonly NetworkDefinition[];
-  /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
-  refuseChanging(names: readonly string[]): void;
-  /**
-   * What names of pods end with, where pods of a network can ask its gateways for names. A guest that was told to ask one of
-   * these is not told otherwise because it cannot be asked for a moment.
-   */
-  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined;
-}
+import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
+import type { AddressStatus } from "../../ipam/addresses.ts";
 
 export interface NetworksWorld {
   readonly db: Database;

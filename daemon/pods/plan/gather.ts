@@ -10,7 +10,7 @@ import { freeUid } from "../../../hypervisor/jail/uids.ts";
 import { leastMemoryMib } from "../../../hypervisor/qemu/preflight.ts";
 import type { NamedLink } from "../../../network/observed.ts";
 import type { Config } from "../../config/config.ts";
-import { containerByMac } from "../../containers/store.ts";
+import { containerByMac } from "../../ipam/holders.ts";
 import type { Database } from "../../store/database.ts";
 import { podByMac, podByTap } from "../store/interfaces.ts";
 import { podIdByName, podIds, podNameById } from "../store/pods.ts";

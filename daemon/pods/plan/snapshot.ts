@@ -5,9 +5,9 @@ import type { Capabilities, FoundMachine } from "../../../hypervisor/driver.ts";
 import type { NamedLink } from "../../../network/observed.ts";
 import type { Confinement } from "../../../hypervisor/jail/confinement.ts";
 import type { ImageUse } from "../../../hypervisor/qemu/image-file.ts";
-import type { PortRange } from "../../../linux/port-range.ts";
 import type { PlannedSandbox } from "../interfaces/cni-plan.ts";
-import type { HostPorts, TakenPorts } from "../../published/store.ts";
+import type { AddressStatus } from "../../ipam/addresses.ts";
+import type { PortsSnapshot } from "../../published/ports-snapshot.ts";
 
 /** What the planner may know of the world, gathered beforehand. Plain data. */
 export interface Snapshot {
@@ -101,11 +101,6 @@ export interface SubnetSnapshot {
   readonly asked: Readonly<Record<Ip, AddressStatus>>;
 }
 
-export type AddressStatus =
-  | { readonly kind: "free" }
-  | { readonly kind: "held"; readonly by: string }
-  | { readonly kind: "reserved"; readonly why: string };
-
 export type FileSnapshot =
   | {
       readonly kind: "file";
@@ -146,22 +141,6 @@ export interface ImageHolder {
   /** By name; absent for the node, whose default image it is. */
   readonly pod?: string;
   readonly use: ImageUse;
-}
-
-/** What the planner may know of the host's ports. */
-export interface PortsSnapshot {
-  /** Those of pods that may be in the way. */
-  readonly taken: readonly TakenPorts[];
-  /** Where ports are chosen from. */
-  readonly range: PortRange;
-  /** The first to be tried; the others follow in turn. */
-  readonly start: number;
-  /** What somebody has on the host already, where ports are to be chosen. */
-  readonly bound: readonly Omit<HostPorts, "count">[];
-  /** Which of the addresses asked for the host has. */
-  readonly hostAddresses: Readonly<Record<Ip, boolean>>;
-  /** False with `disable_iptables`. */
-  readonly firewall: boolean;
 }
 
 export interface ImageSnapshot {

@@ -278,7 +278,7 @@ export class PodRecords {
   }
 
   /** A pod lacks something, or something of it is left, and its state stays; told once for as long as it is the same. */
-  ailing({ podId, name }: PodPlan, what: string, thrown: unknown): void {
+  ailing({ podId, name }: Pick<PodPlan, "podId" | "name">, what: string, thrown: unknown): void {
     const error = recordError(thrown);
     const reason = `${what}: ${error.message}`;
     if (this.get(podId)?.reason === reason) return;
@@ -289,7 +289,7 @@ export class PodRecords {
   }
 
   /** What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason again. */
-  well({ podId, name }: PodPlan, text: string): void {
+  well({ podId, name }: Pick<PodPlan, "podId" | "name">, text: string): void {
     const row = this.get(podId);
     if (row?.reason === undefined) return;
     this.#journal.transact("well", (emit) => {

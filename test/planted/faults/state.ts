@@ -182,9 +182,9 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container on its way out loses its address when its record is damaged",
-    file: "daemon/ipam/addresses.ts",
-    find: "if (!isDamagedAttachment(row)) return claimsOf(row.plan);",
-    put: "return isDamagedAttachment(row) ? [] : claimsOf(row.plan);",
+    file: "daemon/ipam/store.ts",
+    find: "WHERE leases.network = ? AND owner_kind = 'attachment' AND state = 'deleting'",
+    put: "WHERE leases.network = ? AND owner_kind = 'attachment' AND freed_ms IS NULL",
     noticedBy: {
       file: "test/unit/cni-departures.test.ts",
       title:

@@ -5,8 +5,8 @@ import type { AttachmentPlan } from "../../../daemon/containers/attachment-plan.
 import { type Attaching, planAttachment } from "../../../daemon/containers/plan/plan.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "../../../daemon/containers/plan/snapshot.ts";
 import { wishesOf } from "../../../daemon/containers/cni/wishes.ts";
-import type { PortsSnapshot } from "../../../daemon/pods/plan/snapshot.ts";
-import type { AttachmentId } from "../../../daemon/containers/store.ts";
+import type { PortsSnapshot } from "../../../daemon/published/ports-snapshot.ts";
+import type { AttachmentId } from "../../../daemon/store/holder.ts";
 import { addRequest } from "./add-request.ts";
 
 export const id = "aaaaaaaaaaaa" as AttachmentId;

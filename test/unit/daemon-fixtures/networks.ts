@@ -1,6 +1,7 @@
 import { systemClock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { NetworkDefinition } from "../../../daemon/config/network-definition.ts";
+import { toldMtus } from "../../../daemon/containers/told-mtus.ts";
 import { Networks } from "../../../daemon/networks/networks.ts";
 import { openLog } from "../../../linux/log.ts";
 import type { Fragment } from "../../../network/desired.ts";
@@ -42,6 +43,7 @@ export function onHost(node: Node, settled: readonly NetworkDefinition[]) {
         isWanted: () => false,
         domain: "podnet",
       },
+      toldMtus: (name) => toldMtus(node.db, name),
       refit: (name) => node.pods.refit(name),
       refitPlan: () => [],
       refitText: () => [],

@@ -1,0 +1,22 @@
+import type { NetworkName } from "../../core/names.ts";
+import type { ToldMtu } from "../networks/told-mtus.ts";
+import { listPods } from "../pods/store/pods.ts";
+import type { Database } from "../store/database.ts";
+import { listAttachments } from "./store.ts";
+
+/**
+ * The MTUs that pods and containers on a network were given. They keep them when the network gets another one. A container that named no
+ * MTU is not in the list: its MTU follows the network's.
+ */
+export const toldMtus = (db: Database, name: NetworkName): ToldMtu[] => [
+  ...listPods(db).flatMap(({ plan }) =>
+    plan.interfaces
+      .filter(({ network }) => network === name)
+      .map(({ mtu, guestName }): ToldMtu => ({ kind: "pod", name: plan.name, guestName, mtu })),
+  ),
+  ...listAttachments(db)
+    .filter(({ network, plan }) => network === name && plan.mtuOfNetwork !== true)
+    .map(
+      ({ containerId, plan: { mtu } }): ToldMtu => ({ kind: "container", name: containerId, mtu }),
+    ),
+];
