@@ -231,7 +231,7 @@ export class Attachments implements AsyncDisposable {
       graceMs,
     ).unref();
     await this.#locks.idle();
-    await this.#translations.idle();
+    await this.#translations.close();
     clearTimeout(limit);
     await this.#departures.close();
   }

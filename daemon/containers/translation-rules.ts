@@ -1,13 +1,15 @@
-import { guard } from "../../core/guard.ts";
+import { guard, guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/attachment/host-part.ts";
-import type { AttachedFragment } from "../../network/desired.ts";
+import type { AttachedFragment, PluggedFragment } from "../../network/desired.ts";
 import type { HostNetwork } from "../../network/ensure.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** Longest one look at the rules of many containers may take, milliseconds. */
 const lookMs = 60_000;
+/** Until rules that could not be written are tried again, milliseconds. */
+const againMs = 2000;
 
 export type RulesHost = Pick<HostNetwork, "inspectRules">;
 
@@ -33,12 +35,19 @@ export class TranslationRules {
   readonly #parts: TranslationRulesParts;
   #last: Promise<void> = Promise.resolve();
   #waiting = false;
+  /** The rules of some containers could not be written: logged once, until all are. */
+  #failing = false;
+  #again: NodeJS.Timeout | undefined;
+  #closed = false;
 
   constructor(parts: TranslationRulesParts) {
     this.#parts = parts;
   }
 
-  /** Has the rules of new containers written; resolves when they are. What fails is logged, and left to drift repair. */
+  /**
+   * Has the rules of new containers written; resolves when that was tried. What fails is logged and tried again: drift repair would not
+   * notice it, because a commit that failed changed nothing of the host's rules.
+   */
   write(): Promise<void> {
     if (!this.#waiting) {
       this.#waiting = true;
@@ -55,26 +64,54 @@ export class TranslationRules {
     void guard("cni", () => this.write());
   }
 
-  /** Resolves when nothing is under way. */
-  idle(): Promise<void> {
+  /** Tries nothing again; resolves when nothing is under way. What is missing is left to the next start. */
+  close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#again);
     return this.#last;
   }
 
   async #write(): Promise<void> {
     const { host, ready, log } = this.#parts;
-    let ids: AttachmentId[] = [];
-    const now = (): readonly AttachedFragment[] => {
-      const unruled = ready.unruled();
-      ids = unruled.map(({ id }) => id);
-      return unruled.map(({ fragment }) => fragment);
+    const ids = new Map<PluggedFragment, AttachmentId>();
+    const now = (): readonly PluggedFragment[] => {
+      ids.clear();
+      for (const { id, fragment } of ready.unruled()) ids.set(fragment, id);
+      return [...ids.keys()];
     };
+    let failure: unknown;
     try {
       const seen = await host.inspectRules(now, () => true, AbortSignal.timeout(lookMs));
-      for (const { error } of seen.values()) if (error !== undefined) throw error;
+      for (const [fragment, { error }] of seen) {
+        if (error === undefined) continue;
+        failure ??= error;
+        ids.delete(fragment);
+      }
     } catch (err) {
-      log.warn({ err }, "Connections translated by others do not reach new containers yet");
+      failure = err;
+      ids.clear();
     }
-    ready.ruled(ids);
+    ready.ruled([...ids.values()]);
+    if (failure !== undefined) this.#tryAgain(failure);
+    else if (this.#failing) {
+      this.#failing = false;
+      log.info({}, "Connections translated by others reach all containers");
+    }
+  }
+
+  #tryAgain(err: unknown): void {
+    if (!this.#failing)
+      this.#parts.log.warn(
+        { err },
+        "Connections translated by others do not reach new containers yet",
+      );
+    this.#failing = true;
+    if (this.#closed) return;
+    clearTimeout(this.#again);
+    this.#again = setTimeout(
+      guarded("cni", () => this.write()),
+      againMs,
+    ).unref();
   }
 }
 

@@ -6,7 +6,13 @@ import test from "ava";
 import { containerHostAddresses, openContainerHost } from "../lab/container-host.ts";
 import { startContainerd } from "../lab/containerd.ts";
 import { Protocol } from "../lab/cri/gen/cri_pb.ts";
-import { buildPauseImage, pauseImage, pausePort } from "../lab/pause-image.ts";
+import {
+  answerOfPause,
+  askPause,
+  buildPauseImage,
+  pauseImage,
+  pausePort,
+} from "../lab/pause-image.ts";
 import { openPodman } from "../lab/podman.ts";
 
 const { host: hostAddress, lan: lanAddress } = containerHostAddresses;
@@ -32,11 +38,9 @@ test("containerd and podman run containers with Debian's plugins in the lab", as
   await using host = await openContainerHost(path.join(directory, "host"));
   host.writeList("10-reference.conflist", list);
   await using containerd = await startContainerd(host, image);
-  const ask = (from: typeof host.lan, address: string, port: number): Promise<string> =>
-    from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
 
   await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
-  t.is(await ask(host, "10.68.0.2", pausePort), "::ffff:10.68.0.1");
+  t.is(await answerOfPause(host, "10.68.0.2", pausePort), "::ffff:10.68.0.1");
   await containerd.ctr("task", "kill", "one");
 
   const { podSandboxId } = await containerd.cri.runPodSandbox({
@@ -50,15 +54,15 @@ test("containerd and podman run containers with Debian's plugins in the lab", as
   });
   const { status } = await containerd.cri.podSandboxStatus({ podSandboxId });
   t.is(status?.network?.ip, "10.68.0.3");
-  t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+  t.is(await answerOfPause(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
   await containerd.cri.stopPodSandbox({ podSandboxId });
   await containerd.cri.removePodSandbox({ podSandboxId });
-  await t.throwsAsync(ask(host.lan, hostAddress, 8080));
+  await t.throwsAsync(askPause(host.lan, hostAddress, 8080));
 
   const podman = await openPodman(host, image);
   const publish = `--publish=8081:${pausePort}`;
   await podman("run", "--detach", "--name=two", "--network=reference", publish, pauseImage);
-  t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
+  t.is(await answerOfPause(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
   await podman("rm", "--force", "--time=0", "two");
-  await t.throwsAsync(ask(host.lan, hostAddress, 8081));
+  await t.throwsAsync(askPause(host.lan, hostAddress, 8081));
 });

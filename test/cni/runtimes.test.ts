@@ -13,7 +13,13 @@ import {
 import { startContainerd } from "../lab/containerd.ts";
 import { Protocol } from "../lab/cri/gen/cri_pb.ts";
 import type { Machine } from "../lab/lab.ts";
-import { buildPauseImage, pauseImage, pausePort } from "../lab/pause-image.ts";
+import {
+  answerOfPause,
+  askPause,
+  buildPauseImage,
+  pauseImage,
+  pausePort,
+} from "../lab/pause-image.ts";
 import { openPodman } from "../lab/podman.ts";
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
 import { standInConfig } from "../lab/standin.ts";
@@ -21,10 +27,6 @@ import { until } from "../lab/until.ts";
 
 const { host: hostAddress, lan: lanAddress } = containerHostAddresses;
 const gateway = "192.168.123.1";
-
-/** What answers there says whom it sees. */
-const ask = (from: Machine, address: string, port: number): Promise<string> =>
-  from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
 
 interface Opening {
   /** Of podnetd, at the top of its configuration. */
@@ -94,7 +96,7 @@ test.serial(
     const containerd = stack.use(await startContainerd(host, image));
 
     await containerd.ctr("run", "--detach", "--cni", "--snapshotter=native", pauseImage, "one");
-    t.is(await ask(host, "192.168.123.2", pausePort), `::ffff:${gateway}`);
+    t.is(await answerOfPause(host, "192.168.123.2", pausePort), `::ffff:${gateway}`);
     t.regex(await daemon.podnet("cni"), /^default-one +eth0 +ready/m);
 
     const { podSandboxId } = await containerd.cri.runPodSandbox({
@@ -113,8 +115,8 @@ test.serial(
     });
     const { status } = await containerd.cri.podSandboxStatus({ podSandboxId });
     t.is(status?.network?.ip, "192.168.123.3");
-    t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
-    t.is(await ask(host, "127.0.0.1", 8080), `::ffff:${gateway}`);
+    t.is(await answerOfPause(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+    t.is(await answerOfPause(host, "127.0.0.1", 8080), `::ffff:${gateway}`);
     const queues = await host.run("tc", "qdisc", "show");
     t.regex(queues, /tbf .*rate 40Mbit/);
     t.regex(queues, /tbf .*rate 20Mbit/);
@@ -130,7 +132,7 @@ test.serial(
     });
     t.regex(String(await t.throwsAsync(second)), /port 8080.*is published by container/);
     await containerd.cri.stopPodSandbox({ podSandboxId });
-    await t.throwsAsync(ask(host.lan, hostAddress, 8080));
+    await t.throwsAsync(askPause(host.lan, hostAddress, 8080));
     // (Removing sends DEL again, without a namespace.)
     await containerd.cri.removePodSandbox({ podSandboxId });
     await containerd.ctr("task", "kill", "one");
@@ -217,14 +219,14 @@ for (const firewall of ["iptables", "nftables"])
         return podSandboxId;
       };
       const podSandboxId = await run("web", 8080);
-      t.is(await ask(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
+      t.is(await answerOfPause(host.lan, hostAddress, 8080), `::ffff:${lanAddress}`);
       // Control: nothing but what was translated.
       await host.lan.run("ip", "route", "add", "192.168.123.0/24", "via", hostAddress);
-      await t.throwsAsync(ask(host.lan, "192.168.123.2", pausePort));
+      await t.throwsAsync(askPause(host.lan, "192.168.123.2", pausePort));
       // Another program removes the rule, and drift repair writes it again.
       await removeAcceptOf(host, firewall, "192.168.123.2");
       await until("drift repair", () =>
-        ask(host.lan, hostAddress, 8080).then(
+        askPause(host.lan, hostAddress, 8080).then(
           (said) => said === `::ffff:${lanAddress}`,
           () => false,
         ),
@@ -278,9 +280,9 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
       `--publish=8081:${pausePort}`,
       pauseImage,
     );
-    t.is(await ask(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
+    t.is(await answerOfPause(host.lan, hostAddress, 8081), `::ffff:${lanAddress}`);
     // podman listens there, and never accepts.
-    t.is(await ask(host, "127.0.0.1", 8081), `::ffff:${gateway}`, network);
+    t.is(await answerOfPause(host, "127.0.0.1", 8081), `::ffff:${gateway}`, network);
     t.regex(await host.run("ss", "-Hlntp"), /:8081 .*"conmon"|:8081 .*"podman"/);
     const netns = await podman("inspect", "--format={{.NetworkSettings.SandboxKey}}", "two");
     const lookUp = (name: string): Promise<string> =>
@@ -294,12 +296,12 @@ test.serial("podman, with Debian's plugins after podnet's", async (t) => {
       );
     const [, row] = (await daemon.podnet("cni")).trim().split("\n");
     const address = /192\.168\.123\.\d+/.exec(row ?? "")?.[0] ?? "none";
-    t.is(await ask(host, address, pausePort), `::ffff:${gateway}`, network);
+    t.is(await answerOfPause(host, address, pausePort), `::ffff:${gateway}`, network);
     for (const name of ["two", "web-1", "two.podnet"])
       t.is((await lookUp(name)).trim(), address, `${network}: ${name}`);
     t.is((await lookUp("no_label")).trim(), "ENOTFOUND");
     await podman("rm", "--force", "--time=0", "two");
-    await t.throwsAsync(ask(host, address, pausePort));
+    await t.throwsAsync(askPause(host, address, pausePort));
     await linksEnded(host);
     t.is((await daemon.podnet("cni")).trim().split("\n").length, 1);
   }

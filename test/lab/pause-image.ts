@@ -2,12 +2,24 @@ import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import type { Machine } from "./lab.ts";
+import { until } from "./until.ts";
 
 /** What runtimes call it; no registry has it, or is asked. */
 export const pauseImage = "podnet.test/pause:1";
 
 /** The port where every container of it answers. */
 export const pausePort = 8000;
+
+/** Asks a container of it by HTTP, from a machine; fails where there is no answer. */
+export const askPause = (from: Machine, address: string, port: number): Promise<string> =>
+  from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
+
+/** Asks until there is an answer: its program may not listen yet when a runtime says that it runs. */
+export const answerOfPause = (from: Machine, address: string, port: number): Promise<string> =>
+  until(`an answer of ${address}:${port}`, () =>
+    askPause(from, address, port).catch(() => undefined),
+  );
 
 // Waits for a signal, as the first process of a sandbox does; meanwhile tells whoever asks by HTTP whom it takes him for.
 const source = `

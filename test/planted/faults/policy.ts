@@ -193,6 +193,17 @@ export const policyFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "repair",
+    name: "rules of containers that could not be written are left to drift repair, which does not see them",
+    file: "daemon/containers/translation-rules.ts",
+    find: "ready.ruled([...ids.values()]);",
+    put: "ready.ruled(ready.unruled().map(({ id }) => id));",
+    noticedBy: {
+      file: "test/unit/cni-translation-rules.test.ts",
+      title: "rules that could not be written are tried again until they are, of all containers",
+    },
+  },
+  {
     kind: "release",
     name: "the rules of a container that is gone stay",
     file: "daemon/containers/departures.ts",
