@@ -2,7 +2,7 @@ import test from "ava";
 import { readTrace } from "./trace.ts";
 
 const files = { recordFile: "/tmp/record", logFile: "/tmp/log" };
-const begin = `7   execve("/usr/bin/node", ["/usr/bin/node", "/podnet/daemon/main.ts"], 0x7ffc /* 40 vars */) = 0`;
+const begin = `7   execve("/usr/bin/node", ["/usr/bin/node", "/podnet/daemon/main/main.ts"], 0x7ffc /* 40 vars */) = 0`;
 const child =
   "7   clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7f) = 8";
 const passes = (point: string): string =>

@@ -46,7 +46,7 @@ export function readTrace(text: string, options: TraceOptions): TraceResult {
 function callsOfPodnetd(lines: readonly string[]): Call[] {
   // The shell scripts before it keep the pid.
   const begin = lines.findLastIndex((line) =>
-    /execve\("[^"]*\/bin\/node", .*daemon\/main\.ts"/.test(line),
+    /execve\("[^"]*\/bin\/node", .*daemon\/main\/main\.ts"/.test(line),
   );
   const daemon = pidOf(lines[begin] ?? "");
   if (daemon === undefined) throw new Error("The trace holds no start of podnetd");
