@@ -68,7 +68,8 @@ export function partOfStage(what: string): Part {
       sums.cases += visited;
       sums.leaks += failures.length;
       t.deepEqual(failures, [], [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
-      t.true(missed.length <= Math.max(2, visits.cases.length / 20), missed.join("\n"));
+      // How often a point is come by may depend on time: nftables' generation is read again when it changed meanwhile.
+      t.true(missed.length <= Math.max(3, visits.cases.length / 20), missed.join("\n"));
     },
   };
 }
