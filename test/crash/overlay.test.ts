@@ -79,6 +79,8 @@ if (full) {
       rest.push(...overlayCases(of, points, ["error", "hang"]));
     }
     const cases = [...kills, ...sample(rest, few.others, random)];
-    await part.run(t, overlayVisits(cases, sites, part.config()), 2);
+    const spares = sample(rest, 2 * cases.length, random);
+    const visits = overlayVisits([...cases, ...spares], sites, part.config());
+    await part.run(t, visits, 2, cases.length);
   });
 }

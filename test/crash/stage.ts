@@ -31,11 +31,15 @@ export interface Part {
   readonly config: () => string;
   /** Adds failpoints that were found. */
   found(points: number): void;
-  /** Visits cases in so many lanes side by side, and judges what has come of it. */
+  /**
+   * Visits cases in so many lanes side by side, and judges what has come of it. With `enough` the cases hold spares: it ends after so
+   * many visits, and half of them at least have to be made.
+   */
   run<Case, S extends Site>(
     t: ExecutionContext,
     visits: CaseVisits<Case, S>,
     lanes: number,
+    enough?: number,
   ): Promise<void>;
 }
 
@@ -62,14 +66,16 @@ export function partOfStage(what: string): Part {
     found(points) {
       sums.points += points;
     },
-    async run(t, visits, lanes) {
-      const { visited, missed, failures } = await visitAll(visits, { lanes, log });
+    async run(t, visits, lanes, enough) {
+      const { visited, missed, failures } = await visitAll(visits, { lanes, enough, log });
       t.log(`${visited} cases, ${missed.length} not come by again, PODNET_SEED=${seed}`);
       sums.cases += visited;
       sums.leaks += failures.length;
       t.deepEqual(failures, [], [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
       // How often a point is come by may depend on time: nftables' generation is read again when it changed meanwhile.
-      t.true(missed.length <= Math.max(3, visits.cases.length / 20), missed.join("\n"));
+      const may = Math.max(2, visits.cases.length / 20);
+      if (enough === undefined) t.true(missed.length <= may, missed.join("\n"));
+      else t.true(visited >= enough / 2, missed.join("\n"));
     },
   };
 }

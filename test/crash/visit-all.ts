@@ -38,6 +38,8 @@ export interface CaseVisits<Case, S extends Site> {
 export interface VisitsHow {
   /** Lanes side by side. */
   readonly lanes: number;
+  /** Visits after which no other case is begun: the cases after them are spares for those that are not come by. All unless given. */
+  readonly enough?: number | undefined;
   /** Told of each case as it ends. */
   log(text: string): void;
 }
@@ -74,7 +76,7 @@ export async function enumerateIn<Operation, S extends Site>(
 /** Visits cases, several lanes side by side. */
 export async function visitAll<Case, S extends Site>(
   visits: CaseVisits<Case, S>,
-  { lanes, log }: VisitsHow,
+  { lanes, enough = Number.POSITIVE_INFINITY, log }: VisitsHow,
 ): Promise<Visited> {
   const waiting = visits.cases.values();
   const missed: string[] = [];
@@ -87,7 +89,7 @@ export async function visitAll<Case, S extends Site>(
       await using site = await open();
       over = true;
       for (const each of waiting) {
-        if (failures.length >= mostFailures) return;
+        if (failures.length >= mostFailures || visited >= enough) return;
         const begun = performance.now();
         const problems = await visitAgain(visits, site, each);
         const title = visits.title(each);
