@@ -8,8 +8,8 @@ import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** Longest one look at the rules of many containers may take, milliseconds. */
 const lookMs = 60_000;
-/** Until rules that could not be written are tried again, milliseconds. */
-const againMs = 2000;
+/** Until rules that could not be written are tried again, milliseconds, unless given. */
+const usualAgainMs = 2000;
 
 export type RulesHost = Pick<HostNetwork, "inspectRules">;
 
@@ -24,6 +24,7 @@ export interface TranslationRulesParts {
   readonly host: RulesHost;
   readonly ready: Unruled;
   readonly log: Log;
+  readonly againMs?: number;
 }
 
 /**
@@ -110,7 +111,7 @@ export class TranslationRules {
     clearTimeout(this.#again);
     this.#again = setTimeout(
       guarded("cni", () => this.write()),
-      againMs,
+      this.#parts.againMs ?? usualAgainMs,
     ).unref();
   }
 }

@@ -33,7 +33,7 @@ export interface Part {
   found(points: number): void;
   /**
    * Visits cases in so many lanes side by side, and judges what has come of it. With `enough` the cases hold spares: it ends after so
-   * many visits, and half of them at least have to be made.
+   * many visits, all of which have to be made.
    */
   run<Case, S extends Site>(
     t: ExecutionContext,
@@ -75,7 +75,7 @@ export function partOfStage(what: string): Part {
       // How often a point is come by may depend on time: nftables' generation is read again when it changed meanwhile.
       const may = Math.max(2, visits.cases.length / 20);
       if (enough === undefined) t.true(missed.length <= may, missed.join("\n"));
-      else t.true(visited >= enough / 2, missed.join("\n"));
+      else t.true(visited >= enough, missed.join("\n"));
     },
   };
 }

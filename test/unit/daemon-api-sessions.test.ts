@@ -87,7 +87,10 @@ test.serial(
         (error: { code?: string }) => error.code ?? "",
       );
     };
+    const begun = performance.now();
     const answers = await Promise.all(Array.from({ length: 20 }, call));
+    // Two at once, then one a second, however long a busy machine takes.
+    const most = 2 + Math.ceil((performance.now() - begun) / 1000);
     // Ten at once: on a busy machine a second may have passed, and one of them may be served.
     const plain = await Promise.all(Array.from({ length: 10 }, () => healthOf(dial(serving))));
     const told = plain.filter((text) =>
@@ -95,7 +98,7 @@ test.serial(
     );
     t.true(told.length > 0, plain[0]);
     const served = answers.filter((answer) => answer === "served").length;
-    t.true(served >= 2 && served < 20, `${served} served`);
+    t.true(served >= 2 && served <= most, `${served} served of ${most}`);
     t.is(answers.filter((answer) => answer === "LIMIT_REACHED").length, 20 - served);
     t.is(plain.filter((text) => text.startsWith("HTTP/1.1 200")).length, 10 - told.length);
     t.is(serving.refused.get("connections_per_s"), 20 - served + told.length);
