@@ -31,13 +31,13 @@ export type Place =
   /** Timers that keep the state: checkpoints, copies, looks for room. */
   | "store";
 
-/** Told of each defect. Must not throw. */
+/** Receives each defect. Must not throw. */
 export type DefectWatch = (place: Place, thrown: unknown) => void;
 
 let watch: DefectWatch | undefined;
 
 /**
- * Sets who is told of defects; undefined ends it. Without anybody a guard lets every error pass, so that it ends the program: so it
+ * Sets who receives defects; undefined ends it. Without anybody a guard lets every error pass, so that it ends the program: so it
  * is in tests, which must not overlook any.
  */
 export function watchDefects(watcher: DefectWatch | undefined): void {

@@ -152,7 +152,7 @@ export class Conntrack implements AsyncDisposable {
     }
   }
 
-  /** The same of an answer without a bound: others have their turns meanwhile. */
+  /** As above, for an answer without a bound: other tasks have their turns meanwhile. */
   async #collectInTurns(
     socket: NetlinkSocket,
     type: number,

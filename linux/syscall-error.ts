@@ -11,7 +11,7 @@ const hints: Readonly<Record<string, string>> = {
   ENOSPC: "Make room on the filesystem of the path named, or free inodes there (df -i)",
 };
 
-/** The same of descriptors, which any call can lack: what its caller would advise is beside the point then. */
+/** Hints for missing descriptors, which any call can meet: they come before the caller's own hint. */
 const descriptorHints: Readonly<Record<string, string>> = {
   EMFILE: "Raise the limit of open files (LimitNOFILE= in the unit, ulimit -n)",
   ENFILE: "Raise the limit of open files of the system (fs.file-max)",

@@ -25,7 +25,7 @@ export interface Remembered {
   readonly chains6?: readonly string[];
   /** The table of nftables is ours, even when it is empty. */
   readonly table?: true;
-  /** The same of the guard's tables. */
+  /** As above, for the guard's tables. */
   readonly guardTables?: readonly string[];
   /** Bridges of others that were down until we adopted them. */
   readonly raised: readonly IfName[];

@@ -83,7 +83,7 @@ export function addCopy(program: Command, context: Context): void {
     });
 }
 
-/** What is told of single things that are left out; of the rest, how many they are. */
+/** How many omitted things are named; of the rest, the number is given. */
 const mostTold = 20;
 
 /** Says what a copy leaves out: a guest may make it as much as it likes. */

@@ -19,7 +19,7 @@ export function onFiles<T>(what: string, body: () => T): T {
 
 /**
  * A private directory beside where a copy goes: what comes is made in it, where nothing is that could lead elsewhere, and
- * moved into place when all of it has come. Disposing takes away what was not moved.
+ * moved into place when all of it has come. Disposing removes what was not moved.
  */
 export class Staging implements Disposable {
   /** The root of what is to be moved. */

@@ -69,7 +69,7 @@ export function note(
   log.info({ caller: context.values.get(peerKey) }, what.trim());
 }
 
-/** The same of one whose record may make no sense. */
+/** As above, for a pod whose record may be damaged. */
 export const viewAnyPod = (row: PodRow | DamagedPod, parts: ServiceParts): Pod =>
   isDamaged(row) ? damagedView(row) : viewPod(row, parts);
 

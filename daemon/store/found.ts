@@ -20,7 +20,7 @@ export function refuseUnfit(file: string, known: number): void {
   refuseUnfitConnection(found, file, known);
 }
 
-/** The same of a database that is open, and not written to by then. */
+/** As above, for a database that is open and not written to meanwhile. */
 export function refuseUnfitConnection(found: DatabaseSync, file: string, known: number): void {
   const check = found.prepare("PRAGMA quick_check(1)").get() as { quick_check: string };
   if (check.quick_check !== "ok") throw new Error(check.quick_check);
@@ -70,7 +70,7 @@ export function commitsIn(connection: DatabaseSync): number {
   return row === undefined ? 0 : Number(row["value"]);
 }
 
-/** The same of a database that is not in use. Throws what SQLite throws. */
+/** As above, for a database that is not in use. Throws what SQLite throws. */
 export function commitsOf(file: string): number {
   const found = new DatabaseSync(file, { readOnly: true });
   using _found = { [Symbol.dispose]: () => found.close() };

@@ -27,9 +27,9 @@ export interface NftablesOptions {
   readonly configured: boolean;
   /** What a network has in this table; what the main one has unless given. */
   readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
-  /** The same of a pod or container. */
+  /** As above, for a pod or container. */
   readonly ofPod?: (fragment: PluggedFragment) => Element[];
-  /** The same of an overlay. */
+  /** As above, for an overlay. */
   readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
   /** What this table has of hosts that may send by their own addresses; nothing unless given. */
   readonly ofSenders?: (change: SenderChange, hosts: readonly Ip[]) => Element[];

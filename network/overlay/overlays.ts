@@ -263,7 +263,7 @@ export class Overlays implements AsyncDisposable {
     return { ...summary(followed), changes, rules, failures };
   }
 
-  /** The changes that take away routes of former networks, this overlay's being as given. */
+  /** The changes that remove routes of former networks, with this overlay as given. */
   #leftRoutes(desired: OverlayDesired): Promise<readonly OverlayChange[]> {
     const known = new Map(this.#known).set(desired.name, desired);
     return orphanRoutes(this.#kernel.netlink, [...known.values()]);

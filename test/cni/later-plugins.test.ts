@@ -32,7 +32,7 @@ interface Added {
 }
 
 let cni: CniRig;
-/** What podnetd told of since the containers were attached. */
+/** The drift that podnetd reported since the containers were attached. */
 const said: string[] = [];
 const ended = new AbortController();
 const added = {} as Record<Name, Added>;
@@ -117,7 +117,7 @@ const checks = async ({ container, result }: Added): Promise<string> => {
   return exit === 0 ? "" : stdout;
 };
 
-/** Drift that was told of a container. */
+/** Drift that was reported of a container. */
 const driftOf = ({ result }: Added): string[] =>
   said.filter((text) => text.includes(`container port ${result.interfaces[1].name}`));
 

@@ -164,10 +164,10 @@ const observed = fields({
   routes: list(route),
 });
 
-/** The same of what was asked for. */
+/** As above, for the stored request. */
 export const specTrouble = (stored: unknown): string | undefined => named("spec", spec(stored));
 
-/** The same of what a guest last said it has. */
+/** As above, for what the guest last reported. */
 export const observedTrouble = (stored: unknown): string | undefined =>
   named("observed", observed(stored));
 

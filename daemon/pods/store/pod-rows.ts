@@ -20,7 +20,7 @@ import {
   text,
 } from "../../store/rows.ts";
 
-/** A pod whose record makes no sense. It is worked with no more; a delete by force takes away what can be found of it. */
+/** A pod whose record is damaged. podnetd refuses all work on it; a delete by force removes what can be found of it. */
 export interface DamagedPod {
   readonly id: PodId;
   readonly name: PodName;
