@@ -22,6 +22,7 @@ test("types", (t) => passes(t, "node_modules/.bin/tsc"));
 test("lint, with types", (t) => passes(t, "node_modules/.bin/oxlint", "--type-aware"));
 test("format", (t) => passes(t, "node_modules/.bin/biome", "format", "."));
 test("import directions", (t) => passes(t, "scripts/node", "scripts/check-imports.ts"));
+test("commit messages", (t) => passes(t, "scripts/node", "scripts/check-commits.ts"));
 
 test("versions are pinned exactly and the lock file names no download hosts", (t) => {
   const { dependencies, devDependencies, optionalDependencies } = JSON.parse(
