@@ -1,7 +1,7 @@
 import { shown, shownLines } from "./shown.ts";
 
 /**
- * Every failure podnet reports has one of these codes; `docs/errors.md` explains each.
+ * Every failure podnet reports has one of these codes; `docs/reference/errors.md` explains each.
  * The code is stable and machine-readable, the message is for people.
  */
 export const errorCodes = [

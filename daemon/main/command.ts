@@ -19,7 +19,7 @@ import { version } from "../../api/version.ts";
 /** How long a stop lets creates under way come to an end, milliseconds. */
 const drainMs = 15_000;
 
-/** Exit codes; see `docs/errors.md`. */
+/** Exit codes; see `docs/reference/errors.md`. */
 const exitCodes = { failed: 1, usage: 2, preflight: 6 } as const;
 
 function exitCode(error: PodnetError): number {

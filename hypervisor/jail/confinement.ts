@@ -83,7 +83,7 @@ export async function tryConfinement(
   }
 }
 
-const withoutIt = 'See "Confinement" in the guide; qemu.confine = "off" does without';
+const withoutIt = 'See docs/how-to/confinement.md; qemu.confine = "off" does without';
 
 const refused = (
   message: string,

@@ -38,7 +38,7 @@ export async function tryJail({ podId, runDir, jail, qemu }: Trial): Promise<voi
     if (how === "exit code 0") return;
     const said = lastLine(await logTail(runDir));
     throw new PodnetError("JAIL_FAILED", `QEMU ended with ${how ?? "nothing"} in it: ${said}`, {
-      hint: "It sees its program, /usr/lib and /usr/share/qemu; see the guide",
+      hint: "It sees its program, /usr/lib and /usr/share/qemu; see docs/how-to/confinement.md",
     });
   } finally {
     await removeRemains(plan);

@@ -143,7 +143,7 @@ async function jailedPid(stream: Readable): Promise<number> {
   const { pid, ready, error } = await readReport(stream);
   if (pid !== undefined && ready) return pid;
   throw new PodnetError("JAIL_FAILED", `QEMU cannot be shut in: ${error ?? "no word of it"}`, {
-    hint: 'See "Confinement" in the guide; qemu.confine = "off" does without',
+    hint: 'See docs/how-to/confinement.md; qemu.confine = "off" does without',
     details: { error: error ?? "" },
   });
 }

@@ -9,14 +9,14 @@ import { playDaemon } from "../unit/cli-fixtures/daemon.ts";
 import { podnet } from "../unit/cli-fixtures/io.ts";
 
 const execute = promisify(execFile);
-const page = readFileSync(new URL("../../docs/api.md", import.meta.url), "utf8");
+const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");
 
 const snippets = (language: string): string[] =>
   [...page.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\``, "gm"))].map(
     (match) => match[1] as string,
   );
 
-test("the curl commands of docs/api.md work as they stand", async (t) => {
+test("the curl commands of docs/reference/api.md work as they stand", async (t) => {
   // The answers are played: what is checked is that these calls are understood. docs.test.ts runs them on a real podnetd.
   await using server = await serve(playDaemon().routes);
   const answers: Record<string, unknown>[] = [];
@@ -32,7 +32,7 @@ test("the curl commands of docs/api.md work as they stand", async (t) => {
   t.like(refused, { code: "invalid_argument", message: 'Field "spec.nmae" does not exist' });
 });
 
-test("the pod file of docs/api.md is taken", async (t) => {
+test("the pod file of docs/reference/api.md is taken", async (t) => {
   const { calls, routes } = playDaemon();
   await using server = await serve(routes);
   const file = path.join(server.folder, "pod.yaml");
@@ -45,7 +45,7 @@ test("the pod file of docs/api.md is taken", async (t) => {
   });
 });
 
-test("docs/api.md names no error code that does not exist", (t) => {
+test("docs/reference/api.md names no error code that does not exist", (t) => {
   for (const [, code = ""] of page.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)) {
     if (!/^(?:KIND|PODNET|POD_STATE)_/.test(code))
       t.true((errorCodes as readonly string[]).includes(code), code);

@@ -25,7 +25,7 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
   ["./bin/podnetd", "test/vm/, through startPodnetd with --config"],
   ["./scripts/test static unit", "this run itself, its stages static and unit"],
   ...snippets()
-    .filter(({ page }) => page === "docs/images.md")
+    .filter(({ page }) => page === "docs/how-to/images.md")
     .flatMap(({ commands }) => commands)
     .map((command) => [command, "test/docs/images.test.ts"] as const),
 ]);

@@ -10,7 +10,7 @@ import { snippets } from "./snippets.ts";
 const top = path.resolve(import.meta.dirname, "../..");
 const run = promisify(execFile);
 
-test("a Debian becomes a pod by what docs/images.md says, word for word", async (t) => {
+test("a Debian becomes a pod by what docs/how-to/images.md says, word for word", async (t) => {
   t.timeout(300_000);
   const [archive] = globSync("build/cache/image-debian/tree-*.tar", { cwd: top });
   if (archive === undefined) throw new Error("No Debian: run scripts/build-image --debian");
@@ -28,7 +28,7 @@ test("a Debian becomes a pod by what docs/images.md says, word for word", async 
   const timeouts = "[timeouts]\ncreate_s = 280\nready_s = 240\nstop_s = 60\n";
   await using lab = await openLab("images-");
   await using podnetd = await startPodnetd({ machine: lab.host, directory, config: timeouts });
-  const blocks = snippets().filter(({ page }) => page === "docs/images.md");
+  const blocks = snippets().filter(({ page }) => page === "docs/how-to/images.md");
   const commands = blocks.flatMap((block) => block.commands);
   t.true(commands.length >= 7, "the page has its Debian block");
   const { stdout } = await run(

@@ -37,7 +37,7 @@ test("the service starts a program of this checkout, with flags it knows", async
   t.notThrows(() => accessSync(here, constants.X_OK));
   const { stdout } = await promisify(execFile)(here, ["--help"]);
   for (const flag of flags) t.true(stdout.includes(flag), flag);
-  for (const page of ["README.md", "docs/guide.md"])
+  for (const page of ["README.md", "docs/how-to/install.md"])
     t.true(readFileSync(path.join(top, page), "utf8").includes(installed), page);
 });
 

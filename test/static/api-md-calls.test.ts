@@ -8,9 +8,9 @@ import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 
-const page = readFileSync(new URL("../../docs/api.md", import.meta.url), "utf8");
+const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");
 
-test("docs/api.md lists every call of every service, and no other", (t) => {
+test("docs/reference/api.md lists every call of every service, and no other", (t) => {
   const services = [
     PodService,
     NetworkService,

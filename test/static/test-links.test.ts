@@ -4,8 +4,8 @@ import test from "ava";
 
 const docs = path.resolve(import.meta.dirname, "../../docs");
 /** Everything these promise is held by a test they link to: `[title of the test](../test/FILE.test.ts)`. */
-const pages = ["promises.md", "threat-model.md"];
-const testLink = /\[([^\]]+)\]\((\.\.\/(?:test|scripts)\/[^)]+)\)/g;
+const pages = ["promises.md", "explanation/threat-model.md"];
+const testLink = /\[([^\]]+)\]\(((?:\.\.\/)+(?:test|scripts)\/[^)]+)\)/g;
 
 /** What a title is written with in its source, as one literal: `…` stands for what a template string fills in. */
 function literal(title: string): RegExp {
@@ -40,18 +40,19 @@ test("a title is found as one literal, in its order, and nowhere else", (t) => {
     t.notRegex(source, literal(title), title);
 });
 
-for (const page of pages) {
-  const text = readFileSync(path.join(docs, page), "utf8");
+for (const file of pages) {
+  const page = path.basename(file);
+  const text = readFileSync(path.join(docs, file), "utf8");
 
   test(`every test that ${page} names is there`, (t) => {
     const links = [...text.matchAll(testLink)] as unknown as [string, string, string][];
     t.true(links.length > 10);
     const wrong = links.flatMap(([, title, target]) => {
-      const file = path.join(docs, target);
-      if (!existsSync(file)) return [`${target} is not there`];
+      const source = path.join(docs, path.dirname(file), target);
+      if (!existsSync(source)) return [`${target} is not there`];
       if (!target.endsWith(".test.ts")) return [];
       if (letters(title) < leastLetters) return [`"${title}" says too little`];
-      return literal(title).test(readFileSync(file, "utf8")) ? [] : [`${target}: no "${title}"`];
+      return literal(title).test(readFileSync(source, "utf8")) ? [] : [`${target}: no "${title}"`];
     });
     t.deepEqual(wrong, []);
   });
@@ -66,7 +67,7 @@ for (const page of pages) {
     );
     t.true(rows.length > 5);
     for (const row of rows) {
-      t.regex(row, /\]\(\.\.\/(?:test|scripts)\//, row);
+      t.regex(row, /\]\((?:\.\.\/)+(?:test|scripts)\//, row);
       // A row without a figure has a dash.
       t.notRegex(row, /\|\s*\|/, `an empty column: ${row}`);
     }

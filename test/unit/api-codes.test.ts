@@ -11,10 +11,17 @@ import {
 import { exitCodeOf } from "../../cli/exit-codes.ts";
 import { errorCodes, PodnetError } from "../../core/errors.ts";
 
-const page = readFileSync(new URL("../../docs/errors.md", import.meta.url), "utf8");
+const read = (page: string): string =>
+  readFileSync(new URL(`../../docs/reference/${page}`, import.meta.url), "utf8");
+/** The pages that explain the codes, in the order of the table that links to them. */
+const pages = [...read("errors.md").matchAll(/^\| \[[^\]]+\]\((errors\/\w+\.md)\)/gm)].map(
+  ([, page = ""]) => read(page),
+);
 
-test("docs/errors.md has every code, in order, with its status and exit code", (t) => {
-  const sections = [...page.matchAll(/^### (\S+)\n([^]*?)(?=^#|$(?![^]))/gm)];
+test("docs/reference/errors has every code, in order, with its status and exit code", (t) => {
+  const sections = pages.flatMap((page) => [
+    ...page.matchAll(/^## (\S+)\n([^]*?)(?=^#|$(?![^]))/gm),
+  ]);
   t.deepEqual(
     sections.map((section) => section[1]),
     [...errorCodes],

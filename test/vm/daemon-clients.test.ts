@@ -134,8 +134,8 @@ test.serial("an error in JSON has Connect's shape, with all there is to know", a
   t.like(nobody.body.details?.[0]?.debug, { code: "POD_NOT_FOUND" });
 });
 
-test.serial("podnet prints an error as docs/errors.md shows it", async (t) => {
-  const page = readFileSync(new URL("../../docs/errors.md", import.meta.url), "utf8");
+test.serial("podnet prints an error as docs/reference/errors.md shows it", async (t) => {
+  const page = readFileSync(new URL("../../docs/reference/errors.md", import.meta.url), "utf8");
   const [, shown] = /^```\n(error: [^]*?)^```$/m.exec(page) ?? [];
   const { stderr, exitCode } = await rig.daemon.tryPodnet("create", "--name", "web");
   t.is(exitCode, 5);

@@ -67,6 +67,9 @@ const wrongRequests: Readonly<Record<number, readonly [message: string, hint: st
 
 /** What Connect answers with an HTTP status alone, as an error of ours. */
 export function wrongRequest(status: number): PodnetError {
-  const [message, hint] = wrongRequests[status] ?? ["The request is not usable", "See docs/api.md"];
+  const [message, hint] = wrongRequests[status] ?? [
+    "The request is not usable",
+    "See docs/reference/api.md",
+  ];
   return new PodnetError("INVALID_ARGUMENT", message, { hint });
 }

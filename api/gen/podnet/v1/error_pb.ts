@@ -13,7 +13,7 @@ export const file_podnet_v1_error: GenFile = /*@__PURE__*/
   fileDesc("ChVwb2RuZXQvdjEvZXJyb3IucHJvdG8SCXBvZG5ldC52MSK5AQoJRXJyb3JJbmZvEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEg0KBWZpZWxkGAQgASgJEgwKBHN0ZXAYBSABKAkSMgoHZGV0YWlscxgGIAMoCzIhLnBvZG5ldC52MS5FcnJvckluZm8uRGV0YWlsc0VudHJ5Gi4KDERldGFpbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBYgZwcm90bzM");
 
 /**
- * Detail of every error podnet answers with. docs/errors.md lists the codes.
+ * Detail of every error podnet answers with. docs/reference/errors.md lists the codes.
  *
  * @generated from message podnet.v1.ErrorInfo
  */
