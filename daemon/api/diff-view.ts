@@ -3,8 +3,8 @@ import { toErrorInfo } from "../../api/codes.ts";
 import { DeviationSchema } from "../../api/gen/podnet/v1/drift_pb.ts";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
-import { onlyLook } from "../../network/inspect.ts";
-import { joinText } from "../../network/netns-join/mend.ts";
+import { onlyLook } from "../../network/bridge/inspect.ts";
+import { joinText } from "../../network/tc-redirect/repair.ts";
 import {
   attachmentParts,
   inspectPart,

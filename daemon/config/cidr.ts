@@ -2,7 +2,7 @@ import IPCIDR from "ip-cidr";
 import { type Cidr, contains, type IpPrefix, networkOf, rangeOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type IpRange, ipRangeText } from "../../core/ip-range.ts";
-import { planAddresses } from "../../network/address-plan.ts";
+import { planAddresses } from "../../network/model/address-plan.ts";
 
 export interface SubnetConfig {
   readonly cidr: Cidr;

@@ -1,13 +1,13 @@
-import type { LookOptions } from "../../network/attachment/attachments.ts";
-import type { AttachmentFragment, AttachmentObserved } from "../../network/attachment/desired.ts";
-import type { LaterChanges } from "../../network/attachment/later.ts";
-import type { Inspection } from "../../network/inspect.ts";
+import type { LookOptions } from "../../network/containers/attachments.ts";
+import type { AttachmentFragment, AttachmentObserved } from "../../network/containers/desired.ts";
+import type { LaterChanges } from "../../network/containers/later.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
 
-/** The one way to change the host's network, as far as attachments of containers need it; see `network/attachment`. */
+/** The one way to change the host's network, as far as attachments of containers need it; see `network/containers`. */
 export interface AttachmentNetwork {
   /** Makes the host and the namespace what the fragment says. */
   ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved>;
-  /** Looks at what `now` answers when it is its turn, and heals it if asked to; see `network/attachment`. */
+  /** Looks at what `now` answers when it is its turn, and heals it if asked to; see `network/containers`. */
   inspect(
     key: string,
     now: () => AttachmentFragment | undefined,

@@ -1,7 +1,7 @@
 import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { AttachmentFragment } from "../../network/attachment/desired.ts";
-import { type LaterChanges, laterText } from "../../network/attachment/later.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { type LaterChanges, laterText } from "../../network/containers/later.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { AttachmentId } from "../store/holder.ts";

@@ -1,4 +1,4 @@
-import { attachmentMark } from "../../network/ownership.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import {
   absolute,
   fields,

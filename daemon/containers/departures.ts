@@ -1,7 +1,7 @@
 import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
-import { ruledPart } from "../../network/attachment/host-part.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
+import { ruledPart } from "../../network/containers/host-part.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AnyAttachment } from "./store.ts";

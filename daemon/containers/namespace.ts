@@ -1,5 +1,5 @@
 import { statfsSync } from "node:fs";
-import type { AttachmentFragment } from "../../network/attachment/desired.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 
 /** NSFS_MAGIC of linux/magic.h: what a namespace's path lies on, while it is bound there. */

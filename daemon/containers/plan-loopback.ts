@@ -1,7 +1,7 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
 import { bindAddresses } from "../../api/validate-ports.ts";
 import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
-import { type LoopbackRedirect, redirectedTo } from "../../network/desired.ts";
+import { type LoopbackRedirect, redirectedTo } from "../../network/model/desired.ts";
 import { choosePort } from "../published/choose-port.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { PortsSnapshot } from "../published/ports-snapshot.ts";

@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/clock.ts";
-import { laterText } from "../../network/attachment/later.ts";
+import { laterText } from "../../network/containers/later.ts";
 import type { Journal } from "../events/journal.ts";
 import type { Addresses } from "../ipam/addresses.ts";
 import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";

@@ -1,6 +1,6 @@
 import type { Log } from "../../linux/log.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
-import type { AttachedFragment } from "../../network/desired.ts";
+import { hostPart } from "../../network/containers/host-part.ts";
+import type { AttachedFragment } from "../../network/model/desired.ts";
 import type { CniSettings } from "../config/cni.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";

@@ -1,6 +1,6 @@
 import { familyBits, familyOf, type Ip, type Mac, withLength } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import type { AttachmentRow, DamagedAttachment } from "./attachment-rows.ts";
 import type { Database } from "../store/database.ts";
 import { leasedTo } from "../ipam/store.ts";

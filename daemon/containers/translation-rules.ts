@@ -1,8 +1,8 @@
 import { guard, guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
-import { ruledPart } from "../../network/attachment/host-part.ts";
-import type { AttachedFragment, PluggedFragment } from "../../network/desired.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
+import { ruledPart } from "../../network/containers/host-part.ts";
+import type { AttachedFragment, PluggedFragment } from "../../network/model/desired.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 

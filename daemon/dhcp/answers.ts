@@ -1,6 +1,6 @@
 import { assertNever } from "../../core/brand.ts";
 import { type Ip, type IpPrefix, ipOf, ipToBytes, type Mac } from "../../core/address.ts";
-import type { ObservedRouter } from "../../network/observed.ts";
+import type { ObservedRouter } from "../../network/model/observed.ts";
 import { writeAdvertisement } from "./advertisement.ts";
 import { dhcp4Types, type Dhcp4Message, parseDhcp4, writeDhcp4 } from "./dhcp4.ts";
 import { dhcp6Types, type Dhcp6Message, parseDhcp6, serverDuid, writeDhcp6 } from "./dhcp6.ts";

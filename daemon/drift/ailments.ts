@@ -1,6 +1,6 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Clock } from "../../core/clock.ts";
-import type { Deviation } from "../../network/deviation.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { JoinPart, Part, PortPart } from "./parts.ts";
 import { type Reporting, reportDrift } from "./report.ts";

@@ -2,10 +2,10 @@ import { limited } from "../../core/aborting.ts";
 import { guard, guarded } from "../../core/guard.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
-import type { LookOptions } from "../../network/attachment/attachments.ts";
-import type { Deviation } from "../../network/deviation.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
-import type { Inspection } from "../../network/inspect.ts";
+import type { LookOptions } from "../../network/containers/attachments.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
 import { type AilmentsParts, Ailments } from "./ailments.ts";
 import {
   attachmentParts,

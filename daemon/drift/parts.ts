@@ -1,15 +1,15 @@
 import { assertNever } from "../../core/brand.ts";
 import type { IfName, PodId, PodName } from "../../core/names.ts";
-import type { LookOptions } from "../../network/attachment/attachments.ts";
+import type { LookOptions } from "../../network/containers/attachments.ts";
 import type {
   AttachedFragment,
   Fragment,
   NetworkFragment,
   PodFragment,
-} from "../../network/desired.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
-import type { Inspection } from "../../network/inspect.ts";
-import type { JoinDesired } from "../../network/netns-join/join.ts";
+} from "../../network/model/desired.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
+import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { AttachmentId } from "../store/holder.ts";
 
 /** A part that is looked at and repaired by itself: a network, one port of a running pod, or a container's, or a pod's place elsewhere. */

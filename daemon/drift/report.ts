@@ -1,7 +1,7 @@
 import { assertNever } from "../../core/brand.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
-import { type Deviation, deviationText } from "../../network/deviation.ts";
+import { type Deviation, deviationText } from "../../network/model/deviation.ts";
 import type { Journal } from "../events/journal.ts";
 import { recordError } from "../events/error-record.ts";
 import type { DriftData } from "../events/store.ts";

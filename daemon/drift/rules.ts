@@ -1,7 +1,7 @@
-import type { PluggedFragment } from "../../network/desired.ts";
-import type { Deviation } from "../../network/deviation.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
-import type { Inspection } from "../../network/inspect.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
 import { type LiveParts, type Part, partNow } from "./parts.ts";
 
 /**

@@ -1,5 +1,5 @@
 import type { PodId, PodName } from "../../core/names.ts";
-import type { Deviation } from "../../network/deviation.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
 import type { ErrorRecord } from "./error-record.ts";
 import type { Span } from "./span.ts";
 import type { Database, Row } from "../store/database.ts";

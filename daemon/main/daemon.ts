@@ -16,7 +16,7 @@ import { PendingDels } from "../containers/cni/settle-pending.ts";
 import { watchPending } from "../containers/cni/watch-pending.ts";
 import type { Config } from "../config/config.ts";
 import { guardHint } from "../../network/firewall/guarded.ts";
-import { obstacleHint, obstacleText } from "../../network/obstacle.ts";
+import { obstacleHint, obstacleText } from "../../network/model/obstacle.ts";
 import { Defects } from "./defects.ts";
 import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "../store/lock.ts";
 import { DriftWatch } from "../drift/drift.ts";

@@ -4,7 +4,7 @@ import {
   type Confinement,
   openConfinement,
   tryConfinement,
-} from "../../hypervisor/jail/confinement.ts";
+} from "../../hypervisor/process/confinement.ts";
 import type { Config } from "../config/config.ts";
 import { isExecutable, qemuPath, qemuVersion } from "./preflight.ts";
 

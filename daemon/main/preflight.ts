@@ -1,6 +1,6 @@
 import { accessSync, closeSync, constants, openSync, readFileSync } from "node:fs";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
-import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
+import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
 import { findProgram, run } from "../../linux/command.ts";
 import { errnoHint } from "../../linux/syscall-error.ts";
 import { requireNftables } from "../../linux/libnftables.ts";

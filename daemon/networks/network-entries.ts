@@ -1,6 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
 

@@ -1,4 +1,4 @@
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { Config } from "../config/config.ts";
 import { carried, type NetworkDefinition } from "../config/network-definition.ts";
 import { goneSubnets } from "./refuse-update.ts";

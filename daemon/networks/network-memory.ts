@@ -1,4 +1,4 @@
-import type { Remembered } from "../../network/memory.ts";
+import type { Remembered } from "../../network/kernel/memory.ts";
 import { damaged, parseJson } from "../store/rows.ts";
 
 /** What the network had stored of what it changed on the host. Throws `STATE_CORRUPT`. */

@@ -2,7 +2,7 @@ import type { NetworkSpec } from "../../api/network-spec.ts";
 import type { Ip } from "../../core/address.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { KnownNetworks } from "./known-networks.ts";
 import * as rows from "./store.ts";

@@ -2,7 +2,7 @@ import type { NetworkSpec } from "../../api/network-spec.ts";
 import { type Cidr, overlaps } from "../../core/address.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
-import type { Overlap } from "../../network/overlap.ts";
+import type { Overlap } from "../../network/bridge/overlap.ts";
 import { divideRanges, parseSubnet } from "../config/cidr.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
 

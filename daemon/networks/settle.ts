@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
 import { deleteRestingOutside } from "../ipam/store.ts";

@@ -3,7 +3,7 @@ import { type Mac, macFromRandom } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
-import type { OverlayBackend } from "../../network/overlay/desired.ts";
+import type { OverlayBackend } from "../../network/model/overlay.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
 import type { Host } from "../../overlay/claim.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";

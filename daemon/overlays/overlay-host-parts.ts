@@ -2,7 +2,7 @@ import type { Clock } from "../../core/clock.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
-import type { Deviation } from "../../network/deviation.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";

@@ -1,7 +1,7 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Cidr } from "../../core/address.ts";
 import { guard, guarded } from "../../core/guard.ts";
-import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";

@@ -2,7 +2,7 @@ import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
 
 /** From an event of the kernel to the look it asks for, milliseconds. */

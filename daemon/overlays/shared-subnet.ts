@@ -1,7 +1,7 @@
 import type { Cidr } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
-import type { Overlap } from "../../network/overlap.ts";
+import type { Overlap } from "../../network/bridge/overlap.ts";
 
 export interface SharedSubnetParts {
   readonly log: Pick<Log, "warn">;

@@ -1,6 +1,6 @@
 import type { Cidr, Family, Mac } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import type { Database } from "../store/database.ts";
 import { getMeta, setMeta } from "../store/meta.ts";

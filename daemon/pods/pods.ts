@@ -1,10 +1,10 @@
 import type { CreateSpec } from "../../api/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
-import type { PodFragment } from "../../network/desired.ts";
-import type { LookOptions } from "../../network/attachment/attachments.ts";
-import type { Inspection } from "../../network/inspect.ts";
-import type { JoinDesired } from "../../network/netns-join/join.ts";
+import type { PodFragment } from "../../network/model/desired.ts";
+import type { LookOptions } from "../../network/containers/attachments.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
+import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";

@@ -11,7 +11,7 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
-import type { PublishedDesired } from "../../network/desired.ts";
+import type { PublishedDesired } from "../../network/model/desired.ts";
 import type { HostPorts, TakenPorts } from "./store.ts";
 import { choosePort } from "./choose-port.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";

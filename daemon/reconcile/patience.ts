@@ -1,4 +1,4 @@
-import type { Deviation } from "../../network/deviation.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
 
 /** Repairs of one thing within the window after which somebody is taken to undo them on purpose. */
 const heals = { most: 5, windowMs: 60_000 } as const;

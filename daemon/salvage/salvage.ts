@@ -3,7 +3,7 @@ import { systemClock } from "../../core/clock.ts";
 import { cross } from "../../core/crossing.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
-import type { Confinement } from "../../hypervisor/jail/confinement.ts";
+import type { Confinement } from "../../hypervisor/process/confinement.ts";
 import type { Config } from "../config/config.ts";
 import { lockPlaces, lockState } from "../store/lock.ts";
 import { type KeptPlan, KeptPlans } from "../pods/store/kept-plans.ts";

@@ -1,5 +1,5 @@
 import { familyOf, isLoopback } from "../../core/address.ts";
-import type { PublishedDesired } from "../../network/desired.ts";
+import type { PublishedDesired } from "../../network/model/desired.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import { absent, type Check, checker } from "./check.ts";
 import type { RulesTestimony, SocketsTestimony } from "./testimony.ts";

@@ -1,6 +1,6 @@
 import { ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { mark, portGroup } from "../../network/desired.ts";
+import { mark, portGroup } from "../../network/model/desired.ts";
 import { absent, type Check, checker } from "./check.ts";
 import type { ExpectedInterface } from "./expectation.ts";
 import type { HostTestimony, VmTestimony } from "./testimony.ts";

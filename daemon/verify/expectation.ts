@@ -7,7 +7,7 @@ import {
   networkOf,
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Sandboxes } from "../pods/interfaces/sandboxes.ts";

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import type { NicPlan } from "../driver.ts";
-import type { Nics } from "../qemu/nics.ts";
+import type { Nics } from "../nics/nics.ts";
 
 /** How the ids begin that a pod's NICs have in a machine of somebody else: they cannot be the owner's. */
 export const attachedPrefix = (podId: PodId): string => `podnet-${podId}-`;

@@ -6,10 +6,10 @@ import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
 import { QmpClient } from "../qmp/client.ts";
 import type { QmpEvent } from "../qmp/commands.ts";
-import { whenThere } from "./connect.ts";
-import { type ConsoleRing, drainConsole } from "./console.ts";
-import type { Log } from "./log.ts";
-import type { Typing } from "./typing.ts";
+import { whenThere } from "../process/connect.ts";
+import { type ConsoleRing, drainConsole } from "../console/console.ts";
+import type { Log } from "../process/log.ts";
+import type { Typing } from "../console/typing.ts";
 
 export interface ConnectionsOptions {
   readonly plan: VmPlan;

@@ -2,7 +2,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { closeAllOnExec } from "../../linux/close-on-exec.ts";
 import { findProgram } from "../../linux/command.ts";
-import { attachVm, isAttached, look, reattachVm, releaseVm } from "../attach/attach.ts";
+import { attachVm, isAttached, look, reattachVm, releaseVm } from "./attach.ts";
 import {
   type Architecture,
   architectureOf,
@@ -18,7 +18,7 @@ import type {
   VmPlan,
   VmRecord,
 } from "../driver.ts";
-import { chooseAccelerator, type KvmChoice, kvmGroup } from "./accelerator.ts";
+import { chooseAccelerator, type KvmChoice, kvmGroup } from "../argv/accelerator.ts";
 import { restoreState } from "../factory/state.ts";
 import { ofNobody, templateKey } from "../factory/key.ts";
 import { buildTemplate, type Settle, type Template } from "../factory/template.ts";
@@ -26,24 +26,24 @@ import { Templates } from "../factory/templates.ts";
 import { jailArgv } from "../jail/argv.ts";
 import { makeCgroups } from "../jail/cgroup.ts";
 import { findLauncher } from "../jail/launcher.ts";
-import { firstDiskFd, type MemoryRole, qemuArgv } from "./argv.ts";
-import { within } from "./connect.ts";
-import { type Log, noLog } from "./log.ts";
-import { kindOf, nicSlots } from "./machine-kinds.ts";
-import { leastMemoryMib, preflight } from "./preflight.ts";
-import { diskFiles } from "./disk-argv.ts";
-import { openDisks } from "./disks.ts";
-import { describePlug } from "./plug-commands.ts";
+import { firstDiskFd, type MemoryRole, qemuArgv } from "../argv/argv.ts";
+import { within } from "../process/connect.ts";
+import { type Log, noLog } from "../process/log.ts";
+import { kindOf, nicSlots } from "../argv/machine-kinds.ts";
+import { leastMemoryMib, preflight } from "../argv/preflight.ts";
+import { diskFiles } from "../disks/disk-argv.ts";
+import { openDisks } from "../disks/disks.ts";
+import { describePlug } from "../nics/plug-commands.ts";
 import {
   findProcess,
   isRunning,
   runningMachines,
   type StartedProcess,
   startProcess,
-} from "./process.ts";
-import { removeRemains } from "./remains.ts";
-import { lastLine, logTail, makeRunDir } from "./run-dir.ts";
-import { endProcess } from "./terminate.ts";
+} from "../process/process.ts";
+import { removeRemains } from "../process/remains.ts";
+import { lastLine, logTail, makeRunDir } from "../process/run-dir.ts";
+import { endProcess } from "../process/terminate.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {

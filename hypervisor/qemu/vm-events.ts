@@ -1,8 +1,8 @@
 import { toPodnetError } from "../../core/errors.ts";
 import type { VmEvent } from "../driver.ts";
 import { eventData, type QmpEvent } from "../qmp/commands.ts";
-import { channelPorts } from "./argv.ts";
-import type { Log } from "./log.ts";
+import { channelPorts } from "../argv/argv.ts";
+import type { Log } from "../process/log.ts";
 
 type Listener = (event: VmEvent) => void;
 

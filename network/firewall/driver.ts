@@ -1,9 +1,9 @@
-import type { Change } from "../change.ts";
-import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
-import type { Variant } from "../iptables/variant.ts";
-import type { OverlayRuled } from "../overlay/desired.ts";
-import type { SenderChange } from "../overlay/senders.ts";
-import type { Owner } from "../ownership.ts";
+import type { Change } from "../model/change.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../model/desired.ts";
+import type { Variant } from "./iptables/variant.ts";
+import type { OverlayRuled } from "../model/overlay.ts";
+import type { SenderChange } from "../model/overlay-senders.ts";
+import type { Owner } from "../model/ownership.ts";
 
 /**
  * Who writes the host's rules. It looks and answers with changes, which `apply.ts` does; it changes nothing itself.

@@ -1,13 +1,13 @@
-import type { Change } from "../change.ts";
-import type { Fragment, NetworkFragment, PluggedFragment } from "../desired.ts";
-import type { OverlayRuled } from "../overlay/desired.ts";
-import type { SenderChange } from "../overlay/senders.ts";
-import type { Memory } from "../memory.ts";
-import { NftablesDriver } from "../nftables/driver.ts";
-import { bridgeGuardElements, givenElements, hostGuardElements } from "../nftables/element.ts";
-import { changedSenders, senderElements } from "../nftables/senders-table.ts";
-import type { RuleTable } from "../nftables/rule-table.ts";
-import type { Owner } from "../ownership.ts";
+import type { Change } from "../model/change.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../model/desired.ts";
+import type { OverlayRuled } from "../model/overlay.ts";
+import type { SenderChange } from "../model/overlay-senders.ts";
+import type { Memory } from "../kernel/memory.ts";
+import { NftablesDriver } from "./nftables/driver.ts";
+import { bridgeGuardElements, givenElements, hostGuardElements } from "./nftables/element.ts";
+import { changedSenders, senderElements } from "./nftables/senders-table.ts";
+import type { RuleTable } from "./nftables/rule-table.ts";
+import type { Owner } from "../model/ownership.ts";
 import type { FirewallDriver } from "./driver.ts";
 
 /** What to do where a part of the guard is not in force. */

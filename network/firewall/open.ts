@@ -1,14 +1,14 @@
 import { isPodnetError } from "../../core/errors.ts";
-import type { Change } from "../change.ts";
-import { IptablesDriver } from "../iptables/driver.ts";
-import type { Variant } from "../iptables/variant.ts";
-import type { HostKernel } from "../kernel.ts";
-import type { Memory } from "../memory.ts";
-import { table } from "../nftables/base.ts";
-import { NftablesDriver } from "../nftables/driver.ts";
-import { guardTables } from "../nftables/guard-tables.ts";
-import { sendersTable } from "../nftables/senders-table.ts";
-import { Ledger, RuleTable } from "../nftables/rule-table.ts";
+import type { Change } from "../model/change.ts";
+import { IptablesDriver } from "./iptables/driver.ts";
+import type { Variant } from "./iptables/variant.ts";
+import type { HostKernel } from "../kernel/kernel.ts";
+import type { Memory } from "../kernel/memory.ts";
+import { table } from "./nftables/base.ts";
+import { NftablesDriver } from "./nftables/driver.ts";
+import { guardTables } from "./nftables/guard-tables.ts";
+import { sendersTable } from "./nftables/senders-table.ts";
+import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
 

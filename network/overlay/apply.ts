@@ -8,7 +8,7 @@ import { addFdb, deleteFdb } from "../../linux/rtnetlink/fdb.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import { deleteNeighbour, replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
-import { mark } from "../desired.ts";
+import { mark } from "../model/desired.ts";
 import {
   isPeerChange,
   type OverlayChange,

@@ -1,7 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import { assertNever } from "../../core/brand.ts";
 import type { IfName } from "../../core/names.ts";
-import { type LinkSettings, settingsText } from "../change.ts";
+import { type LinkSettings, settingsText } from "../model/change.ts";
 import type { TunnelBirth } from "./udp/tunnel.ts";
 
 /** A VXLAN device as it is born; parts of it can only be had by making another. */

@@ -1,8 +1,8 @@
 import type { Ip } from "../../core/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import { overlayMark } from "../ownership.ts";
+import { overlayMark } from "../model/ownership.ts";
 import type { OverlayChange } from "./change.ts";
-import type { OverlayDesired, OverlaySide } from "./desired.ts";
+import type { OverlayDesired, OverlaySide } from "../model/overlay.ts";
 import { type FollowedSide, refuseForeignAddress } from "./followed.ts";
 import type { OverlayKernel } from "./kernel.ts";
 import { observeBroadcasts, observeDirect, observeMarked, observeSide } from "./observe.ts";

@@ -1,6 +1,6 @@
 import { assertNever } from "../../core/brand.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import { mark } from "../desired.ts";
+import { mark } from "../model/desired.ts";
 import type { WantedSide } from "./wanted.ts";
 
 const tableMain = 254;

@@ -1,7 +1,7 @@
 import { type Family, type Ip, ipOf, type Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import { type OverlayDesired, type OverlaySide, sideFamily } from "./desired.ts";
+import { type OverlayDesired, type OverlaySide, sideFamily } from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 import { overlayMtu } from "./mtu.ts";
 import type { WantedSide } from "./wanted.ts";

@@ -1,6 +1,6 @@
 import type { Family } from "../../core/address.ts";
 import { assertNever } from "../../core/brand.ts";
-import type { OverlayBackend } from "./desired.ts";
+import type { OverlayBackend } from "../model/overlay.ts";
 
 /** Outer addresses, UDP, VXLAN and the inner Ethernet header. */
 const vxlanOverhead: Readonly<Record<Family, number>> = { 4: 50, 6: 70 };

@@ -1,4 +1,4 @@
-import type { OverlayDesired, OverlayPeer, OverlaySide } from "./desired.ts";
+import type { OverlayDesired, OverlayPeer, OverlaySide } from "../model/overlay.ts";
 import { type Surroundings, wantedSide, type WantedSide } from "./wanted.ts";
 
 export interface PeerNews {

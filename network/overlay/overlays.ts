@@ -3,12 +3,12 @@ import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import { throwFailures } from "../apply.ts";
-import type { Change } from "../change.ts";
-import { mark } from "../desired.ts";
-import { type Overlap, overlapsOf } from "../overlap.ts";
-import { overlayMark, parseOwner } from "../ownership.ts";
-import { SerialQueue } from "../queue.ts";
+import { throwFailures } from "../bridge/apply.ts";
+import type { Change } from "../model/change.ts";
+import { mark } from "../model/desired.ts";
+import { type Overlap, overlapsOf } from "../bridge/overlap.ts";
+import { overlayMark, parseOwner } from "../model/ownership.ts";
+import { SerialQueue } from "../kernel/queue.ts";
 import { applyOverlay } from "./apply.ts";
 import type { OverlayChange } from "./change.ts";
 import {
@@ -25,13 +25,13 @@ import {
   type OverlaySide,
   sideFamily,
   sideOf,
-} from "./desired.ts";
+} from "../model/overlay.ts";
 import { type Followed, type FollowedSide, onlyPeersDiffer, summary } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { peerNews, takeNews } from "./news.ts";
 import { observeMarked, observeParent } from "./observe.ts";
 import { planPeers } from "./plan.ts";
-import { ruledOverlay, type SenderChange, senderChange } from "./senders.ts";
+import { ruledOverlay, type SenderChange, senderChange } from "../model/overlay-senders.ts";
 import { orphanRoutes } from "./sweep.ts";
 import type { Tunnels } from "./udp/tunnels.ts";
 import { planTunnel, planTunnelPeers } from "./udp/plan.ts";

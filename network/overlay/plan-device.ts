@@ -9,8 +9,8 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import { mark } from "../desired.ts";
-import { overlayMark, parseOwner } from "../ownership.ts";
+import { mark } from "../model/desired.ts";
+import { overlayMark, parseOwner } from "../model/ownership.ts";
 import type { OverlayChange, VxlanBirth } from "./change.ts";
 import { newDevice } from "./udp/plan.ts";
 import type { WantedDevice } from "./wanted.ts";

@@ -1,5 +1,5 @@
 import type { Cidr } from "../../core/address.ts";
-import { mark } from "../desired.ts";
+import { mark } from "../model/desired.ts";
 import type { OverlayChange, PeerChange, RouteTo } from "./change.ts";
 import { type DevicePlan, type ObservedDevice, planDevice } from "./plan-device.ts";
 import { planTunnelPeers } from "./udp/plan.ts";

@@ -1,8 +1,8 @@
 import { contains, familyOf, ipOf } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { mark } from "../desired.ts";
+import { mark } from "../model/desired.ts";
 import type { OverlayChange } from "./change.ts";
-import { type OverlayDesired, sideFamily } from "./desired.ts";
+import { type OverlayDesired, sideFamily } from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 
 /**

@@ -9,10 +9,15 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { RouteTo, VxlanBirth } from "./change.ts";
-import { type OverlayDesired, type OverlayPeer, type OverlaySide, sideFamily } from "./desired.ts";
+import {
+  type OverlayDesired,
+  type OverlayPeer,
+  type OverlaySide,
+  sideFamily,
+} from "../model/overlay.ts";
 import { sideMtu } from "./mtu.ts";
-import { peerRefusal } from "./refuse-peer.ts";
-import { sendersOf } from "./senders.ts";
+import { peerRefusal } from "../model/refuse-peer.ts";
+import { sendersOf } from "../model/overlay-senders.ts";
 
 /** What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart by. */
 export interface PeerTables {

@@ -12,10 +12,10 @@ import { addAddress } from "../../linux/rtnetlink/address.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { Attachments } from "../../network/attachment/attachments.ts";
-import type { AttachmentFragment } from "../../network/attachment/desired.ts";
-import { openHostNetwork } from "../../network/ensure.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { Attachments } from "../../network/containers/attachments.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { openHostNetwork } from "../../network/bridge/ensure.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import { networkFragment, publishedPort } from "../../test/lab/network.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 

@@ -8,11 +8,11 @@ import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
-import type { PodFragment } from "../../network/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
-import { publishedRules } from "../../network/iptables/published-rules.ts";
-import type { Rule } from "../../network/iptables/rule.ts";
-import { joinWords } from "../../network/iptables/save-format.ts";
+import type { PodFragment } from "../../network/model/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
+import type { Rule } from "../../network/firewall/iptables/rule.ts";
+import { joinWords } from "../../network/firewall/iptables/save-format.ts";
 import { networkFragment, podIdOf } from "../../test/lab/network.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 

@@ -8,7 +8,7 @@ import { macFromBytes, parseCidr, parseIp } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
 import { run as command } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
-import type { OverlayDesired, OverlayPeer } from "../../network/overlay/desired.ts";
+import type { OverlayDesired, OverlayPeer } from "../../network/model/overlay.ts";
 import { Overlays, type OverlayRules } from "../../network/overlay/overlays.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 

@@ -5,7 +5,7 @@ import test from "ava";
 import type * as assembler from "../../guest-init/protocol/assembler.ts";
 import type * as lines from "../../hypervisor/qmp/lines.ts";
 import type * as attributes from "../../linux/rtnetlink/attributes.ts";
-import type * as saveFormat from "../../network/iptables/save-format.ts";
+import type * as saveFormat from "../../network/firewall/iptables/save-format.ts";
 import { Coverage, top } from "./engine/coverage.ts";
 import { type Exploration, explore } from "./engine/explore.ts";
 import { type Growth, superlinear } from "./engine/growth.ts";
@@ -117,7 +117,7 @@ const plants: readonly Plant[] = [
   },
   {
     name: "work grows with the square of the lines",
-    file: "network/iptables/save-format.ts",
+    file: "network/firewall/iptables/save-format.ts",
     from: 'if (!quoted && line !== "") lines.push(line);',
     to: 'for (const other of lines) if (other === undefined) break;\n    if (!quoted && line !== "") lines.push(line);',
     target: ({ parseSave }: typeof saveFormat) => ({

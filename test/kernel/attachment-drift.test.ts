@@ -1,8 +1,8 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import type { AttachmentFragment } from "../../network/attachment/desired.ts";
-import { onlyLook } from "../../network/inspect.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { ip } from "../lab/network.ts";
 import { until } from "../lab/until.ts";

@@ -1,9 +1,9 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
 import { Conntrack } from "../../linux/conntrack.ts";
-import type { AttachmentFragment } from "../../network/attachment/desired.ts";
-import { hostPart } from "../../network/attachment/host-part.ts";
-import { onlyLook } from "../../network/inspect.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { hostPart } from "../../network/containers/host-part.ts";
+import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { End, published } from "../lab/firewall-site.ts";

@@ -1,6 +1,6 @@
 /** A container that has a network already, and podnet's link as its second: Multus, podman with two networks. */
 import test from "ava";
-import { onlyLook } from "../../network/inspect.ts";
+import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { ip } from "../lab/network.ts";
 import { run } from "../../linux/command.ts";

@@ -5,7 +5,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../daemon/drift/parts.ts";
 import type { PodRecords } from "../../daemon/pods/store/records.ts";
-import type { Inspection } from "../../network/inspect.ts";
+import type { Inspection } from "../../network/bridge/inspect.ts";
 import { openLog } from "../../linux/log.ts";
 import { noContainers } from "../lab/no-containers.ts";
 import { noPods } from "../lab/no-pods.ts";

@@ -8,7 +8,7 @@ import type { PortLease } from "../../daemon/dhcp/lease.ts";
 import { PortAnswers } from "../../daemon/dhcp/port-answers.ts";
 import { run } from "../../linux/command.ts";
 import { PacketStream } from "../../linux/packet-stream.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
 import { Networkd } from "../lab/dhcp-client.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";

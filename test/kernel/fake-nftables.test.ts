@@ -4,12 +4,16 @@ import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { openNftables } from "../../linux/libnftables.ts";
 import { openGenerationCounter } from "../../linux/nftables-generation.ts";
-import { changesText } from "../../network/change.ts";
-import type { NetworkFragment, PodFragment, PublishedDesired } from "../../network/desired.ts";
-import { Memory } from "../../network/memory.ts";
-import { NftablesDriver } from "../../network/nftables/driver.ts";
-import { parseListing } from "../../network/nftables/listing.ts";
-import { RuleTable } from "../../network/nftables/rule-table.ts";
+import { changesText } from "../../network/model/change.ts";
+import type {
+  NetworkFragment,
+  PodFragment,
+  PublishedDesired,
+} from "../../network/model/desired.ts";
+import { Memory } from "../../network/kernel/memory.ts";
+import { NftablesDriver } from "../../network/firewall/nftables/driver.ts";
+import { parseListing } from "../../network/firewall/nftables/listing.ts";
+import { RuleTable } from "../../network/firewall/nftables/rule-table.ts";
 import { networkFragment, podIdOf } from "../lab/network.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { kernelDoor, openDoor } from "../sim/kernel/door.ts";

@@ -3,8 +3,12 @@ import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { changesText } from "../../network/change.ts";
-import { fdbMaxLearned, type NetworkFragment, type PodFragment } from "../../network/desired.ts";
+import { changesText } from "../../network/model/change.ts";
+import {
+  fdbMaxLearned,
+  type NetworkFragment,
+  type PodFragment,
+} from "../../network/model/desired.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   bridgeNf,

@@ -2,7 +2,7 @@ import test from "ava";
 import type { Ip } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
-import type { IptablesPrograms } from "../../network/iptables/programs.ts";
+import type { IptablesPrograms } from "../../network/kernel/iptables-programs.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,

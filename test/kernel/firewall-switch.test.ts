@@ -3,8 +3,8 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { run } from "../../linux/command.ts";
-import type { PublishedDesired } from "../../network/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import type { PublishedDesired } from "../../network/model/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,

@@ -2,8 +2,8 @@
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
-import { changesText } from "../../network/change.ts";
-import type { NetworkFragment, PodFragment } from "../../network/desired.ts";
+import { changesText } from "../../network/model/change.ts";
+import type { NetworkFragment, PodFragment } from "../../network/model/desired.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   bridgeNf,

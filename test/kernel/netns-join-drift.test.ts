@@ -1,10 +1,10 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import { deviationText } from "../../network/deviation.ts";
-import { type Inspection, onlyLook } from "../../network/inspect.ts";
-import { joinNamespace, leaveNamespace } from "../../network/netns-join/join.ts";
-import { inspectJoin } from "../../network/netns-join/mend.ts";
+import { deviationText } from "../../network/model/deviation.ts";
+import { type Inspection, onlyLook } from "../../network/bridge/inspect.ts";
+import { joinNamespace, leaveNamespace } from "../../network/tc-redirect/redirect.ts";
+import { inspectJoin } from "../../network/tc-redirect/repair.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 
 const { signal } = new AbortController();

@@ -6,8 +6,8 @@ import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { withNetns } from "../../linux/netns.ts";
 import { openTap, type Tap } from "../../linux/tun.ts";
-import { joinNamespace, leaveNamespace } from "../../network/netns-join/join.ts";
-import type { TakenOver } from "../../network/netns-join/taken-over.ts";
+import { joinNamespace, leaveNamespace } from "../../network/tc-redirect/redirect.ts";
+import type { TakenOver } from "../../network/tc-redirect/adopted.ts";
 import { AttachmentSite, macOf } from "../lab/attachment-site.ts";
 import { until } from "../lab/until.ts";
 

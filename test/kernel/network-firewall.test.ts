@@ -3,14 +3,17 @@ import type { Cidr, IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import type { Change } from "../../network/change.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
-import { diffFirewallRemoval, diffNetworkFirewall } from "../../network/iptables/diff-owners.ts";
-import { commitTable, observeFirewall } from "../../network/iptables/firewall.ts";
-import { type Variant, variants } from "../../network/iptables/variant.ts";
-import { installedPrograms } from "../../network/iptables/programs.ts";
-import { hostIdentity } from "../../network/kernel.ts";
-import { Memory } from "../../network/memory.ts";
+import type { Change } from "../../network/model/change.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
+import {
+  diffFirewallRemoval,
+  diffNetworkFirewall,
+} from "../../network/firewall/iptables/diff-owners.ts";
+import { commitTable, observeFirewall } from "../../network/firewall/iptables/firewall.ts";
+import { type Variant, variants } from "../../network/firewall/iptables/variant.ts";
+import { installedPrograms } from "../../network/kernel/iptables-programs.ts";
+import { hostIdentity } from "../../network/kernel/kernel.ts";
+import { Memory } from "../../network/kernel/memory.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const { signal } = new AbortController();

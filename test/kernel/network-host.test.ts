@@ -7,19 +7,19 @@ import { unshare } from "../../linux/ffi/libc.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
-import { applyChange } from "../../network/apply.ts";
-import { changesText } from "../../network/change.ts";
-import { bridgeMac } from "../../network/diff-network.ts";
+import { applyChange } from "../../network/bridge/apply.ts";
+import { changesText } from "../../network/model/change.ts";
+import { bridgeMac } from "../../network/bridge/diff-network.ts";
 import {
   type HostNetwork,
   type HostNetworkOptions,
   openHostNetwork,
-} from "../../network/ensure.ts";
-import { openHostKernel } from "../../network/kernel.ts";
-import { RuleTable } from "../../network/nftables/rule-table.ts";
-import { Memory, type Remembered } from "../../network/memory.ts";
-import { podMark } from "../../network/ownership.ts";
-import { checkPortRoom, maxBridgePorts } from "../../network/port-limit.ts";
+} from "../../network/bridge/ensure.ts";
+import { openHostKernel } from "../../network/kernel/kernel.ts";
+import { RuleTable } from "../../network/firewall/nftables/rule-table.ts";
+import { Memory, type Remembered } from "../../network/kernel/memory.ts";
+import { podMark } from "../../network/model/ownership.ts";
+import { checkPortRoom, maxBridgePorts } from "../../network/model/port-limit.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { difference, foreignState, ip, networkFragment, podFragment } from "../lab/network.ts";
 

@@ -1,8 +1,8 @@
 import test from "ava";
-import type { Deviation } from "../../network/deviation.ts";
-import { openHostNetwork } from "../../network/ensure.ts";
-import type { HostNetwork } from "../../network/ensure.ts";
-import { onlyLook } from "../../network/inspect.ts";
+import type { Deviation } from "../../network/model/deviation.ts";
+import { openHostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import { onlyLook } from "../../network/bridge/inspect.ts";
 import { nftablesGeneration, parseGeneration } from "../../linux/nftables-generation.ts";
 import { run } from "../../linux/command.ts";
 import { ownNetns } from "../lab/netns.ts";

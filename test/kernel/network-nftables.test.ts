@@ -4,10 +4,10 @@ import { watchCrossings } from "../../core/crossing.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
-import { changesText } from "../../network/change.ts";
-import type { PodFragment, PublishedDesired } from "../../network/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
-import { nothingKnown } from "../../network/sweep.ts";
+import { changesText } from "../../network/model/change.ts";
+import type { PodFragment, PublishedDesired } from "../../network/model/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { nothingKnown } from "../../network/bridge/sweep.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
 

@@ -3,9 +3,9 @@ import type { IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
-import type { PodFragment, PortDesired } from "../../network/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
-import { podMark } from "../../network/ownership.ts";
+import type { PodFragment, PortDesired } from "../../network/model/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { podMark } from "../../network/model/ownership.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";
 

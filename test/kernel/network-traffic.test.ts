@@ -3,9 +3,9 @@ import { once } from "node:events";
 import test, { type ExecutionContext } from "ava";
 import { run } from "../../linux/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
-import type { Variant } from "../../network/iptables/variant.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import type { Variant } from "../../network/firewall/iptables/variant.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment, podFragment, type PortOptions } from "../lab/network.ts";
 

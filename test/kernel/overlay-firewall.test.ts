@@ -1,10 +1,10 @@
 import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
-import { changesText } from "../../network/change.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/ensure.ts";
+import { changesText } from "../../network/model/change.ts";
+import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
 import type { FirewallName } from "../../network/firewall/open.ts";
-import type { OverlayRuled } from "../../network/overlay/desired.ts";
+import type { OverlayRuled } from "../../network/model/overlay.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";
 

@@ -12,7 +12,7 @@ import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
 import { withNetns } from "../../linux/netns.ts";
 import { isDatagramRefused } from "../../linux/refused-datagram.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
-import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { openOverlayHosts, type OverlayHost, overlayOf, vxlan } from "../lab/overlay.ts";
 
 const { signal } = new AbortController();

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { overlayChangeText } from "../../network/overlay/change.ts";
-import type { OverlayDesired, OverlaySide } from "../../network/overlay/desired.ts";
+import type { OverlayDesired, OverlaySide } from "../../network/model/overlay.ts";
 import {
   noRules,
   openOverlayHosts,

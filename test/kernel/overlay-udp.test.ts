@@ -5,7 +5,7 @@ import type { Readable } from "node:stream";
 import test from "ava";
 import { run } from "../../linux/command.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
-import type { OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Counters } from "../../network/overlay/udp/counters.ts";
 import { until } from "../lab/until.ts";
 import {

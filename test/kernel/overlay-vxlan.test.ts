@@ -1,7 +1,7 @@
 import test from "ava";
 import { parseMac } from "../../core/address.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
-import type { OverlayDesired, OverlayPeer } from "../../network/overlay/desired.ts";
+import type { OverlayDesired, OverlayPeer } from "../../network/model/overlay.ts";
 import {
   hostAddress,
   openOverlayHosts,

@@ -9,7 +9,7 @@ import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
 import { hearPorts, hearRules } from "../../daemon/verify/hear-ports.ts";
 import { run } from "../../linux/command.ts";
-import { openHostNetwork } from "../../network/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/ensure.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podFragment, publishedPort } from "../lab/network.ts";

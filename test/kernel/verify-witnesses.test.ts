@@ -14,7 +14,7 @@ import { hearHostWitness } from "../../daemon/verify/hear-host.ts";
 import { hearVmWitness, verifyPod } from "../../daemon/verify/verify-pod.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
 import { run } from "../../linux/command.ts";
-import { type NetworkFragment, portGroup } from "../../network/desired.ts";
+import { type NetworkFragment, portGroup } from "../../network/model/desired.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const podId = parsePodId("abcdefghijkl");

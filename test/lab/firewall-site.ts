@@ -4,14 +4,18 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
-import type { NetworkFragment, PodFragment, PublishedDesired } from "../../network/desired.ts";
+import type {
+  NetworkFragment,
+  PodFragment,
+  PublishedDesired,
+} from "../../network/model/desired.ts";
 import {
   type HostNetwork,
   type HostNetworkOptions,
   openHostNetwork,
-} from "../../network/ensure.ts";
-import { type HostKernel, openHostKernel } from "../../network/kernel.ts";
-import { podMark } from "../../network/ownership.ts";
+} from "../../network/bridge/ensure.ts";
+import { type HostKernel, openHostKernel } from "../../network/kernel/kernel.ts";
+import { podMark } from "../../network/model/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { ownNetns } from "./netns.ts";
 import { networkFragment, podIdOf } from "./network.ts";

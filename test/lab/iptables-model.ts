@@ -1,4 +1,4 @@
-import type { TableEdit } from "../../network/iptables/diff.ts";
+import type { TableEdit } from "../../network/firewall/iptables/diff.ts";
 
 /** What `iptables-save` prints when somebody only looked. */
 export const emptyHost = `*filter

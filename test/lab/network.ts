@@ -1,8 +1,12 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import type { NetworkFragment, PodFragment, PublishedDesired } from "../../network/desired.ts";
-import { podMark } from "../../network/ownership.ts";
+import type {
+  NetworkFragment,
+  PodFragment,
+  PublishedDesired,
+} from "../../network/model/desired.ts";
+import { podMark } from "../../network/model/ownership.ts";
 
 /** The default network, as the daemon asks for it. */
 export const networkFragment = (more: Partial<NetworkFragment> = {}): NetworkFragment => ({

@@ -1,5 +1,5 @@
 import type { RunningAttachments } from "../../daemon/drift/parts.ts";
-import { nothingFound } from "../../network/inspect.ts";
+import { nothingFound } from "../../network/bridge/inspect.ts";
 
 /** A host without containers, as far as drift is concerned. */
 export const noContainers: RunningAttachments = {

@@ -1,5 +1,5 @@
 import type { RunningPorts } from "../../daemon/drift/parts.ts";
-import { nothingFound } from "../../network/inspect.ts";
+import { nothingFound } from "../../network/bridge/inspect.ts";
 
 /** A host without pods, as far as drift is concerned. */
 export const noPods: RunningPorts = {

@@ -9,7 +9,7 @@ import type {
   OverlayPeer,
   OverlaySide,
   VxlanBackend,
-} from "../../network/overlay/desired.ts";
+} from "../../network/model/overlay.ts";
 import { openOverlayKernel } from "../../network/overlay/kernel.ts";
 import { Overlays, type OverlayRules } from "../../network/overlay/overlays.ts";
 import { UdpTunnel } from "../../network/overlay/udp/tunnel.ts";

@@ -9,8 +9,8 @@ import { jailArgv } from "../../hypervisor/jail/argv.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
 import { findLauncher } from "../../hypervisor/jail/launcher.ts";
 import { type JailReport, readReport } from "../../hypervisor/jail/report.ts";
-import { removeRemains } from "../../hypervisor/qemu/remains.ts";
-import { makeRunDir } from "../../hypervisor/qemu/run-dir.ts";
+import { removeRemains } from "../../hypervisor/process/remains.ts";
+import { makeRunDir } from "../../hypervisor/process/run-dir.ts";
 
 /** How a probe went. */
 export interface Probed {

@@ -3,11 +3,11 @@ import { type AttachmentPlan, portsToHold } from "../../daemon/containers/attach
 import type { Node } from "../../daemon/main/node.ts";
 import { portsOf } from "../../daemon/published/wanted-port.ts";
 import type { AttachmentRow } from "../../daemon/containers/attachment-rows.ts";
-import { bucketOf } from "../../network/attachment/bandwidth.ts";
-import type { RateLimit } from "../../network/attachment/desired.ts";
-import { partOf } from "../../network/attachment/routes.ts";
-import { mark, portGroup } from "../../network/desired.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { bucketOf } from "../../network/containers/bandwidth.ts";
+import type { RateLimit } from "../../network/containers/desired.ts";
+import { partOf } from "../../network/containers/routes.ts";
+import { mark, portGroup } from "../../network/model/desired.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import type { ContainerBook } from "./container-book.ts";
 import { askCni } from "./container-call.ts";
 import type { HostSockets } from "./host-sockets.ts";

@@ -5,29 +5,34 @@ import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/ipam/store.ts";
 import { withNic } from "../../daemon/pods/store/pod-plan.ts";
 import type { PodRow } from "../../daemon/pods/store/pods.ts";
-import { ruledPart } from "../../network/attachment/host-part.ts";
+import { ruledPart } from "../../network/containers/host-part.ts";
 import {
   isOurGroup,
   mark,
   type NetworkFragment,
   type PluggedFragment,
   portGroup,
-} from "../../network/desired.ts";
-import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
-import { publishedRules } from "../../network/iptables/published-rules.ts";
-import { commentOf, type Rule, ruleKey } from "../../network/iptables/rule.ts";
-import { parseSave } from "../../network/iptables/save-format.ts";
-import { variants } from "../../network/iptables/variant.ts";
-import { mainTable, ruleComments, type TableModel } from "../../network/nftables/base.ts";
+} from "../../network/model/desired.ts";
+import { networkRules, sharedRules } from "../../network/firewall/iptables/network-rules.ts";
+import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
+import { commentOf, type Rule, ruleKey } from "../../network/firewall/iptables/rule.ts";
+import { parseSave } from "../../network/firewall/iptables/save-format.ts";
+import { variants } from "../../network/firewall/iptables/variant.ts";
+import { mainTable, ruleComments, type TableModel } from "../../network/firewall/nftables/base.ts";
 import {
   bridgeGuardElements,
   type Element,
   hostGuardElements,
   networkElements,
   podElements,
-} from "../../network/nftables/element.ts";
-import { guardTables } from "../../network/nftables/guard-tables.ts";
-import { attachmentMark, networkMark, parseOwner, publishedMark } from "../../network/ownership.ts";
+} from "../../network/firewall/nftables/element.ts";
+import { guardTables } from "../../network/firewall/nftables/guard-tables.ts";
+import {
+  attachmentMark,
+  networkMark,
+  parseOwner,
+  publishedMark,
+} from "../../network/model/ownership.ts";
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 

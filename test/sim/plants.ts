@@ -1,7 +1,7 @@
 import { Departures } from "../../daemon/containers/departures.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
-import type { AttachmentKernel } from "../../network/attachment/kernel.ts";
+import type { AttachmentKernel } from "../../network/containers/kernel.ts";
 import type { Plant } from "./daemon-life.ts";
 
 /** Faults put in on purpose: each takes one thing out of what undoes. */

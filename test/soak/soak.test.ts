@@ -1,6 +1,6 @@
 import test from "ava";
 import { openTap } from "../../linux/tun.ts";
-import { openHostNetwork } from "../../network/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/ensure.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { difference, ip, networkFragment, podFragment } from "../lab/network.ts";
 import { run } from "../../linux/command.ts";

@@ -1,4 +1,4 @@
-/** What the command line of hypervisor/qemu/argv.ts says to a QEMU, as far as it matters here. */
+/** What the command line of hypervisor/argv/argv.ts says to a QEMU, as far as it matters here. */
 export interface CommandLine {
   /** Begins stopped (-S). */
   readonly paused: boolean;

@@ -26,7 +26,7 @@ const elsewhere: Readonly<Record<string, string>> = {
     "test/unit/ipallocator-parts.test.ts compares it with `parseIp`",
   "linux/regular-file.ts: readRegular": "reads a file whole; looks at none of it",
   "linux/sysctl.ts: readSysctl": "a line of the kernel's without its end",
-  "network/observe.ts: readOptional": "`readSysctl`, if there is such a setting",
+  "network/bridge/observe.ts: readOptional": "`readSysctl`, if there is such a setting",
 };
 
 const isTarget = (value: unknown): value is Target =>

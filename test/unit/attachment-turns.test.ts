@@ -1,8 +1,8 @@
 import { setImmediate as turn } from "node:timers/promises";
 import test from "ava";
-import { type AttachmentHost, Attachments } from "../../network/attachment/attachments.ts";
-import type { AttachmentNetlink } from "../../network/attachment/kernel.ts";
-import { type Inspection, nothingFound } from "../../network/inspect.ts";
+import { type AttachmentHost, Attachments } from "../../network/containers/attachments.ts";
+import type { AttachmentNetlink } from "../../network/containers/kernel.ts";
+import { type Inspection, nothingFound } from "../../network/bridge/inspect.ts";
 
 const { signal } = new AbortController();
 const unasked = (): never => {

@@ -9,7 +9,7 @@ import { AttachmentRecords } from "../../daemon/containers/records.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import { Addresses } from "../../daemon/ipam/addresses.ts";
 import { openLog } from "../../linux/log.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
 const fragment = {

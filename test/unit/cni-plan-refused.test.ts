@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { maxBridgePorts } from "../../network/port-limit.ts";
+import { maxBridgePorts } from "../../network/model/port-limit.ts";
 import {
   type Case,
   four,

@@ -2,7 +2,7 @@ import test from "ava";
 import type { CniPort } from "../../cni/protocol/capabilities.ts";
 import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 import {
   type Case,
   dual,

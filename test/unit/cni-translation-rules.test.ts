@@ -3,8 +3,8 @@ import { PodnetError } from "../../core/errors.ts";
 import { TranslationRules } from "../../daemon/containers/translation-rules.ts";
 import type { AttachmentId } from "../../daemon/store/holder.ts";
 import { openLog } from "../../linux/log.ts";
-import type { AttachedFragment } from "../../network/desired.ts";
-import { nothingFound } from "../../network/inspect.ts";
+import type { AttachedFragment } from "../../network/model/desired.ts";
+import { nothingFound } from "../../network/bridge/inspect.ts";
 import { until } from "../lab/until.ts";
 
 const fragmentOf = (key: string): AttachedFragment => ({ kind: "attachment", key, ports: [] });

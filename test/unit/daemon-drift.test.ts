@@ -6,7 +6,7 @@ import type { RunningPort } from "../../daemon/drift/parts.ts";
 import { Patience } from "../../daemon/reconcile/patience.ts";
 import { openLog } from "../../linux/log.ts";
 import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
 import { noContainers } from "../lab/no-containers.ts";
 import { noPods } from "../lab/no-pods.ts";
 

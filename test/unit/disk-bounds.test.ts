@@ -14,7 +14,7 @@ import { planDisks } from "../../daemon/pods/plan/plan-disks.ts";
 import type { Snapshot } from "../../daemon/pods/plan/snapshot.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { Reserve } from "../../daemon/store/reserve.ts";
-import { fullQcow2Bytes } from "../../hypervisor/qemu/qcow2-overlay.ts";
+import { fullQcow2Bytes } from "../../hypervisor/disks/qcow2-copy.ts";
 
 const mib = 2 ** 20;
 const directory = (): string => mkdtempSync(join(tmpdir(), "podnet-bounds-"));

@@ -12,10 +12,10 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
-import { lookAtDisk } from "../../hypervisor/qemu/image-file.ts";
-import { makeOverlays, removeOverlays } from "../../hypervisor/qemu/overlays.ts";
-import { openDisks } from "../../hypervisor/qemu/disks.ts";
-import { emptyQcow2 } from "../../hypervisor/qemu/qcow2-overlay.ts";
+import { lookAtDisk } from "../../hypervisor/disks/image-file.ts";
+import { makeOverlays, removeOverlays } from "../../hypervisor/disks/copy-on-write.ts";
+import { openDisks } from "../../hypervisor/disks/disks.ts";
+import { emptyQcow2 } from "../../hypervisor/disks/qcow2-copy.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "podnet-images-"));
 test.after.always(() => rmSync(directory, { recursive: true, force: true }));

@@ -3,7 +3,7 @@ import test from "ava";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { RunningAttachment } from "../../daemon/drift/parts.ts";
 import { openLog } from "../../linux/log.ts";
-import { nothingFound } from "../../network/inspect.ts";
+import { nothingFound } from "../../network/bridge/inspect.ts";
 import { noContainers } from "../lab/no-containers.ts";
 import { noPods } from "../lab/no-pods.ts";
 

@@ -6,7 +6,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { parsePodId } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { ofNobody, templateKey } from "../../hypervisor/factory/key.ts";
-import { qemuArgv } from "../../hypervisor/qemu/argv.ts";
+import { qemuArgv } from "../../hypervisor/argv/argv.ts";
 import type { Template } from "../../hypervisor/factory/template.ts";
 import { Templates } from "../../hypervisor/factory/templates.ts";
 

@@ -3,13 +3,17 @@ import * as fc from "fast-check";
 import type { Cidr, IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import type { NetworkFragment } from "../../network/desired.ts";
-import { diffFirewall, type FirewallWanted, restoreText } from "../../network/iptables/diff.ts";
-import { networkRules, sharedRules } from "../../network/iptables/network-rules.ts";
-import { parseChainName, ruleText } from "../../network/iptables/rule.ts";
-import { parseSave, type SavedTables } from "../../network/iptables/save-format.ts";
-import { chooseVariant } from "../../network/iptables/variant.ts";
-import { chainMark, networkMark } from "../../network/ownership.ts";
+import type { NetworkFragment } from "../../network/model/desired.ts";
+import {
+  diffFirewall,
+  type FirewallWanted,
+  restoreText,
+} from "../../network/firewall/iptables/diff.ts";
+import { networkRules, sharedRules } from "../../network/firewall/iptables/network-rules.ts";
+import { parseChainName, ruleText } from "../../network/firewall/iptables/rule.ts";
+import { parseSave, type SavedTables } from "../../network/firewall/iptables/save-format.ts";
+import { chooseVariant } from "../../network/firewall/iptables/variant.ts";
+import { chainMark, networkMark } from "../../network/model/ownership.ts";
 import { commitToText, emptyHost } from "../lab/iptables-model.ts";
 
 const network = (key = "default", more: Partial<NetworkFragment> = {}): NetworkFragment => ({

@@ -4,8 +4,8 @@ import { parseCidr, parseIp, parseIpPrefix, parseMac } from "../../core/address.
 import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
 import type { Neighbour, NeighbourState } from "../../linux/rtnetlink/neighbour.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
-import { forGuest } from "../../network/netns-join/for-guest.ts";
-import { type ObservedNamespaceLink, takenOver } from "../../network/netns-join/taken-over.ts";
+import { forGuest } from "../../network/tc-redirect/for-guest.ts";
+import { type ObservedNamespaceLink, takenOver } from "../../network/tc-redirect/adopted.ts";
 
 const mac = parseMac("02:00:00:00:00:02");
 

@@ -2,7 +2,7 @@ import test from "ava";
 import * as fc from "fast-check";
 import { contains, ipOf, networkOf, rangeOf, ipToBigInt } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { planAddresses } from "../../network/address-plan.ts";
+import { planAddresses } from "../../network/model/address-plan.ts";
 
 test("A network address means its first address is the gateway", (t) => {
   t.deepEqual<unknown, unknown>(planAddresses("192.168.123.0/24"), {

@@ -3,15 +3,21 @@ import * as fc from "fast-check";
 import type { IpPrefix, Mac } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import { changesText } from "../../network/change.ts";
-import { portGroup } from "../../network/desired.ts";
-import { describeFragment } from "../../network/describe.ts";
-import { bridgeMac, diffNetwork } from "../../network/diff-network.ts";
-import { diffPod } from "../../network/diff-pod.ts";
-import type { ObservedLink, ObservedNetwork } from "../../network/observed.ts";
-import { chainMark, networkMark, ownedBy, parseOwner, podMark } from "../../network/ownership.ts";
-import { checkPortRoom } from "../../network/port-limit.ts";
-import { sweepLinks } from "../../network/sweep.ts";
+import { changesText } from "../../network/model/change.ts";
+import { portGroup } from "../../network/model/desired.ts";
+import { describeFragment } from "../../network/bridge/describe.ts";
+import { bridgeMac, diffNetwork } from "../../network/bridge/diff-network.ts";
+import { diffPod } from "../../network/bridge/diff-pod.ts";
+import type { ObservedLink, ObservedNetwork } from "../../network/model/observed.ts";
+import {
+  chainMark,
+  networkMark,
+  ownedBy,
+  parseOwner,
+  podMark,
+} from "../../network/model/ownership.ts";
+import { checkPortRoom } from "../../network/model/port-limit.ts";
+import { sweepLinks } from "../../network/bridge/sweep.ts";
 import { networkFragment, podFragment } from "../lab/network.ts";
 
 const link = (name: string, more: Partial<ObservedLink> = {}): ObservedLink => ({

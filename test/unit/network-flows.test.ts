@@ -2,8 +2,8 @@ import test from "ava";
 import { type Ip, ipToBytes } from "../../core/address.ts";
 import { type Flow, nameFlow, parseFlow } from "../../linux/conntrack/flow.ts";
 import { Writer } from "../../linux/rtnetlink/writer.ts";
-import { cameBy, endWithdrawn } from "../../network/flows.ts";
-import type { PublishedDesired } from "../../network/desired.ts";
+import { cameBy, endWithdrawn } from "../../network/bridge/flows.ts";
+import type { PublishedDesired } from "../../network/model/desired.ts";
 
 /** A direction as the kernel sends it: addresses and ports, source first. */
 const tuple = (source: string, destination: string, from: number, to: number): Uint8Array =>

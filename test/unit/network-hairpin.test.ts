@@ -1,7 +1,7 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
-import { diffHairpin } from "../../network/hairpin.ts";
-import type { ObservedLink, ObservedPod } from "../../network/observed.ts";
+import { diffHairpin } from "../../network/bridge/hairpin.ts";
+import type { ObservedLink, ObservedPod } from "../../network/model/observed.ts";
 import { dualPod, published } from "../lab/firewall-site.ts";
 
 const web = [published(2, 4, { hostPort: 8080, podPort: 80 })];

@@ -1,7 +1,7 @@
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
-import { Memory, type Remembered } from "../../network/memory.ts";
-import { SerialQueue } from "../../network/queue.ts";
+import { Memory, type Remembered } from "../../network/kernel/memory.ts";
+import { SerialQueue } from "../../network/kernel/queue.ts";
 
 test("What is remembered is stored before it counts, once, and is void on another host", (t) => {
   const stored: Remembered[] = [];

@@ -2,16 +2,16 @@ import test from "ava";
 import fc from "fast-check";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { makeBase } from "../../network/nftables/base.ts";
-import { diffElements } from "../../network/nftables/diff.ts";
-import { commands } from "../../network/nftables/edit.ts";
+import { makeBase } from "../../network/firewall/nftables/base.ts";
+import { diffElements } from "../../network/firewall/nftables/diff.ts";
+import { commands } from "../../network/firewall/nftables/edit.ts";
 import {
   type Element,
   elementId,
   networkElements,
   podElements,
   setNames,
-} from "../../network/nftables/element.ts";
+} from "../../network/firewall/nftables/element.ts";
 import { networkFragment, podFragment, publishedPort } from "../lab/network.ts";
 
 const dual = networkFragment({

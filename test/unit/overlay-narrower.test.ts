@@ -15,7 +15,7 @@ import { writeOverlay } from "../../daemon/overlays/store.ts";
 import type { LogFields } from "../../linux/log.ts";
 import { onHost } from "./daemon-fixtures/networks.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
-import { attachmentMark } from "../../network/ownership.ts";
+import { attachmentMark } from "../../network/model/ownership.ts";
 
 // An overlay that carries less than pods were told: theirs stays, and who comes after them is told what there is.
 

@@ -7,7 +7,7 @@ import { PeerMemory } from "../../daemon/overlays/records/peer-memory.ts";
 import { recalledText } from "../../daemon/overlays/trouble-text.ts";
 import { Database } from "../../daemon/store/database.ts";
 import type { Log } from "../../linux/log.ts";
-import type { OverlayBackend, OverlayDesired } from "../../network/overlay/desired.ts";
+import type { OverlayBackend, OverlayDesired } from "../../network/model/overlay.ts";
 import { overlayOf, peerOf, vxlan } from "../lab/overlay.ts";
 import { until } from "../lab/until.ts";
 

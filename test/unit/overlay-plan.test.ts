@@ -8,19 +8,19 @@ import type {
   OverlayPeer,
   OverlayRuled,
   OverlaySide,
-} from "../../network/overlay/desired.ts";
-import { peerRefusal } from "../../network/overlay/refuse-peer.ts";
+} from "../../network/model/overlay.ts";
+import { peerRefusal } from "../../network/model/refuse-peer.ts";
 import { overlayMtu } from "../../network/overlay/mtu.ts";
 import { peerNews, type SideStep, takeNews } from "../../network/overlay/news.ts";
 import { planPeers } from "../../network/overlay/plan.ts";
-import { ruledOverlay, senderChange } from "../../network/overlay/senders.ts";
-import { outermost } from "../../network/overlay/traffic.ts";
+import { ruledOverlay, senderChange } from "../../network/model/overlay-senders.ts";
+import { outermost } from "../../network/firewall/traffic.ts";
 import { type PeerTables, type WantedSide, wantedSide } from "../../network/overlay/wanted.ts";
-import { overlayChain, overlayRules } from "../../network/iptables/overlay-rules.ts";
-import { parseChainName, ruleText } from "../../network/iptables/rule.ts";
-import { elementText } from "../../network/nftables/edit.ts";
-import { overlayElements } from "../../network/nftables/element.ts";
-import { senderElements } from "../../network/nftables/senders-table.ts";
+import { overlayChain, overlayRules } from "../../network/firewall/iptables/overlay-rules.ts";
+import { parseChainName, ruleText } from "../../network/firewall/iptables/rule.ts";
+import { elementText } from "../../network/firewall/nftables/edit.ts";
+import { overlayElements } from "../../network/firewall/nftables/element.ts";
+import { senderElements } from "../../network/firewall/nftables/senders-table.ts";
 import { overlayOf, peerOf, vxlan } from "../lab/overlay.ts";
 
 const wantedOf = (desired: OverlayDesired, isDirect = false): WantedSide => {

@@ -14,7 +14,7 @@ import { parseStoredPlan, type PodPlan } from "../../daemon/pods/store/pod-plan.
 import { dnsOf } from "../../daemon/pods/interfaces/sandboxes.ts";
 import type { Snapshot } from "../../daemon/pods/plan/snapshot.ts";
 import { createSteps, type Flow, undoSteps } from "../../daemon/pods/plan/steps.ts";
-import type { TakenOver } from "../../network/netns-join/taken-over.ts";
+import type { TakenOver } from "../../network/tc-redirect/adopted.ts";
 
 const list = { cniVersion: "1.0.0", name: "net", plugins: [{ type: "bridge" }] };
 const snapshot: Snapshot = {

@@ -10,7 +10,7 @@ import type { PodId } from "../../core/names.ts";
 import { architectureOf } from "../../hypervisor/architecture.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
-import { describePlug } from "../../hypervisor/qemu/plug-commands.ts";
+import { describePlug } from "../../hypervisor/nics/plug-commands.ts";
 import { planPod } from "../../daemon/pods/plan/plan.ts";
 import { createSteps, undoSteps } from "../../daemon/pods/plan/steps.ts";
 import { describePlan } from "../../daemon/pods/plan/plan-text.ts";

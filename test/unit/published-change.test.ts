@@ -1,6 +1,6 @@
 import test from "ava";
-import { IptablesDriver } from "../../network/iptables/driver.ts";
-import { NftablesDriver } from "../../network/nftables/driver.ts";
+import { IptablesDriver } from "../../network/firewall/iptables/driver.ts";
+import { NftablesDriver } from "../../network/firewall/nftables/driver.ts";
 import type { FirewallDriver } from "../../network/firewall/driver.ts";
 import { podFragment, publishedPort } from "../lab/network.ts";
 

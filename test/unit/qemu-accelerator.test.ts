@@ -1,7 +1,7 @@
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { architectures, hostArchitecture } from "../../hypervisor/architecture.ts";
-import { chooseAccelerator, hasVirtualisation } from "../../hypervisor/qemu/accelerator.ts";
+import { chooseAccelerator, hasVirtualisation } from "../../hypervisor/argv/accelerator.ts";
 
 const cpuinfo = (...flags: readonly string[]): string =>
   flags

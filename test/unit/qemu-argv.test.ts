@@ -4,9 +4,9 @@ import { parseMac } from "../../core/address.ts";
 import { parseIfName, parsePodId } from "../../core/names.ts";
 import type { Architecture } from "../../hypervisor/architecture.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
-import { maxDisks, qemuArgv } from "../../hypervisor/qemu/argv.ts";
-import { kindFor, slotOfPort } from "../../hypervisor/qemu/machine-kinds.ts";
-import { plugCommands } from "../../hypervisor/qemu/plug-commands.ts";
+import { maxDisks, qemuArgv } from "../../hypervisor/argv/argv.ts";
+import { kindFor, slotOfPort } from "../../hypervisor/argv/machine-kinds.ts";
+import { plugCommands } from "../../hypervisor/nics/plug-commands.ts";
 
 const plan: VmPlan = {
   podId: parsePodId("abcdefghijkl"),

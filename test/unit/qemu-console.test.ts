@@ -1,6 +1,6 @@
 import test from "ava";
 import * as fc from "fast-check";
-import { ConsoleRing } from "../../hypervisor/qemu/console.ts";
+import { ConsoleRing } from "../../hypervisor/console/console.ts";
 
 test("the ring holds the last bytes, as a plain array would", (t) => {
   const writes = fc.array(fc.uint8Array({ maxLength: 40 }));

@@ -1,5 +1,5 @@
 import test from "ava";
-import { kernelFault } from "../../hypervisor/qemu/kernel-file.ts";
+import { kernelFault } from "../../hypervisor/argv/kernel-file.ts";
 
 /** 4 KiB of nothing but what is given, as Latin-1, at its place. */
 const head = (...marks: readonly (readonly [at: number, text: string])[]): Buffer => {

@@ -5,8 +5,8 @@ import { parseIfName } from "../../core/names.ts";
 import type { NicPlan } from "../../hypervisor/driver.ts";
 import { eventData } from "../../hypervisor/qmp/commands.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
-import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
-import { Nics } from "../../hypervisor/qemu/nics.ts";
+import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
+import { Nics } from "../../hypervisor/nics/nics.ts";
 import {
   type Command,
   event,

@@ -2,7 +2,7 @@ import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
-import { boundLog, lastLine, logTail } from "../../hypervisor/qemu/run-dir.ts";
+import { boundLog, lastLine, logTail } from "../../hypervisor/process/run-dir.ts";
 
 const directory = (): string => mkdtempSync(join(tmpdir(), "podnet-run-"));
 

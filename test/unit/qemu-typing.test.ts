@@ -4,7 +4,7 @@ import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
-import { Typing } from "../../hypervisor/qemu/typing.ts";
+import { Typing } from "../../hypervisor/console/typing.ts";
 import { connectUnix } from "../../linux/unix-socket.ts";
 
 const never = new AbortController().signal;

@@ -8,7 +8,7 @@ import {
 } from "../../linux/rtnetlink/qdisc.ts";
 import { addRedirect, parseFilter } from "../../linux/rtnetlink/redirect.ts";
 import { getNamespaceId, parseNamespaceId } from "../../linux/rtnetlink/namespace-id.ts";
-import { bucketOf, hasBucket } from "../../network/attachment/bandwidth.ts";
+import { bucketOf, hasBucket } from "../../network/containers/bandwidth.ts";
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"));

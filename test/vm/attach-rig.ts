@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
+import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { debianGuest, never } from "./hypervisor-rig.ts";
 

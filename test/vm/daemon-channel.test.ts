@@ -4,8 +4,8 @@ import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
-import { channelPorts } from "../../hypervisor/qemu/argv.ts";
-import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
+import { channelPorts } from "../../hypervisor/argv/argv.ts";
+import { leastMemoryMib } from "../../hypervisor/argv/preflight.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;

@@ -2,8 +2,8 @@ import { symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import test from "ava";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
-import { channelPorts } from "../../hypervisor/qemu/argv.ts";
-import { hotplugBridge } from "../../hypervisor/qemu/machine-kinds.ts";
+import { channelPorts } from "../../hypervisor/argv/argv.ts";
+import { hotplugBridge } from "../../hypervisor/argv/machine-kinds.ts";
 import { never, rig } from "./hypervisor-rig.ts";
 
 test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => {

@@ -1,5 +1,5 @@
 import test from "ava";
-import { leastMemoryMib } from "../../hypervisor/qemu/preflight.ts";
+import { leastMemoryMib } from "../../hypervisor/argv/preflight.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { debianGuest, never, nicPlan, plugTap, rig, type Vm } from "./hypervisor-rig.ts";

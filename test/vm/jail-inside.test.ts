@@ -23,7 +23,7 @@ import {
   planCgroups,
 } from "../../hypervisor/jail/cgroup-layout.ts";
 import { findLauncher } from "../../hypervisor/jail/launcher.ts";
-import { makeRunDir } from "../../hypervisor/qemu/run-dir.ts";
+import { makeRunDir } from "../../hypervisor/process/run-dir.ts";
 import { buildProbe, type JailedProbe, probeInside, probeOutside } from "../peers/jail-probe.ts";
 import { debianGuest } from "./hypervisor-rig.ts";
 

@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import test from "ava";
-import { lookAtDisk } from "../../hypervisor/qemu/image-file.ts";
-import { emptyQcow2 } from "../../hypervisor/qemu/qcow2-overlay.ts";
+import { lookAtDisk } from "../../hypervisor/disks/image-file.ts";
+import { emptyQcow2 } from "../../hypervisor/disks/qcow2-copy.ts";
 import { Random } from "../sim/random.ts";
 
 const complete = process.env["PODNET_TEST_FULL"] === "1";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseIfName } from "../../core/names.ts";
 import { type VmPlan, vmSockets } from "../../hypervisor/driver.ts";
-import { qemuArgv } from "../../hypervisor/qemu/argv.ts";
+import { qemuArgv } from "../../hypervisor/argv/argv.ts";
 import { openTap } from "../../linux/tun.ts";
 import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
 import type { Line } from "./standin-script.ts";

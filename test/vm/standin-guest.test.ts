@@ -13,8 +13,8 @@ import {
   encodeCtlFrame,
 } from "../../guest-init/protocol/ctl-frame.ts";
 import { TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
-import { kindFor } from "../../hypervisor/qemu/machine-kinds.ts";
-import { plugCommands } from "../../hypervisor/qemu/plug-commands.ts";
+import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
+import { plugCommands } from "../../hypervisor/nics/plug-commands.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { findProgram } from "../../linux/command.ts";
 import { openTap } from "../../linux/tun.ts";

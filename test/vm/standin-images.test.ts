@@ -10,7 +10,7 @@ import {
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
-import { openDisks } from "../../hypervisor/qemu/disks.ts";
+import { openDisks } from "../../hypervisor/disks/disks.ts";
 import type { Rig } from "./daemon-rig.ts";
 import { openStandInRig, whenTold } from "./standin-rig.ts";
 

@@ -5,7 +5,7 @@ import type {
   AttachmentObserved,
   ObservedEnd,
   RouteDesired,
-} from "../../../network/attachment/desired.ts";
+} from "../../../network/containers/desired.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 
 /** What an ADD answers: what earlier plugins of the list made, and ours behind it. Pure. */

@@ -1,7 +1,7 @@
 import { type Mac, parseMac } from "../../../core/address.ts";
-import type { AttachmentFragment } from "../../../network/attachment/desired.ts";
-import type { InsidePart } from "../../../network/attachment/later.ts";
-import { partOf } from "../../../network/attachment/routes.ts";
+import type { AttachmentFragment } from "../../../network/containers/desired.ts";
+import type { InsidePart } from "../../../network/containers/later.ts";
+import { partOf } from "../../../network/containers/routes.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 import type { AddRequest } from "./wishes.ts";
 

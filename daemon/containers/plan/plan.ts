@@ -7,10 +7,10 @@ import type {
   Bandwidth,
   RateLimit,
   RouteDesired,
-} from "../../../network/attachment/desired.ts";
+} from "../../../network/containers/desired.ts";
 
-import { attachmentMark } from "../../../network/ownership.ts";
-import { checkPortRoom } from "../../../network/port-limit.ts";
+import { attachmentMark } from "../../../network/model/ownership.ts";
+import { checkPortRoom } from "../../../network/model/port-limit.ts";
 import { planPublished, publishedDesired } from "../../published/plan-published.ts";
 import { containerWords } from "../../published/publish-words.ts";
 import type { InterfacePlan } from "../../pods/store/pod-plan.ts";

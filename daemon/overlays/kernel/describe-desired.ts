@@ -1,4 +1,4 @@
-import type { OverlayDesired, OverlaySide } from "../../../network/overlay/desired.ts";
+import type { OverlayDesired, OverlaySide } from "../../../network/model/overlay.ts";
 
 /** An overlay as the kernel is to have it, rules aside, one line each. */
 export const describeDesired = (desired: OverlayDesired): string[] =>

@@ -10,7 +10,7 @@ import type { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import type { Link } from "../../../linux/rtnetlink/link.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
-import { parseOwner } from "../../../network/ownership.ts";
+import { parseOwner } from "../../../network/model/ownership.ts";
 import { type HostLink, type HostLinks, isDefault } from "./choose-uplink.ts";
 
 /** What of rtnetlink is asked. */

@@ -3,10 +3,10 @@ import { limited } from "../../../core/aborting.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
-import { changesText } from "../../../network/change.ts";
-import type { Deviation } from "../../../network/deviation.ts";
+import { changesText } from "../../../network/model/change.ts";
+import type { Deviation } from "../../../network/model/deviation.ts";
 import { overlayChangeText } from "../../../network/overlay/change.ts";
-import type { OverlayDesired } from "../../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { OverlayOutcome, Overlays } from "../../../network/overlay/overlays.ts";
 import { Patience } from "../../reconcile/patience.ts";
 

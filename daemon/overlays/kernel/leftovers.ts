@@ -1,7 +1,7 @@
 import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { OverlayChange } from "../../../network/overlay/change.ts";
-import type { OverlayDesired } from "../../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { Overlays } from "../../../network/overlay/overlays.ts";
 
 /** Longest that taking away what is no overlay's any more may take, milliseconds. */

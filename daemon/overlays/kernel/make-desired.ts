@@ -6,7 +6,7 @@ import {
   type OverlayPeer,
   type OverlaySide,
   sideOf,
-} from "../../../network/overlay/desired.ts";
+} from "../../../network/model/overlay.ts";
 import type { Host } from "../../../overlay/claim.ts";
 import type { Backend } from "../../../overlay/flannel/backend.ts";
 import type { OverlayConfig } from "../../../overlay/flannel/config.ts";

@@ -1,6 +1,6 @@
 import type { Cidr } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Overlap } from "../../../network/overlap.ts";
+import type { Overlap } from "../../../network/bridge/overlap.ts";
 import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
 
 /**

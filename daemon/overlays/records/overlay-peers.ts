@@ -1,4 +1,4 @@
-import type { OverlaySide } from "../../../network/overlay/desired.ts";
+import type { OverlaySide } from "../../../network/model/overlay.ts";
 import type { Database } from "../../store/database.ts";
 import { deleteMeta, getMeta, setMeta } from "../../store/meta.ts";
 import { parseJson } from "../../store/rows.ts";

@@ -2,7 +2,7 @@ import { guarded } from "../../../core/guard.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
-import type { OverlayDesired } from "../../../network/overlay/desired.ts";
+import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { Database } from "../../store/database.ts";
 import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "./overlay-peers.ts";
 

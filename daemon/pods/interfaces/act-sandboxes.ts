@@ -1,5 +1,5 @@
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
-import type { JoinDesired } from "../../../network/netns-join/join.ts";
+import type { JoinDesired } from "../../../network/tc-redirect/redirect.ts";
 import type { SandboxPlan } from "./cni-plan.ts";
 import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";

@@ -2,7 +2,7 @@ import { limited } from "../../../core/aborting.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import { answerOtherwise } from "./answer-guest.ts";

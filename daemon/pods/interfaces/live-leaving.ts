@@ -1,5 +1,5 @@
 import { toPodnetError } from "../../../core/errors.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { portOf } from "../plan/every-port.ts";
 import { answerNoMore } from "./answer-guest.ts";

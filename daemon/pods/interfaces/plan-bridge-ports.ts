@@ -1,6 +1,6 @@
 import type { PodSpec, PortChoices } from "../../../api/pod-spec.ts";
-import type { PortDesired } from "../../../network/desired.ts";
-import { podMark } from "../../../network/ownership.ts";
+import type { PortDesired } from "../../../network/model/desired.ts";
+import { podMark } from "../../../network/model/ownership.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 

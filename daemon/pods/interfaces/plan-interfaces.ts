@@ -3,7 +3,7 @@ import { familyOf, type IpPrefix } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../core/names.ts";
 import type { NicPlace, NicPlan } from "../../../hypervisor/driver.ts";
-import { checkPortRoom } from "../../../network/port-limit.ts";
+import { checkPortRoom } from "../../../network/model/port-limit.ts";
 import { Choice } from "./choose-interfaces.ts";
 import { planCni } from "./plan-cni.ts";
 import { attachedNic } from "../plan/plan-attached.ts";

@@ -2,7 +2,7 @@ import type { CniSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { NamedLink } from "../../../network/observed.ts";
+import type { NamedLink } from "../../../network/model/observed.ts";
 import { refuseCniChange } from "./plan-cni.ts";
 import type { Wish } from "./plan-interfaces.ts";
 import type { NetworkSnapshot, Snapshot } from "../plan/snapshot.ts";

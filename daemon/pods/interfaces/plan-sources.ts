@@ -1,5 +1,5 @@
 import { ipOf } from "../../../core/address.ts";
-import type { PodFragment, SourceDesired } from "../../../network/desired.ts";
+import type { PodFragment, SourceDesired } from "../../../network/model/desired.ts";
 import { type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { IfName } from "../../../core/names.ts";
-import type { PodFragment } from "../../../network/desired.ts";
-import type { JoinDesired } from "../../../network/netns-join/join.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
+import type { JoinDesired } from "../../../network/tc-redirect/redirect.ts";
 import type { RunningJoin, RunningPort } from "../../drift/parts.ts";
 import { joinOf } from "./act-sandboxes.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";

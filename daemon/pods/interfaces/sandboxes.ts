@@ -20,9 +20,13 @@ import {
   joinNamespace,
   type Joined,
   leaveNamespace,
-} from "../../../network/netns-join/join.ts";
-import { inspectJoin } from "../../../network/netns-join/mend.ts";
-import { type Inspection, type InspectOptions, nothingFound } from "../../../network/inspect.ts";
+} from "../../../network/tc-redirect/redirect.ts";
+import { inspectJoin } from "../../../network/tc-redirect/repair.ts";
+import {
+  type Inspection,
+  type InspectOptions,
+  nothingFound,
+} from "../../../network/bridge/inspect.ts";
 import type { RuntimeSettings } from "../../config/cni.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { CniPlan, SandboxPlan } from "./cni-plan.ts";

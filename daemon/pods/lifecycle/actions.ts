@@ -4,7 +4,7 @@ import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
 import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { OpenGuestOptions, Wake } from "../../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../../hypervisor/driver.ts";
-import { makeOverlays, overlaysOf } from "../../../hypervisor/qemu/overlays.ts";
+import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
 import { compareGuest } from "../guest/compare-guest.ts";

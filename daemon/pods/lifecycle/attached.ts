@@ -4,7 +4,7 @@ import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { denied } from "../../../hypervisor/attach/monitor.ts";
 import type { FoundMachine } from "../../../hypervisor/driver.ts";
-import { isRunning } from "../../../hypervisor/qemu/process.ts";
+import { isRunning } from "../../../hypervisor/process/process.ts";
 import type { PodRow } from "../store/pods.ts";
 import type { PodsParts } from "../pods-parts.ts";
 

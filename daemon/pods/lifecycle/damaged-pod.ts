@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import { parsePodId } from "../../../core/names.ts";
-import { removeOverlaysOf } from "../../../hypervisor/qemu/overlays.ts";
+import { removeOverlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import type { Config } from "../../config/config.ts";
 import type { DamagedPod } from "../store/pod-rows.ts";
 import type { Ending } from "./end-pod.ts";

@@ -1,10 +1,15 @@
 import type { Clock } from "../../../core/clock.ts";
 import type { Guest, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
 import type { Driver, VmRecord } from "../../../hypervisor/driver.ts";
-import type { Confinement } from "../../../hypervisor/jail/confinement.ts";
+import type { Confinement } from "../../../hypervisor/process/confinement.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { Fragment, FragmentKey, PodFragment, PortDesired } from "../../../network/desired.ts";
-import type { NamedLink } from "../../../network/observed.ts";
+import type {
+  Fragment,
+  FragmentKey,
+  PodFragment,
+  PortDesired,
+} from "../../../network/model/desired.ts";
+import type { NamedLink } from "../../../network/model/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { Router } from "../../dhcp/answers.ts";
 import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
 import { parsePodId, type PodId } from "../../../core/names.ts";
 import { type Driver, templatePrefix, type VmPlan } from "../../../hypervisor/driver.ts";
-import { type Confinement, planJail } from "../../../hypervisor/jail/confinement.ts";
+import { type Confinement, planJail } from "../../../hypervisor/process/confinement.ts";
 import type { Database } from "../../store/database.ts";
 import { salvageHint } from "../../store/found.ts";
 import { podIds } from "../store/pods.ts";

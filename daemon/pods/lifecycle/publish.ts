@@ -1,7 +1,7 @@
 import type { PodSpec, PortSpec } from "../../../api/pod-spec.ts";
 import { checkPortCount } from "../../../api/validate-ports.ts";
 import { toPodnetError } from "../../../core/errors.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import { gatherPorts, type PortsWorld } from "../../published/gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";

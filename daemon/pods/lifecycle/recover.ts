@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
-import { overlayDirectories } from "../../../hypervisor/qemu/overlays.ts";
+import { overlayDirectories } from "../../../hypervisor/disks/copy-on-write.ts";
 import { isDamaged } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";

@@ -1,7 +1,7 @@
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodRow } from "../store/pods.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";

@@ -1,5 +1,5 @@
 import { toPodnetError } from "../../../core/errors.ts";
-import { removeOverlays } from "../../../hypervisor/qemu/overlays.ts";
+import { removeOverlays } from "../../../hypervisor/disks/copy-on-write.ts";
 import { leaveSandboxes, releaseSandboxes } from "../interfaces/act-sandboxes.ts";
 import { everyPort } from "../plan/every-port.ts";
 import type { Host } from "./host.ts";

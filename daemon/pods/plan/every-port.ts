@@ -1,4 +1,4 @@
-import type { PodFragment, PortDesired } from "../../../network/desired.ts";
+import type { PodFragment, PortDesired } from "../../../network/model/desired.ts";
 import type { InterfacePlan, PodPlan } from "../store/pod-plan.ts";
 
 /** The port an interface has, or had: none where the host has no part. Enough of it to take away what is left. */

@@ -1,7 +1,7 @@
 import { accessSync, constants } from "node:fs";
 import type { PodSpec } from "../../../api/pod-spec.ts";
-import { isAllowed } from "../../../hypervisor/qemu/allowed-files.ts";
-import { lookAtDisk } from "../../../hypervisor/qemu/image-file.ts";
+import { isAllowed } from "../../../hypervisor/disks/allowed-files.ts";
+import { lookAtDisk } from "../../../hypervisor/disks/image-file.ts";
 import { realPath } from "./gather-files.ts";
 import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { DiskSnapshot } from "./snapshot.ts";

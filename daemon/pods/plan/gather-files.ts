@@ -10,9 +10,9 @@ import {
 import { basename, dirname, join } from "node:path";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { Architecture } from "../../../hypervisor/architecture.ts";
-import { isAllowed } from "../../../hypervisor/qemu/allowed-files.ts";
-import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
-import { readableByOthers } from "../../../hypervisor/qemu/preflight.ts";
+import { isAllowed } from "../../../hypervisor/disks/allowed-files.ts";
+import { kernelFault, kernelHeadBytes } from "../../../hypervisor/argv/kernel-file.ts";
+import { readableByOthers } from "../../../hypervisor/argv/preflight.ts";
 import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
 

@@ -9,7 +9,7 @@ import { assertNever } from "../../../core/brand.ts";
 import { type Family, familyOf, ipOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
-import type { PortDesired } from "../../../network/desired.ts";
+import type { PortDesired } from "../../../network/model/desired.ts";
 import type { PodContents } from "../store/pods.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { refuseInterface } from "../guest/plan-agentless.ts";

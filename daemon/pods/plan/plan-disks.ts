@@ -3,9 +3,9 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import type { DiskPlan } from "../../../hypervisor/driver.ts";
-import { imageInUse, type ImageUse } from "../../../hypervisor/qemu/image-file.ts";
-import { emptyQcow2, fullQcow2Bytes } from "../../../hypervisor/qemu/qcow2-overlay.ts";
-import { notWritable } from "../../../hypervisor/qemu/allowed-files.ts";
+import { imageInUse, type ImageUse } from "../../../hypervisor/disks/image-file.ts";
+import { emptyQcow2, fullQcow2Bytes } from "../../../hypervisor/disks/qcow2-copy.ts";
+import { notWritable } from "../../../hypervisor/disks/allowed-files.ts";
 import { refuseFile } from "./plan-files.ts";
 import type { DiskSnapshot, Snapshot } from "./snapshot.ts";
 

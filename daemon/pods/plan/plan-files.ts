@@ -1,6 +1,6 @@
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import { notAllowed } from "../../../hypervisor/qemu/allowed-files.ts";
+import { notAllowed } from "../../../hypervisor/disks/allowed-files.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /** The refusal of a file that is not what a machine can have. */

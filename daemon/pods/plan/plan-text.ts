@@ -1,7 +1,7 @@
 import { parseConflist } from "../../../cni/runtime/list.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import { describeForHyperstart } from "../../../guest-init/channel/hyperstart-plan.ts";
-import type { Fragment } from "../../../network/desired.ts";
+import type { Fragment } from "../../../network/model/desired.ts";
 import type {
   AttachPlan,
   DiskPlan,

@@ -3,7 +3,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { type PodName, parsePodName } from "../../../core/names.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../../hypervisor/driver.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import { planAgent } from "../guest/plan-agent.ts";
 import { refuseUntellable } from "../guest/plan-agentless.ts";
 import { answered } from "../interfaces/plan-answers.ts";

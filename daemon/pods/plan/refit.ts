@@ -1,6 +1,6 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { NetworkName, PodId } from "../../../core/names.ts";
-import type { PodFragment, PortDesired } from "../../../network/desired.ts";
+import type { PodFragment, PortDesired } from "../../../network/model/desired.ts";
 import { carried, type NetworkDefinition } from "../../config/network-definition.ts";
 import type { PodContents, PodRow } from "../store/pods.ts";
 import { answerOtherwise } from "../interfaces/answer-guest.ts";

@@ -1,4 +1,4 @@
-import { overlaysOf } from "../../../hypervisor/qemu/overlays.ts";
+import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { everyPort } from "./every-port.ts";
 import { hasAgent, type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 

@@ -8,7 +8,7 @@ import {
 } from "../../../core/address.ts";
 import type { IfName, NetworkName } from "../../../core/names.ts";
 import type { VmPlan } from "../../../hypervisor/driver.ts";
-import { mark, type PortDesired } from "../../../network/desired.ts";
+import { mark, type PortDesired } from "../../../network/model/desired.ts";
 import type { Database } from "../../store/database.ts";
 import { getNetwork } from "../../networks/store.ts";
 import type { DamagedPod } from "./pod-rows.ts";

@@ -2,7 +2,7 @@ import type { Ip, IpPrefix } from "../../../core/address.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../../core/names.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../../hypervisor/driver.ts";
-import type { PodFragment } from "../../../network/desired.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import { damaged, parseJson } from "../../store/rows.ts";
 import { checkVersion } from "../../store/stored-version.ts";
 import { planTrouble } from "./check-plan.ts";

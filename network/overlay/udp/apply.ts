@@ -1,7 +1,7 @@
 import type { Cidr, Ip } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { HostSysctl } from "../../kernel.ts";
-import { writeOptional } from "../../observe.ts";
+import type { HostSysctl } from "../../kernel/kernel.ts";
+import { writeOptional } from "../../bridge/observe.ts";
 import type { OverlayChange, TunnelChange, TunnelPeerChange } from "../change.ts";
 import type { OverlayKernel } from "../kernel.ts";
 import type { Tunnels } from "./tunnels.ts";

@@ -200,7 +200,7 @@ const texts: Target = {
 const subnets = ["192.168.123.0/24", "fd00::/64"].map((text) => address.parseCidr(text));
 const ranges: Target = {
   name: "subnets-ranges",
-  files: ["core/ip-range.ts", "daemon/config/cidr.ts", "network/address-plan.ts"],
+  files: ["core/ip-range.ts", "daemon/config/cidr.ts", "network/model/address-plan.ts"],
   seeds: [
     ...[
       "192.168.123.0/24",

@@ -12,7 +12,7 @@ import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
 import { findId } from "../../../linux/accounts.ts";
 import { parseCpuMs, parseResidentKib, parseStat } from "../../../linux/proc.ts";
-import { hasVirtualisation } from "../../../hypervisor/qemu/accelerator.ts";
+import { hasVirtualisation } from "../../../hypervisor/argv/accelerator.ts";
 import { altNames } from "../../../daemon/listeners/peer.ts";
 import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
 import { parseCgroupMounts } from "../../../hypervisor/jail/cgroup-layout.ts";
@@ -20,7 +20,7 @@ import { parseCpuStat, parseHeldMemory } from "../../../hypervisor/jail/cgroup-u
 import { parseReport } from "../../../hypervisor/jail/report.ts";
 import { parseGeneration } from "../../../linux/nftables-generation.ts";
 import { isMapped } from "../../../hypervisor/jail/uids.ts";
-import { lastLine } from "../../../hypervisor/qemu/run-dir.ts";
+import { lastLine } from "../../../hypervisor/process/run-dir.ts";
 import {
   networkMark,
   ownedBy,
@@ -28,7 +28,7 @@ import {
   podMark,
   podRuleMark,
   publishedMark,
-} from "../../../network/ownership.ts";
+} from "../../../network/model/ownership.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 /** NFT_MSG_NEWGEN with one attribute of a size and type. */
@@ -50,7 +50,7 @@ function amount(value: number | undefined): void {
 const processFiles: Target = {
   name: "proc-text",
   files: [
-    "hypervisor/qemu/accelerator.ts",
+    "hypervisor/argv/accelerator.ts",
     "daemon/main/preflight.ts",
     "linux/proc.ts",
     "linux/accounts.ts",
@@ -241,7 +241,7 @@ const agentOptions: Target = {
 /** What a guest or QEMU wrote last, as it is shown to people. */
 const lastTexts: Target = {
   name: "last-words",
-  files: ["daemon/pods/guest/last-words.ts", "hypervisor/qemu/run-dir.ts"],
+  files: ["daemon/pods/guest/last-words.ts", "hypervisor/process/run-dir.ts"],
   only: ["lastWords", "lastLine"],
   seeds: [
     chosen(0, utf8("boot\r\n\u001b[31mKernel panic - not syncing\u001b[0m\r\nend\n")),
@@ -263,7 +263,7 @@ function checkShown(text: string, limit: number): void {
 /** Aliases of links and comments of rules, which others write too. */
 const marks: Target = {
   name: "marks",
-  files: ["network/ownership.ts"],
+  files: ["network/model/ownership.ts"],
   except: ["chainMark", "overlayMark", "isPlugged"],
   seeds: [
     "podnet:network:default",

@@ -1,8 +1,8 @@
 import { bzImagePayload, payloadFormat } from "../../../guest-init/image/vmlinux.ts";
 import { architectures } from "../../../hypervisor/architecture.ts";
-import { kernelFault, kernelHeadBytes } from "../../../hypervisor/qemu/kernel-file.ts";
-import { qcow2End, qcow2Extensions, readQcow2 } from "../../../hypervisor/qemu/qcow2-file.ts";
-import { emptyQcow2 } from "../../../hypervisor/qemu/qcow2-overlay.ts";
+import { kernelFault, kernelHeadBytes } from "../../../hypervisor/argv/kernel-file.ts";
+import { qcow2End, qcow2Extensions, readQcow2 } from "../../../hypervisor/disks/qcow2-file.ts";
+import { emptyQcow2 } from "../../../hypervisor/disks/qcow2-copy.ts";
 import { type Target, valueOf } from "../engine/target.ts";
 
 const elf = new Uint8Array(128);
@@ -45,8 +45,8 @@ function readWhole(image: Buffer, size: number): void {
 export const images: Target = {
   name: "image-files",
   files: [
-    "hypervisor/qemu/kernel-file.ts",
-    "hypervisor/qemu/qcow2-file.ts",
+    "hypervisor/argv/kernel-file.ts",
+    "hypervisor/disks/qcow2-file.ts",
     "guest-init/image/vmlinux.ts",
   ],
   except: ["extractVmlinux", "unpackWith"],

@@ -1,9 +1,9 @@
 import { deepStrictEqual } from "node:assert";
-import { ruleComments } from "../../../network/nftables/base.ts";
-import { diffBase, isOurs } from "../../../network/nftables/diff.ts";
-import { elementText } from "../../../network/nftables/edit.ts";
-import { type Element, elementId } from "../../../network/nftables/element.ts";
-import { parseElements, parseListing } from "../../../network/nftables/listing.ts";
+import { ruleComments } from "../../../network/firewall/nftables/base.ts";
+import { diffBase, isOurs } from "../../../network/firewall/nftables/diff.ts";
+import { elementText } from "../../../network/firewall/nftables/edit.ts";
+import { type Element, elementId } from "../../../network/firewall/nftables/element.ts";
+import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const comment = "podnet:pod:abcdefghijkl";
@@ -71,7 +71,7 @@ const isProper = ({ key, value = "0" }: Element): boolean =>
 /** What libnftables prints of our table, and of single elements. */
 export const nftables: Target = {
   name: "nftables-text",
-  files: ["network/nftables/listing.ts"],
+  files: ["network/firewall/nftables/listing.ts"],
   seeds: [
     chosen(0, json(listing)),
     chosen(0, json({ nftables: [{ set: { name: "bridges", elem: ["hyper0", 7, null, [[]]] } }] })),

@@ -3,7 +3,7 @@ import { parseIfName } from "../../../core/names.ts";
 import { readGuestLinks } from "../../../daemon/verify/guest-links.ts";
 import { parseRulesTestimony } from "../../../daemon/verify/testimony.ts";
 import { readListedRules, readSavedRules } from "../../../daemon/verify/witness-rules-reader.ts";
-import { drops, forwardChains } from "../../../network/obstacles.ts";
+import { drops, forwardChains } from "../../../network/firewall/obstacles.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const saved = `*nat
@@ -143,7 +143,7 @@ const status = { match: { left: { ct: { key: "status" } }, right: "dnat" } };
 /** Chains of others, in whose way what goes to pods may be. */
 const obstacles: Target = {
   name: "obstacles",
-  files: ["network/obstacles.ts"],
+  files: ["network/firewall/obstacles.ts"],
   only: ["forwardChains", "drops", "verdict", "conditions", "meets"],
   seeds: [
     chosen(

@@ -17,7 +17,7 @@ import {
   optionalText,
   text as textColumn,
 } from "../../../daemon/store/rows.ts";
-import { Memory } from "../../../network/memory.ts";
+import { Memory } from "../../../network/kernel/memory.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["CONFIG_INVALID"] as const;

@@ -6,7 +6,7 @@ import { refitted } from "../../../daemon/containers/refit.ts";
 import { parseStoredPlan, withCni, withNic } from "../../../daemon/pods/store/pod-plan.ts";
 import { portsOf } from "../../../daemon/published/wanted-port.ts";
 import { anyAttachment, isDamagedAttachment } from "../../../daemon/containers/attachment-rows.ts";
-import { hostPart } from "../../../network/attachment/host-part.ts";
+import { hostPart } from "../../../network/containers/host-part.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 /** Plans as earlier podnetds have stored them, the first with one gateway an interface. */

@@ -4,8 +4,17 @@ import * as names from "../../../core/names.ts";
 import { parseResolvConf, readHostDns } from "../../../daemon/networks/host-dns.ts";
 import { parseIpAddr, parseIpRoute } from "../../../guest-init/channel/iproute-text.ts";
 import { parseResolver, renderResolver } from "../../../guest-init/protocol/resolver.ts";
-import { commentOf, parseChainName, ruleKey, targetOf } from "../../../network/iptables/rule.ts";
-import { joinWords, parseSave, splitWords } from "../../../network/iptables/save-format.ts";
+import {
+  commentOf,
+  parseChainName,
+  ruleKey,
+  targetOf,
+} from "../../../network/firewall/iptables/rule.ts";
+import {
+  joinWords,
+  parseSave,
+  splitWords,
+} from "../../../network/firewall/iptables/save-format.ts";
 import { canonical } from "../engine/canonical.ts";
 import type { Random } from "../engine/random.ts";
 import { choosing, chosen, type Target, textOf, utf8 } from "../engine/target.ts";
@@ -57,7 +66,7 @@ function ruleSet(random: Random): Uint8Array {
 
 const rules: Target = {
   name: "iptables-save",
-  files: ["network/iptables/save-format.ts", "network/iptables/rule.ts"],
+  files: ["network/firewall/iptables/save-format.ts", "network/firewall/iptables/rule.ts"],
   except: ["ruleText"],
   seeds: [
     chosen(0, utf8(saved.join("\n"))),

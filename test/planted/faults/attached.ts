@@ -29,7 +29,7 @@ export const attachedFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what a dead podnetd has plugged into a machine of others stays",
-    file: "hypervisor/attach/attach.ts",
+    file: "hypervisor/qemu/attach.ts",
     find: "await vm?.stop({ graceMs: 0 });",
     put: "await vm?.detach();",
     noticedBy: {

@@ -33,7 +33,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what plugins after podnet's make is put back while their list is under way",
-    file: "network/attachment/later.ts",
+    file: "network/containers/later.ts",
     find: "const waits = settling === true && guest.up && !isNew;",
     put: "const waits = false;",
     noticedBy: { file: later, title: "tuning: a MAC and an MTU that a later plugin set stay" },
@@ -41,7 +41,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a route of ours in another plugin's table is not wanted",
-    file: "network/attachment/routes.ts",
+    file: "network/containers/routes.ts",
     find: "  route.destination === destination &&\n  route.table !== main &&",
     put: "  false &&",
     noticedBy: {
@@ -52,7 +52,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the address of a machine on a macvtap is given to its link as well",
-    file: "network/attachment/later.ts",
+    file: "network/containers/later.ts",
     find: '(kind === "macvtap" || kind === "ipvtap") &&',
     put: "false &&",
     noticedBy: {
@@ -74,7 +74,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an IPv6 default route becomes a next hop of another link's",
-    file: "network/attachment/routes.ts",
+    file: "network/containers/routes.ts",
     find: "if (familyOf(route.destination) === 4) return",
     put: "return",
     noticedBy: {
@@ -97,7 +97,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what was made for a container stays when its port cannot be made",
-    file: "network/attachment/attachments.ts",
+    file: "network/containers/attachments.ts",
     find: "if (pair.isNew) await this.#undo(fragment);",
     put: "",
     noticedBy: { file: kernel, title: "what fails half way is undone" },
@@ -105,7 +105,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a group of links is ended with somebody else's link in it",
-    file: "network/attachment/graveyard.ts",
+    file: "network/containers/pending-delete.ts",
     find: "if (doomed.length === buried.length) await",
     put: "if (doomed.length > 0) await",
     noticedBy: {
@@ -116,7 +116,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a link of the container's name is taken for one of ours",
-    file: "network/attachment/pair.ts",
+    file: "network/containers/pair.ts",
     find: 'if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");',
     put: "",
     noticedBy: {
@@ -127,7 +127,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "what is asked of one container is done side by side",
-    file: "network/attachment/attachments.ts",
+    file: "network/containers/attachments.ts",
     find: "return await turn.queue.run(task, signal);",
     put: "return await task();",
     noticedBy: {
@@ -138,7 +138,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the way out of a container is not held to its rate",
-    file: "network/redirected.ts",
+    file: "network/tc-redirect/filters.ts",
     find: "return [addIngress(from), addRedirect(from, to)];",
     put: "return [addIngress(from)];",
     noticedBy: { file: rates, title: "the way out is held to its rate by a link of its own" },
@@ -146,7 +146,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a machine's namespace answers for it",
-    file: "network/netns-join/join.ts",
+    file: "network/tc-redirect/redirect.ts",
     find: "      addRedirect(link.index, index),\n",
     put: "",
     noticedBy: {
@@ -168,7 +168,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "an end that has another name in its container is taken away and made anew",
-    file: "network/attachment/links.ts",
+    file: "network/containers/links.ts",
     find: "throw elsewhere(fragment, isOurs(host, alias));",
     put: "return [lost(fragment)];",
     noticedBy: {
@@ -179,7 +179,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a repair of rules looks at links, too, and brings back those that are released",
-    file: "network/compare.ts",
+    file: "network/bridge/compare.ts",
     find: "...diffHairpin(portsOnBridges(fragment, observed), observed, passes),",
     put: "...diffPod(fragment, observed),",
     noticedBy: {
@@ -191,7 +191,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a lost pair is left lost until the next start",
-    file: "network/attachment/attachments.ts",
+    file: "network/containers/attachments.ts",
     find: "return isGone(seen.error) ? oneAfterTheOther(links, port) : seen;",
     put: "return seen;",
     noticedBy: {
@@ -202,7 +202,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a container's links are made in a stranger's namespace",
-    file: "network/attachment/attachments.ts",
+    file: "network/containers/attachments.ts",
     find: 'if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");',
     put: "",
     noticedBy: stranger,
@@ -210,7 +210,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a namespace is told from its forerunner by an inode alone, which it gets from it",
-    file: "network/attachment/kernel.ts",
+    file: "network/containers/kernel.ts",
     find: "...(cookie === undefined ? [] : [cookie])",
     put: "",
     noticedBy: stranger,

@@ -355,7 +355,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a guest takes over what its host has learnt",
-    file: "network/netns-join/taken-over.ts",
+    file: "network/tc-redirect/adopted.ts",
     find: 'state === "permanent" && mac !== undefined',
     put: "mac !== undefined",
     noticedBy: {
@@ -366,7 +366,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a join that a crash cut short cannot be made again",
-    file: "network/netns-join/join.ts",
+    file: "network/tc-redirect/redirect.ts",
     find: "  await refuseOthers(netlink, desired, link);\n  await dropRedirect(netlink, link.index);\n",
     put: "  await refuseOthers(netlink, desired, link);\n",
     noticedBy: {

@@ -12,7 +12,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a link of a port's name is healed though it is another's",
-    file: "network/inspect.ts",
+    file: "network/bridge/inspect.ts",
     find: "refuseUnmarked(fragment, changes);",
     put: "void refuseUnmarked;",
     noticedBy: {
@@ -23,7 +23,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a look compares the rules of a few pods alone, with iptables",
-    file: "network/iptables/deviating.ts",
+    file: "network/firewall/iptables/deviating.ts",
     find: "return pods.filter((pod) => {",
     put: "return pods.slice(1, 17).filter((pod) => {",
     noticedBy: { file: ruled, title: oneBack("iptables-nft") },
@@ -32,7 +32,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a look compares the rules of a few pods alone, with nftables",
-    file: "network/nftables/driver.ts",
+    file: "network/firewall/nftables/driver.ts",
     find: "return fragments.filter((fragment) => {",
     put: "return fragments.slice(1, 17).filter((fragment) => {",
     noticedBy: { file: ruled, title: oneBack("nftables") },

@@ -8,7 +8,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "taking away ends at its first failure",
-    file: "network/ensure.ts",
+    file: "network/bridge/ensure.ts",
     find: "failures.push(toPodnetError(error));\n        }",
     put: "failures.push(toPodnetError(error));\n          break;\n        }",
     noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
@@ -16,7 +16,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "any chain of podnet's name is podnet's",
-    file: "network/iptables/diff.ts",
+    file: "network/firewall/iptables/diff.ts",
     find: 'if (found !== "empty") return found !== "foreign";',
     put: 'if (found !== "empty") return true;',
     noticedBy: {
@@ -27,7 +27,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "an empty chain of podnet's name is podnet's",
-    file: "network/iptables/diff.ts",
+    file: "network/firewall/iptables/diff.ts",
     find: "return twin || wanted.remembered(table, chain);",
     put: "return twin || wanted.remembered(table, chain) || true;",
     noticedBy: { file: iptables, title: "A chain of our name is refused: empty and never ours" },
@@ -35,7 +35,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "rules that are not as planned stay beside those that are",
-    file: "network/iptables/place.ts",
+    file: "network/firewall/iptables/place.ts",
     find: "lines.push(`-D ${chain} ${rule.text}`);\n    list.splice(\n      list.findIndex(({ text }) => text === rule.text),\n      1,\n    );",
     put: "void rule;",
     noticedBy: {
@@ -47,7 +47,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "rules that are as planned are made once more",
-    file: "network/iptables/place.ts",
+    file: "network/firewall/iptables/place.ts",
     find: "if (said(found) === said(rules))",
     put: "if (said(found) === `${said(rules)}!`)",
     noticedBy: {
@@ -58,7 +58,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a table is committed line by line",
-    file: "network/iptables/diff.ts",
+    file: "network/firewall/iptables/diff.ts",
     find: '`*${edit.table}\\n${edit.lines.join("\\n")}\\nCOMMIT\\n`;',
     put: 'edit.lines.map((line) => `*${edit.table}\\n${line}\\nCOMMIT\\n`).join("");',
     noticedBy: {
@@ -69,7 +69,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the chain stays when its last rule has gone",
-    file: "network/iptables/place.ts",
+    file: "network/firewall/iptables/place.ts",
     find: "lines.push(`-X ${chain}`);",
     put: "void chain;",
     noticedBy: {
@@ -80,7 +80,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "another program that writes rules meanwhile fails ours",
-    file: "network/ensure.ts",
+    file: "network/bridge/ensure.ts",
     find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      this.#repeated?.(error);\n      await apply();',
     put: "throw error;",
     noticedBy: { file: host, title: "A commit that another program overtook is made once more" },
@@ -88,7 +88,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a control character may stand in what iptables-restore reads",
-    file: "network/iptables/save-format.ts",
+    file: "network/firewall/iptables/save-format.ts",
     find: "if (/[\\u0000-\\u001f\\u007f]/.test(word))",
     put: "if (word === '\\u0000')",
     noticedBy: {
@@ -161,7 +161,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a published port is open by a route to the pod, too",
-    file: "network/iptables/published-rules.ts",
+    file: "network/firewall/iptables/published-rules.ts",
     find: '...match(podPort), ...translated, ...ours, "-j", "ACCEPT"',
     put: '...match(podPort), ...ours, "-j", "ACCEPT"',
     noticedBy: {
@@ -173,7 +173,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a host that forwards IPv6 forgets its own way out",
-    file: "network/forward.ts",
+    file: "network/bridge/forward.ts",
     find: 'sysctl.write(each, "2");',
     put: "void each;",
     noticedBy: {
@@ -185,7 +185,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "rules of IPv6 are looked at where there is none",
-    file: "network/iptables/driver.ts",
+    file: "network/firewall/iptables/driver.ts",
     find: "memory.chains(6).any ?",
     put: "memory.chains(4).any ?",
     noticedBy: {

@@ -86,7 +86,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what a pod has written stays behind",
-    file: "hypervisor/qemu/overlays.ts",
+    file: "hypervisor/disks/copy-on-write.ts",
     find: "() => unlink(path)",
     put: "async () => void unlink",
     noticedBy: {

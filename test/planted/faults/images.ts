@@ -39,7 +39,7 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a qcow2 header of any length is taken",
-    file: "hypervisor/qemu/qcow2-file.ts",
+    file: "hypervisor/disks/qcow2-file.ts",
     find: "if (headerBytes < qcow2HeadBytes || headerBytes > clusterBytes)",
     put: "if (headerBytes < 0)",
     noticedBy: {
@@ -50,7 +50,7 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "an operator's disk is written through wherever it lies",
-    file: "hypervisor/qemu/allowed-files.ts",
+    file: "hypervisor/disks/allowed-files.ts",
     find: "if (writesThrough && writeWithin !== undefined)",
     put: "if (writesThrough) return;\n  if (writeWithin !== undefined && writesThrough)",
     noticedBy: {

@@ -12,7 +12,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a template's machine leaves its control groups",
-    file: "hypervisor/qemu/remains.ts",
+    file: "hypervisor/process/remains.ts",
     find: "await removeCgroups(plan.jail?.cgroups ?? []);",
     put: "void removeCgroups;",
     noticedBy: {
@@ -24,7 +24,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a machine leaves its directory",
-    file: "hypervisor/qemu/remains.ts",
+    file: "hypervisor/process/remains.ts",
     find: "await removeRunDir(plan);",
     put: "void removeRunDir;",
     noticedBy: {
@@ -36,7 +36,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "QEMU's own sandbox is off in a jail",
-    file: "hypervisor/qemu/argv.ts",
+    file: "hypervisor/argv/argv.ts",
     find: '["-pidfile", vmFiles.pid] : sandboxWords,',
     put: '["-pidfile", vmFiles.pid] : [],',
     noticedBy: { file: argv, title: "in a jail QEMU is told to refuse what it does not need" },
@@ -63,7 +63,7 @@ export const jailFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a qcow2 image may name files of the host's",
-    file: "hypervisor/qemu/qcow2-file.ts",
+    file: "hypervisor/disks/qcow2-file.ts",
     find: "if (head.readBigUInt64BE(8) !== 0n)",
     put: "if (head.readBigUInt64BE(8) > 1n << 62n)",
     noticedBy: { file: "test/unit/disk-images.test.ts", title: "what a qcow2 image may not be" },

@@ -9,7 +9,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "changes of the network are made side by side",
-    file: "network/queue.ts",
+    file: "network/kernel/queue.ts",
     find: "this.#tail = result.catch(() => {});",
     put: "",
     noticedBy: {
@@ -20,7 +20,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a setting is changed before what it was is stored",
-    file: "network/memory.ts",
+    file: "network/kernel/memory.ts",
     find: "this.#store(value);\n    this.#value = value;",
     put: "this.#value = value;\n    this.#store(value);",
     noticedBy: { file: memory, title: "A store that fails leaves the memory as it was" },
@@ -28,7 +28,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "forwarding is switched on before what it was is stored",
-    file: "network/forward.ts",
+    file: "network/bridge/forward.ts",
     find: "const links = await netlink.links();",
     put: "sysctl.write(key, to);\n  const links = await netlink.links();",
     noticedBy: { file: host, title: "A store that cannot remember prevents the change" },
@@ -36,7 +36,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "what another boot remembered is believed",
-    file: "network/memory.ts",
+    file: "network/kernel/memory.ts",
     find: "this.#value = initial?.host === host ? initial : {",
     put: "this.#value = initial !== undefined ? { ...initial, host } : {",
     noticedBy: {
@@ -47,7 +47,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the way down leaves forwarding on",
-    file: "network/forward.ts",
+    file: "network/bridge/forward.ts",
     find: 'if (to !== "1") {\n    sysctl.write(key, to);',
     put: 'if (to !== "1") {',
     noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
@@ -55,7 +55,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "what the kernel changes along with forwarding stays changed",
-    file: "network/forward.ts",
+    file: "network/bridge/forward.ts",
     find: "memory.rememberForward(family, from, beside);",
     put: "void beside;\n  memory.rememberForward(family, from, []);",
     noticedBy: {
@@ -66,7 +66,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "an adopted bridge stays up",
-    file: "network/apply.ts",
+    file: "network/bridge/apply.ts",
     find: "if (up) memory.rememberRaised(name);",
     put: "",
     noticedBy: {
@@ -77,7 +77,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "whatever is in podnet's group of links is swept away",
-    file: "network/sweep.ts",
+    file: "network/bridge/sweep.ts",
     find: "return owner === undefined ? isUnfinished(link, hostSeed) : isOrphan(owner, known);",
     put: "if (owner === undefined) return isUnfinished(link, hostSeed) || link.group === 73;\n      return isOrphan(owner, known);",
     noticedBy: { file: diff, title: "A sweep names only what bears our mark and has no row" },
@@ -85,7 +85,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "an alias that begins like ours is a mark",
-    file: "network/ownership.ts",
+    file: "network/model/ownership.ts",
     find: "(network|chain|overlay|attachment):([A-Za-z0-9_.-]+)",
     put: "(network|chain|overlay|attachment):([A-Za-z0-9_. \\n-]+)",
     noticedBy: {
@@ -96,7 +96,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a tap that bears another pod's mark is taken",
-    file: "network/diff-pod.ts",
+    file: "network/bridge/diff-pod.ts",
     find: "if (tap.alias !== undefined && tap.alias !== port.alias) throw taken(port, tap.alias);",
     put: "void taken;",
     noticedBy: {
@@ -107,7 +107,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "links that somebody put into the graveyard group are deleted with ours",
-    file: "network/apply.ts",
+    file: "network/bridge/apply.ts",
     find: "if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {",
     put: "{",
     noticedBy: {
@@ -120,7 +120,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a bridge takes any number of ports",
-    file: "network/port-limit.ts",
+    file: "network/model/port-limit.ts",
     find: "if (room.used + room.wanted <= maxBridgePorts) return;",
     put: "if (room.used <= maxBridgePorts) return;",
     noticedBy: { file: diff, title: "Room for ports is refused before it is over" },
@@ -128,7 +128,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the bridge of a network without IPv6 speaks it",
-    file: "network/diff-network.ts",
+    file: "network/bridge/diff-network.ts",
     find: 'value: hasIpv6 ? "0" : "1" }',
     put: 'value: hasIpv6 ? "0" : "0" }',
     noticedBy: { file: diff, title: "From states of the host to changes, golden" },
@@ -136,7 +136,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a guest may become the host's IPv6 router",
-    file: "network/diff-network.ts",
+    file: "network/bridge/diff-network.ts",
     find: 'accept_ra`, value: "0" },',
     put: 'accept_ra`, value: "1" },',
     noticedBy: { file: diff, title: "From states of the host to changes, golden" },
@@ -144,7 +144,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the host's end of a port speaks IPv6 to its guest",
-    file: "network/apply.ts",
+    file: "network/bridge/apply.ts",
     find: 'writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");',
     put: "",
     noticedBy: { file: host, title: "Ports come and go and the bridge keeps its MAC and MTU" },
@@ -152,7 +152,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "an isolated port is up before it is isolated, and never is",
-    file: "network/apply.ts",
+    file: "network/bridge/apply.ts",
     find: "{ ...(isolated ? { isolated } : {}), ...given",
     put: "{ ...given",
     noticedBy: {
@@ -165,7 +165,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a bridge takes the MAC of its lowest port",
-    file: "network/diff-network.ts",
+    file: "network/bridge/diff-network.ts",
     find: "...(bridge.mac === mac ? {} : { mac }),",
     put: "",
     noticedBy: { file: diff, title: "From states of the host to changes, golden" },
@@ -173,7 +173,7 @@ export const networkFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the host believes in the MAC an address had before",
-    file: "network/diff-pod.ts",
+    file: "network/bridge/diff-pod.ts",
     find: "changes.push(...forgetNeighbours([port], bridge.index));",
     put: "",
     noticedBy: {

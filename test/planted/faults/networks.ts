@@ -56,7 +56,7 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "routes of the host are not looked at",
-    file: "network/overlap.ts",
+    file: "network/bridge/overlap.ts",
     find: "table !== localTable &&",
     put: "table === localTable &&",
     noticedBy: {

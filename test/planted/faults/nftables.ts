@@ -7,7 +7,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "any table of podnet's name is podnet's",
-    file: "network/nftables/rule-table.ts",
+    file: "network/firewall/nftables/rule-table.ts",
     find: 'if (!empty || !this.#memory.madeTable(this.#model.name)) return "foreign";',
     put: "void empty;",
     noticedBy: {
@@ -18,7 +18,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "somebody else's element is taken over",
-    file: "network/nftables/diff.ts",
+    file: "network/firewall/nftables/diff.ts",
     find: "if (!same && kindOf(element.set).value !== undefined) throw taken(element, found);",
     put: "",
     noticedBy: {
@@ -29,7 +29,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what others have changed of nftables goes unnoticed",
-    file: "network/nftables/rule-table.ts",
+    file: "network/firewall/nftables/rule-table.ts",
     find: "if (generation === undefined || generation !== this.#last) this.#epoch++;",
     put: "void generation;",
     noticedBy: { file: kernel, title: "drift: an element is deleted" },
@@ -37,7 +37,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a rule is known by its comment alone",
-    file: "network/nftables/diff.ts",
+    file: "network/firewall/nftables/diff.ts",
     find: "return (known.get(comment) ?? text) === text;",
     put: "return true;",
     noticedBy: { file: kernel, title: "drift: a rule says something else under its comment" },
@@ -45,7 +45,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the table is listed for each port",
-    file: "network/nftables/rule-table.ts",
+    file: "network/firewall/nftables/rule-table.ts",
     find: "if (asked.size > mostAsked) return this.look(signal);",
     put: "if (asked.size > 0) return this.look(signal);",
     noticedBy: {
@@ -56,7 +56,7 @@ export const nftablesFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "an element of a pod that is gone stays",
-    file: "network/nftables/driver.ts",
+    file: "network/firewall/nftables/driver.ts",
     find: "remove.push(...table.elements.of(mark));",
     put: "",
     noticedBy: { file: kernel, title: "what has no row is swept" },

@@ -212,7 +212,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "packets for a peer's subnet are sent to a group, to loopback or to everyone",
-    file: "network/overlay/refuse-peer.ts",
+    file: "network/model/refuse-peer.ts",
     find: "!isSingleHost(publicIp) || broadcasts",
     put: "broadcasts",
     noticedBy: {
@@ -260,7 +260,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a peer that is refused may send to pods by its own address",
-    file: "network/overlay/senders.ts",
+    file: "network/model/overlay-senders.ts",
     find: "if (refusal(peer) === undefined) senders.set(",
     put: "if (refusal !== undefined) senders.set(",
     noticedBy: {
@@ -272,7 +272,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a host with two leases may not send once one of them has ended",
-    file: "network/overlay/senders.ts",
+    file: "network/model/overlay-senders.ts",
     find: "removed: removed.filter((ip) => !remaining.has(ip)),",
     put: "removed,",
     noticedBy: {
@@ -283,7 +283,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a mark that others set lets a machine without a lease in",
-    file: "network/nftables/senders-table.ts",
+    file: "network/firewall/nftables/senders-table.ts",
     find: "        ...clearMark,\n",
     put: "",
     noticedBy: {

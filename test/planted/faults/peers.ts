@@ -55,7 +55,7 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a peer outside of the overlay gets a route",
-    file: "network/overlay/refuse-peer.ts",
+    file: "network/model/refuse-peer.ts",
     find: "if (!isWithin(bits, network)) return",
     put: "if (bits.length < network.length) return",
     noticedBy: doubted,
@@ -63,7 +63,7 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a peer with this host's own address gets a route",
-    file: "network/overlay/refuse-peer.ts",
+    file: "network/model/refuse-peer.ts",
     find: "if (publicIp === side.publicIp) return",
     put: "if (subnet === side.subnet) return",
     noticedBy: doubted,

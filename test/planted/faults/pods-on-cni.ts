@@ -10,7 +10,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a redirection that others have put another in place of stays lost",
-    file: "network/redirected.ts",
+    file: "network/tc-redirect/filters.ts",
     find: "if (first?.redirectsTo === to && others.length === 0) return [];",
     put: "if (first !== undefined && others.length === 0) return [];",
     noticedBy: {
@@ -21,7 +21,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "undoing a second machine in a namespace ends the first one's part",
-    file: "network/netns-join/join.ts",
+    file: "network/tc-redirect/redirect.ts",
     find: "if (link !== undefined && (await otherMachine(netlink, desired, link)) !== undefined) return;",
     put: "",
     noticedBy: {
@@ -32,7 +32,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "a second machine takes the link of a namespace from the first",
-    file: "network/netns-join/join.ts",
+    file: "network/tc-redirect/redirect.ts",
     find: "await refuseOthers(netlink, desired, link);",
     put: "",
     noticedBy: {

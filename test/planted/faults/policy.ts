@@ -19,7 +19,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "forged senders reach the host and what is behind it",
-    file: "network/nftables/guard-tables.ts",
+    file: "network/firewall/nftables/guard-tables.ts",
     find: '"meta protocol { ip, ip6 } drop",',
     put: "",
     noticedBy: {
@@ -31,7 +31,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "what podnet gave a pod on lo is let through at every port",
-    file: "network/nftables/guard-tables.ts",
+    file: "network/firewall/nftables/guard-tables.ts",
     find: '"iifname . ip saddr @given4 return",',
     put: '"ip saddr 10.7.0.0/24 return",',
     noticedBy: {
@@ -54,7 +54,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a guest advertises itself as its neighbours' router",
-    file: "network/nftables/guard-tables.ts",
+    file: "network/firewall/nftables/guard-tables.ts",
     find: '"meta protocol ip6 icmpv6 type { 134, 137 } drop",',
     put: '"icmpv6 type { 134, 137 } drop",',
     noticedBy: {
@@ -66,7 +66,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the guard judges ports of others",
-    file: "network/nftables/guard-tables.ts",
+    file: "network/firewall/nftables/guard-tables.ts",
     find: "rules: [`meta iifgroup ${allPortGroups} jump port`],",
     put: 'rules: ["jump port"], ...(allPortGroups === "" ? {} : {}),',
     noticedBy: {
@@ -78,7 +78,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "guests speak IPv6 with each other on a network without",
-    file: "network/nftables/element.ts",
+    file: "network/firewall/nftables/element.ts",
     find: '...(has6 ? [] : [{ set: "without6", key: group, owner } as const]),',
     put: "",
     noticedBy: {
@@ -90,7 +90,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "the cloud's metadata are open to every network",
-    file: "network/nftables/element.ts",
+    file: "network/firewall/nftables/element.ts",
     find: "...(cloudMetadata === true ? []",
     put: "...(cloudMetadata !== false ? []",
     noticedBy: {
@@ -102,7 +102,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a bridge learns addresses without end",
-    file: "network/apply.ts",
+    file: "network/bridge/apply.ts",
     find: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });",
     put: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned: fdbMaxLearned * 8 } });",
     noticedBy: {
@@ -114,7 +114,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a host without the guard's parts makes no network",
-    file: "network/nftables/rule-table.ts",
+    file: "network/firewall/nftables/rule-table.ts",
     find: "if (!this.#doesWithout(error, edit.base)) throw error;",
     put: "if (edit.base !== undefined) throw error;",
     noticedBy: {
@@ -126,7 +126,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "containers listen to whoever advertises a router",
-    file: "network/attachment/links.ts",
+    file: "network/containers/links.ts",
     find: "applySettings(settings, inside.sysctl);",
     put: "applySettings([], inside.sysctl);",
     noticedBy: {
@@ -138,7 +138,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the IPv6 that a later plugin gives a container is taken away",
-    file: "network/attachment/settings.ts",
+    file: "network/containers/settings.ts",
     find: "if (held.some((address) => isOthers(address, addresses))) return [];",
     put: "void [held, isOthers];",
     noticedBy: {
@@ -149,7 +149,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "what others translate reaches every pod, by iptables",
-    file: "network/iptables/network-rules.ts",
+    file: "network/firewall/iptables/network-rules.ts",
     find: "...(network.acceptTranslated === true\n",
     put: "...(network.acceptTranslated !== false\n",
     noticedBy: {
@@ -161,7 +161,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "what others translate reaches every pod, by nftables",
-    file: "network/nftables/element.ts",
+    file: "network/firewall/nftables/element.ts",
     find: "...(network.acceptTranslated === true\n",
     put: "...(network.acceptTranslated !== false\n",
     noticedBy: {
@@ -173,7 +173,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "pods of an isolated network are admitted to each other, by nftables",
-    file: "network/nftables/base.ts",
+    file: "network/firewall/nftables/base.ts",
     find: '      "iifname . oifname @apart drop",\n',
     put: "",
     noticedBy: {
@@ -184,7 +184,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "pods of an isolated network are admitted to each other, by iptables",
-    file: "network/iptables/network-rules.ts",
+    file: "network/firewall/iptables/network-rules.ts",
     find: 'filter(chain, ...from(cidr), "!", "-i", bridge, "-o", bridge,',
     put: 'filter(chain, ...from(cidr), "-o", bridge,',
     noticedBy: {

@@ -114,7 +114,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a port that is unpublished go on",
-    file: "network/ensure.ts",
+    file: "network/bridge/ensure.ts",
     find: "return endWithdrawn(pod, this.#view.conntrack);",
     put: "return endWithdrawn({ ...pod, withdrawn: [] }, this.#view.conntrack);",
     noticedBy: {
@@ -126,7 +126,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "with a port's flows those of the pod's other ports end",
-    file: "network/flows.ts",
+    file: "network/bridge/flows.ts",
     find: "return nth >= 0 && nth < count && reply.sourcePort === podPort + nth;",
     put: "return nth > -100 && nth < 100;",
     noticedBy: {
@@ -137,7 +137,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a pod that has gone are left to who has its address next",
-    file: "network/ensure.ts",
+    file: "network/bridge/ensure.ts",
     find: "return endFlows(pods, this.#view.conntrack);",
     put: "return endFlows([], this.#view.conntrack);",
     noticedBy: {
@@ -230,7 +230,7 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a loopback port go on when it leads nowhere any more",
-    file: "network/flows.ts",
+    file: "network/bridge/flows.ts",
     find: "  if (redirects.length === 0) return;",
     put: "  if (redirects.length >= 0) return;",
     noticedBy: {

@@ -180,7 +180,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a disk that ends within a sector is booted",
-    file: "hypervisor/qemu/image-file.ts",
+    file: "hypervisor/disks/image-file.ts",
     find: "return bytes % 512 === 0 ? bytes : partSectors;",
     put: "return bytes;",
     noticedBy: {

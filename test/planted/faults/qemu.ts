@@ -59,7 +59,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a slot stays taken when its NIC has left",
-    file: "hypervisor/qemu/nics.ts",
+    file: "hypervisor/nics/nics.ts",
     find: "if (held.left) this.#free(held);\n    else held.state",
     put: "held.state",
     noticedBy: {
@@ -70,7 +70,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the netdev of a NIC that could not be plugged stays",
-    file: "hypervisor/qemu/nic-removal.ts",
+    file: "hypervisor/nics/nic-removal.ts",
     find: 'if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));',
     put: "",
     noticedBy: {
@@ -81,7 +81,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the descriptor of a NIC that could not be plugged stays in QEMU",
-    file: "hypervisor/qemu/nic-removal.ts",
+    file: "hypervisor/nics/nic-removal.ts",
     find: 'steps.push(qmp.execute("closefd", { fdname: nic.fdName }));',
     put: "",
     noticedBy: {
@@ -163,7 +163,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "QEMU's log grows without end",
-    file: "hypervisor/qemu/run-dir.ts",
+    file: "hypervisor/process/run-dir.ts",
     find: "if ((await file.stat()).size <= logLimit) return;",
     put: "if ((await file.stat()).size > 0) return;",
     noticedBy: {
@@ -174,7 +174,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a guest's console is kept without end",
-    file: "hypervisor/qemu/console.ts",
+    file: "hypervisor/console/console.ts",
     find: "const ringBytes = 1024 * 1024;",
     put: "const ringBytes = 1024 * 1024 * 1024;",
     noticedBy: {
@@ -185,7 +185,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a comma in a disk's path begins an option of QEMU's",
-    file: "hypervisor/qemu/disk-argv.ts",
+    file: "hypervisor/disks/disk-argv.ts",
     find: 'path.replaceAll(",", ",,")',
     put: "path",
     noticedBy: { file: argv, title: "disks, with a path full of QEMU's own syntax" },
@@ -193,7 +193,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a path of the run directory's is taken for the caller's",
-    file: "hypervisor/qemu/argv.ts",
+    file: "hypervisor/argv/argv.ts",
     find: 'if (!path.startsWith("/") || path.includes("\\0")) {',
     put: 'if (path.includes("\\0")) {',
     noticedBy: { file: argv, title: 'refused: {"kernel":"vmlinux"}' },
@@ -201,7 +201,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a process of another boot is taken for the machine",
-    file: "hypervisor/qemu/process.ts",
+    file: "hypervisor/process/process.ts",
     find: "return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);",
     put: "return isSameProcess(record.pid, record.startTime);",
     noticedBy: {
@@ -214,7 +214,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "whatever has a machine's pid is signalled",
-    file: "hypervisor/qemu/process.ts",
+    file: "hypervisor/process/process.ts",
     find: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
     put: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {',
     noticedBy: {
@@ -238,7 +238,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "KVM is used for guests of another architecture",
-    file: "hypervisor/qemu/accelerator.ts",
+    file: "hypervisor/argv/accelerator.ts",
     find: "if (arch !== hostArchitecture)",
     put: "if (arch !== arch)",
     noticedBy: {
@@ -249,7 +249,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a kernel of another architecture is started",
-    file: "hypervisor/qemu/kernel-file.ts",
+    file: "hypervisor/argv/kernel-file.ts",
     find: "if (kernel.arch !== arch) return",
     put: "if (kernel.arch === undefined) return",
     noticedBy: {

@@ -52,7 +52,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "QEMU is not told how much a pod may write",
-    file: "hypervisor/qemu/disk-argv.ts",
+    file: "hypervisor/disks/disk-argv.ts",
     find: 'file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },',
     put: "file,",
     noticedBy: {
@@ -114,7 +114,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a machine that is not confined is ended after podnetd",
-    file: "hypervisor/qemu/process.ts",
+    file: "hypervisor/process/process.ts",
     find: "if (!jailed) raiseOomScore(pid as number);",
     put: "",
     noticedBy: {
@@ -140,7 +140,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a program that could not be started for want of descriptors is called missing",
-    file: "hypervisor/qemu/process.ts",
+    file: "hypervisor/process/process.ts",
     find: '["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"]',
     put: '["ENFILE", "EAGAIN", "ENOMEM"]',
     noticedBy: {
@@ -164,7 +164,7 @@ export const roomFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what iptables-legacy holds is for root alone to see",
-    file: "network/iptables/firewall.ts",
+    file: "network/firewall/iptables/firewall.ts",
     find: 'programs.save("legacy", signal, table)',
     put: 'programs.save("legacy", signal)',
     noticedBy: {

@@ -112,7 +112,7 @@ export const templatesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a template's memory can be written by its clones",
-    file: "hypervisor/qemu/argv.ts",
+    file: "hypervisor/argv/argv.ts",
     find: 'const share = memory === "template" ? "on" : "off";',
     put: 'const share = "on";',
     noticedBy: {

@@ -6,7 +6,7 @@ import type {
   AttachmentNetlink,
   Inside,
   InsideNetlink,
-} from "../../../network/attachment/kernel.ts";
+} from "../../../network/containers/kernel.ts";
 import { type Doorkeeper, kernelDoor } from "./door.ts";
 import { Errno } from "./errno.ts";
 import type { FakeKernel } from "./kernel.ts";

@@ -10,7 +10,7 @@ import { addIngress, setTokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
 import { addRedirect, deleteFilters, redirectPriority } from "../../../linux/rtnetlink/redirect.ts";
 import { addRoute, appendRoute, deleteRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
-import type { AttachmentNetlink, InsideNetlink } from "../../../network/attachment/kernel.ts";
+import type { AttachmentNetlink, InsideNetlink } from "../../../network/containers/kernel.ts";
 import { insideDoor, requestsDoor } from "./attachment-door.ts";
 import type { AttachmentOperation } from "./attachment-sequence.ts";
 import { openDoor } from "./door.ts";

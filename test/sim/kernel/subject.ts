@@ -4,9 +4,12 @@ import { unshareNetns } from "../../../linux/netns.ts";
 import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import { openTap, type Tap } from "../../../linux/tun.ts";
-import { installedPrograms, type IptablesPrograms } from "../../../network/iptables/programs.ts";
+import {
+  installedPrograms,
+  type IptablesPrograms,
+} from "../../../network/kernel/iptables-programs.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { HostNetlink, HostSysctl } from "../../../network/kernel.ts";
+import type { HostNetlink, HostSysctl } from "../../../network/kernel/kernel.ts";
 import { absent, kernelDoor, openDoor, tapDoor } from "./door.ts";
 import {
   type Attaching,

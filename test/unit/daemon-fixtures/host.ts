@@ -6,7 +6,7 @@ import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts"
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Driver, RunningVm, VmEvent } from "../../../hypervisor/driver.ts";
 import type { IfName, PodId } from "../../../core/names.ts";
-import type { NamedLink } from "../../../network/observed.ts";
+import type { NamedLink } from "../../../network/model/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
 
 /** A host that does nothing and tells of it. */

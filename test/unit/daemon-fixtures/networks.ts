@@ -4,8 +4,8 @@ import type { NetworkDefinition } from "../../../daemon/config/network-definitio
 import { toldMtus } from "../../../daemon/containers/told-mtus.ts";
 import { Networks } from "../../../daemon/networks/networks.ts";
 import { openLog } from "../../../linux/log.ts";
-import type { Fragment } from "../../../network/desired.ts";
-import type { HostNetwork } from "../../../network/ensure.ts";
+import type { Fragment } from "../../../network/model/desired.ts";
+import type { HostNetwork } from "../../../network/bridge/ensure.ts";
 import { configuration, type Node } from "./node.ts";
 
 /** Networks on a host that takes or refuses, and what it was asked for. */

@@ -1,0 +1,158 @@
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { type Accelerator, type VmPlan, vmSockets } from "../driver.ts";
+import { sandboxWords } from "../jail/argv.ts";
+import { diskWords } from "../disks/disk-argv.ts";
+import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
+
+/** What the command line depends on beside the plan. */
+export interface QemuHost {
+  /** Absolute path of the architecture's QEMU, or its name when it is not installed. */
+  readonly qemu: string;
+  readonly accelerator: Accelerator;
+  /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB unless told. */
+  readonly tbSizeMib: number;
+}
+
+/** QEMU's own files in the run directory, beside `vmSockets`. */
+export const vmFiles = { pid: "qemu.pid", log: "qemu.log" } as const;
+
+/** Ids of the virtserialports, as VSERPORT_CHANGE names them. */
+export const channelPorts = ["channel0", "channel1"] as const;
+
+export const maxDisks = 16;
+
+/**
+ * Where the guest's memory is. A template writes it to a file that it inherits as its first descriptor; a clone of it
+ * reads the same file, keeps what it changes to itself, and waits for the template's state.
+ */
+export type MemoryRole = "own" | "template" | "clone";
+
+/**
+ * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is named relative to
+ * it, so that the 107 bytes of a socket address suffice whatever the directory's length. Pure.
+ *
+ * The guest waits (`-S`) until its console and QMP have a reader; then `cont` lets it go.
+ * Throws `INVALID_ARGUMENT` for what cannot be put on a command line safely.
+ */
+export function qemuArgv(
+  plan: VmPlan,
+  host: QemuHost,
+  memory: MemoryRole = "own",
+): readonly string[] {
+  const kind = kindOf(plan);
+  checkPlan(plan, kind);
+  const { machine, cpu } = kind.runs[host.accelerator];
+  return [
+    host.qemu,
+    ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
+    ["-machine", memory === "own" ? machine : `${machine},memory-backend=ram0`],
+    ["-accel", host.accelerator === "kvm" ? "kvm" : `tcg,tb-size=${host.tbSizeMib}`],
+    ["-cpu", cpu],
+    ["-smp", `${plan.vcpu}`],
+    ["-m", `size=${plan.memoryMib}M`],
+    ...memoryFile(plan, memory),
+    ["-nodefaults", "-no-user-config", "-display", "none", "-S"],
+    // In a jail QEMU is 1 to itself.
+    plan.jail === undefined ? ["-pidfile", vmFiles.pid] : sandboxWords,
+    monitor("qmp", vmSockets.qmp),
+    monitor("witness", vmSockets.witness),
+    [...socket("console", vmSockets.console), "-serial", "chardev:console"],
+    nicPlaceWords(kind),
+    ["-device", "virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3"],
+    channel(0, vmSockets.channel),
+    channel(1, vmSockets.tty),
+    ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
+    ...diskWords(plan, firstDiskFd(memory)),
+    bootWords(plan, kind),
+  ].flat();
+}
+
+/** A kernel of the host's, or else the first disk's bootloader and nothing beside it. */
+function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): string[] {
+  if (kernel === undefined) return ["-boot", "strict=on"];
+  const words = cmdline === "" ? kind.cmdline : `${kind.cmdline} ${cmdline}`;
+  return [
+    "-kernel",
+    kernel,
+    ...(initrd === undefined ? [] : ["-initrd", initrd]),
+    "-append",
+    words,
+  ];
+}
+
+/** The memory's file in QEMU: the first descriptor that it inherits. */
+const memoryFd = 3;
+
+function memoryFile(plan: VmPlan, memory: MemoryRole): string[][] {
+  if (memory === "own") return [];
+  const share = memory === "template" ? "on" : "off";
+  const file = `mem-path=/proc/self/fd/${memoryFd}`;
+  const object = `memory-backend-file,id=ram0,size=${plan.memoryMib}M,${file},share=${share}`;
+  return [["-object", object], ...(memory === "clone" ? [["-incoming", "defer"]] : [])];
+}
+
+function socket(id: string, name: string): string[] {
+  return ["-chardev", `socket,id=${id},path=${name},server=on,wait=off`];
+}
+
+function monitor(id: string, name: string): string[] {
+  return [...socket(id, name), "-mon", `chardev=${id},mode=control`];
+}
+
+function channel(port: 0 | 1, name: string): string[] {
+  const id = channelPorts[port];
+  // Port 0 of the bus is reserved for a console, so numbers start at 1.
+  const device = `virtserialport,bus=serial0.0,nr=${port + 1},id=${id},chardev=${id},name=sh.hyper.channel.${port}`;
+  return [...socket(id, name), "-device", device];
+}
+
+/** The disks' descriptors come after the memory's. */
+export const firstDiskFd = (memory: MemoryRole): number =>
+  memory === "own" ? memoryFd : memoryFd + 1;
+
+function checkPlan(plan: VmPlan, kind: MachineKind): void {
+  if (plan.kernel !== undefined) checkPath(plan.kernel, "boot.kernel");
+  if (plan.initrd !== undefined) checkPath(plan.initrd, "boot.initrd");
+  checkPath(plan.runDir, "runDir");
+  plan.disks.forEach(({ path, overlay }, index) => {
+    checkPath(path, `boot.disks[${index}].path`);
+    if (overlay !== undefined) checkPath(overlay.path, `boot.disks[${index}].overlay`);
+  });
+  if (plan.disks.length > maxDisks) {
+    throw refused("boot.disks", `${plan.disks.length} disks are more than a VM takes`, {
+      hint: `Give at most ${maxDisks} disks`,
+    });
+  }
+  checkCount(plan.vcpu, 255, "resources.vcpu");
+  checkCount(plan.memoryMib, 4 * 1024 * 1024, "resources.memory_mib");
+  // Kernels take 2047 bytes (COMMAND_LINE_SIZE of x86 and of arm64); QEMU refuses nothing.
+  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || kind.cmdline.length + plan.cmdline.length > 2046) {
+    throw refused(
+      "boot.cmdline",
+      `Kernel command line "${printable(plan.cmdline)}" is not usable`,
+      {
+        hint: "Use at most 1900 printable ASCII characters",
+      },
+    );
+  }
+}
+
+function checkPath(path: string, field: string): void {
+  // QEMU runs in the run directory, so a relative path would mean another file than the caller's.
+  if (!path.startsWith("/") || path.includes("\0")) {
+    throw refused(field, `Path "${printable(path)}" is not usable`, {
+      hint: "Give an absolute path",
+    });
+  }
+}
+
+function checkCount(value: number, most: number, field: string): void {
+  if (Number.isSafeInteger(value) && value >= 1 && value <= most) return;
+  throw refused(field, `${value} is out of range`, {
+    hint: `Use a whole number from 1 to ${most}`,
+  });
+}
+
+const refused = (field: string, message: string, context: { readonly hint: string }): PodnetError =>
+  new PodnetError("INVALID_ARGUMENT", message, { field, ...context });

@@ -1,0 +1,106 @@
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readdirSync,
+  writeSync,
+} from "node:fs";
+import { mkdir, rm, rmdir, unlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import { parsePodId, type PodId } from "../../core/names.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { OverlayPlan, VmPlan } from "../driver.ts";
+import { emptyQcow2 } from "./qcow2-copy.ts";
+
+type Disks = Pick<VmPlan, "disks">;
+
+/** The files of a pod's own that its disks write to. */
+export const overlaysOf = ({ disks }: Disks): OverlayPlan[] =>
+  disks.flatMap(({ overlay }) => (overlay === undefined ? [] : [overlay]));
+
+/** Makes them, empty; what was there of an earlier attempt goes. They are podnetd's: QEMU gets them opened. */
+export async function makeOverlays(plan: Disks): Promise<void> {
+  for (const overlay of overlaysOf(plan)) {
+    const { path } = overlay;
+    try {
+      const directory = dirname(path);
+      await crossAsync("file", "make overlay directory", () =>
+        mkdir(directory, { recursive: true, mode: 0o700 }),
+      );
+      writeEmpty(overlay);
+    } catch (error) {
+      throw fileError(error, `Cannot make the pod's own file "${path}"`, roomHint(error));
+    }
+  }
+}
+
+const roomHint = (error: unknown): { readonly hint?: string } =>
+  (error as NodeJS.ErrnoException).code === "ENOSPC"
+    ? { hint: "The filesystem of disks_dir is full: make room there" }
+    : {};
+
+/** A bounded one is as long as it may become, and takes as little: QEMU's raw driver bounds no file that is shorter. */
+function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
+  const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  const { pieces, length } = emptyQcow2(bytes);
+  const fd = cross("file", "make overlay", () =>
+    openSync(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600),
+  );
+  try {
+    cross("file", "write overlay", () => {
+      for (const { at, data } of pieces) writeSync(fd, data, 0, data.length, at);
+      ftruncateSync(fd, Math.max(length, maxBytes ?? 0));
+      fsyncSync(fd);
+    });
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent means success. */
+export async function removeOverlays(plan: Disks): Promise<void> {
+  const paths = overlaysOf(plan).map(({ path }) => path);
+  for (const path of paths)
+    await crossAsync("file", "remove overlay", () => unlink(path)).catch(unless(["ENOENT"], path));
+  for (const directory of new Set(paths.map((path) => dirname(path))))
+    await crossAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
+      unless(["ENOENT", "ENOTEMPTY"], directory),
+    );
+}
+
+/** The directories of `directory`, in which each pod has its own, by the pod's id. */
+export const overlayDirectories = (directory: string): PodId[] =>
+  existsSync(directory) ? readdirSync(directory).flatMap(podIdOf) : [];
+
+/** A filesystem's own directory, and what else lies there, is not podnet's. */
+function podIdOf(name: string): PodId[] {
+  try {
+    return [parsePodId(name)];
+  } catch {
+    return [];
+  }
+}
+
+/** Removes what pods of which there is no record have written. */
+export async function removeLeftOverlays(directory: string): Promise<void> {
+  for (const podId of overlayDirectories(directory)) await removeOverlaysOf(directory, podId);
+}
+
+/** Removes all that one pod wrote, whatever its plan says. Absent means success. */
+export async function removeOverlaysOf(directory: string, podId: PodId): Promise<void> {
+  const path = join(directory, podId);
+  await crossAsync("file", "remove left overlays", () =>
+    rm(path, { recursive: true, force: true }),
+  ).catch(unless([], path));
+}
+
+function unless(codes: readonly string[], path: string): (error: unknown) => void {
+  return (error) => {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (!codes.includes(code)) throw fileError(error, `Cannot remove "${path}"`);
+  };
+}

@@ -1,0 +1,260 @@
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { NicPlan } from "../driver.ts";
+import type { QmpClient } from "../qmp/client.ts";
+import { type MachineKind, nicSlots, slotOfPort } from "../argv/machine-kinds.ts";
+import { askToLeave, tolerateAbsence, undoPlug } from "./nic-removal.ts";
+import { plugCommands } from "./plug-commands.ts";
+
+type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
+
+/**
+ * plugging → plugged → unplugging → (gone | pending → gone). A guest may eject its NIC in any of them;
+ * `left` says that QEMU has reported it.
+ */
+interface Held extends Ids {
+  state: "plugging" | "plugged" | "unplugging" | "pending";
+  left: boolean;
+  readonly leaving: PromiseWithResolvers<void>;
+  /** The unplug under way, shared by whoever asks again. */
+  unplugging?: Promise<"unplugged" | "pending">;
+}
+
+export interface NicsOptions {
+  /** The session to use now; throws when there is none. */
+  readonly qmp: () => QmpClient;
+  readonly kind: MachineKind;
+  /** Milliseconds a guest gets to let go of a NIC. */
+  readonly unplugMs: number;
+  /** Called when a NIC left without being asked to (`expected` false), or after its unplug had timed out. */
+  readonly onRemoved: (nicId: string, expected: boolean) => void;
+  /** How the ids of ours begin in a machine of somebody else, who may have NICs too. */
+  readonly prefix?: string;
+}
+
+/** The places of one VM for NICs, and what is in them. */
+export class Nics {
+  readonly #options: NicsOptions;
+  /** By `placeOf`. */
+  readonly #held = new Map<string, Held>();
+
+  constructor(options: NicsOptions) {
+    this.#options = options;
+  }
+
+  /** getfd → netdev_add → device_add; see `RunningVm.plug`. */
+  async plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+    const held = this.#take(nic);
+    const qmp = this.#options.qmp();
+    const commands = plugCommands(nic, this.#options.kind);
+    let asked: "getfd" | "netdev_add" | "device_add" = "getfd";
+    try {
+      // A command on its way is always awaited: only then is it known what has to be undone.
+      throwIfAborted(signal);
+      await qmp.passFd(commands.getfd.fdname, tapFd);
+      throwIfAborted(signal);
+      asked = "netdev_add";
+      await qmp.execute("netdev_add", commands.netdev_add);
+      throwIfAborted(signal);
+      asked = "device_add";
+      await qmp.execute("device_add", commands.device_add);
+    } catch (error) {
+      // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may be there.
+      const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
+      const device = asked === "device_add" && !refused;
+      const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);
+      const stays = await undoPlug(qmp, nic, { device, netdev });
+      if (stays && qmp.closed === undefined) this.#awaitLeaving(held);
+      else this.#free(held);
+      throw toPodnetError(error).with({ step: "nic.plug", details: { nic: nic.nicId } });
+    }
+    held.state = "plugged";
+    if (held.left) await this.#ejected(held);
+  }
+
+  /** device_del → DEVICE_DELETED → netdev_del; see `RunningVm.unplug`. */
+  unplug(
+    nic: Ids & Pick<NicPlan, "fdName">,
+    signal: AbortSignal,
+  ): Promise<"unplugged" | "pending"> {
+    const held = this.#find(nic.nicId) ?? newHeld(nic, "plugged");
+    if (held.state === "plugging") {
+      const text = `NIC "${nic.nicId}" is being plugged and cannot be unplugged yet`;
+      return Promise.reject(new PodnetError("WRONG_STATE", text, { step: "nic.unplug" }));
+    }
+    if (held.unplugging !== undefined) return held.unplugging;
+    const unplugging = this.#unplug(held, nic.fdName, signal).finally(() => {
+      delete held.unplugging;
+    });
+    held.unplugging = unplugging;
+    return unplugging;
+  }
+
+  async #unplug(held: Held, fdName: string, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    const qmp = this.#options.qmp();
+    const { nicId, netdevId } = held;
+    held.state = "unplugging";
+    try {
+      const there = await askToLeave(qmp, nicId);
+      if (there) await leftWithin(held, qmp, this.#options.unplugMs, signal);
+      // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the descriptor.
+      await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
+      await tolerateAbsence(qmp.execute("closefd", { fdname: fdName }));
+      // `left` is set by the event listener, also while netdev_del was on its way.
+      if (!there || held.left) {
+        this.#free(held);
+        return "unplugged";
+      }
+      this.#awaitLeaving(held);
+    } catch (error) {
+      this.#awaitLeaving(held);
+      throw toPodnetError(error).with({ step: "nic.unplug", details: { nic: nicId } });
+    }
+    throwIfAborted(signal);
+    return "pending";
+  }
+
+  /** NICs QEMU has now, in the order it names them. */
+  async list(signal?: AbortSignal): Promise<readonly string[]> {
+    const options = signal === undefined ? {} : { signal };
+    const children = await this.#options
+      .qmp()
+      .execute("qom-list", { path: "/machine/peripheral" }, options);
+    const { prefix = "" } = this.#options;
+    return children
+      .filter(({ name, type }) => type === "child<virtio-net-pci>" && name.startsWith(prefix))
+      .map(({ name }) => name);
+  }
+
+  /** Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost session. */
+  async observe(signal?: AbortSignal): Promise<void> {
+    const there = await this.list(signal);
+    for (const held of this.#held.values())
+      if (held.state !== "plugging" && !there.includes(held.nicId)) this.deviceDeleted(held.nicId);
+    for (const nicId of there) {
+      if (this.#find(nicId) !== undefined) continue;
+      const path = `/machine/peripheral/${nicId}`;
+      const get = (property: string): Promise<unknown> =>
+        this.#options.qmp().execute("qom-get", { path, property });
+      const place = await this.#placeBy(get);
+      const netdevId = String(await get("netdev"));
+      const held = newHeld({ nicId, netdevId, ...place }, "plugged");
+      this.#held.set(placeOf(held), held);
+    }
+  }
+
+  /** Where a NIC is by its properties: with its bus where it can be on any. */
+  async #placeBy(
+    get: (property: string) => Promise<unknown>,
+  ): Promise<Pick<NicPlan, "bus" | "slot">> {
+    const { prefix, kind } = this.#options;
+    // The device and function number: slot * 8 + function.
+    const slot = Number(await get("addr")) >> 3;
+    if (prefix === undefined && kind.nics === "bridge") return { slot };
+    // A path, such as /machine/peripheral/port0/port0.
+    const path = String(await get("parent_bus"));
+    const bus = path.slice(path.lastIndexOf("/") + 1);
+    return prefix === undefined ? { slot: slotOfPort(bus) } : { bus, slot };
+  }
+
+  /** DEVICE_DELETED with this `device` has arrived. Answers whether it told of a NIC that was there. */
+  deviceDeleted(nicId: string): boolean {
+    const held = this.#find(nicId);
+    if (held === undefined || held.left) return false;
+    held.left = true;
+    held.leaving.resolve();
+    if (held.state === "pending") {
+      this.#free(held);
+      this.#options.onRemoved(nicId, true);
+    } else if (held.state === "plugged") {
+      // A session lost meanwhile takes the answer with it; the netdev is then removed with the pod.
+      void this.#ejected(held).catch(() => {});
+    }
+    return true;
+  }
+
+  async #ejected(held: Held): Promise<void> {
+    try {
+      await tolerateAbsence(this.#options.qmp().execute("netdev_del", { id: held.netdevId }));
+    } finally {
+      this.#free(held);
+      this.#options.onRemoved(held.nicId, false);
+    }
+  }
+
+  #find(nicId: string): Held | undefined {
+    for (const held of this.#held.values()) if (held.nicId === nicId) return held;
+    return undefined;
+  }
+
+  #take(nic: NicPlan): Held {
+    const step = "nic.plug";
+    const { slot } = nic;
+    const known = nic.bus !== undefined || (slot >= 1 && slot <= nicSlots);
+    if (!Number.isInteger(slot) || !known) {
+      throw new PodnetError("NIC_SLOTS_FULL", `There is no NIC slot ${slot}`, {
+        step,
+        hint: `A VM takes ${nicSlots} NICs; unplug one first`,
+      });
+    }
+    const holder = this.#held.get(placeOf(nic)) ?? this.#find(nic.nicId);
+    if (holder !== undefined) {
+      const pending = holder.state === "pending" || holder.state === "unplugging";
+      throw new PodnetError(
+        pending ? "NIC_UNPLUG_PENDING" : "WRONG_STATE",
+        `NIC slot ${slot} is held by "${holder.nicId}", which is ${holder.state}`,
+        {
+          step,
+          hint: pending
+            ? "The guest has not let go of it yet; try again later or use another slot"
+            : "Use another slot and id",
+          details: { slot, holder: holder.nicId },
+        },
+      );
+    }
+    const held = newHeld(nic, "plugging");
+    this.#held.set(placeOf(nic), held);
+    return held;
+  }
+
+  /** Holds the slot until QEMU reports that the NIC has left, which it may have done already. */
+  #awaitLeaving(held: Held): void {
+    if (held.left) this.#free(held);
+    else held.state = "pending";
+  }
+
+  #free(held: Held): void {
+    if (this.#held.get(placeOf(held)) === held) this.#held.delete(placeOf(held));
+  }
+}
+
+const placeOf = ({ bus = "", slot }: Ids): string => `${bus}/${slot}`;
+
+function newHeld({ nicId, netdevId, slot, bus }: Ids, state: Held["state"]): Held {
+  const leaving = Promise.withResolvers<void>();
+  const where = bus === undefined ? { slot } : { slot, bus };
+  return { nicId, netdevId, ...where, state, left: false, leaving };
+}
+
+/** Waits for the guest to let go; also ends when the time is up, the caller gives up, or the session is lost. */
+async function leftWithin(
+  held: Held,
+  qmp: QmpClient,
+  ms: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const wake = (): void => resolve();
+  const timer = setTimeout(wake, ms);
+  const unsubscribe = qmp.onClose(wake);
+  signal.addEventListener("abort", wake, { once: true });
+  if (signal.aborted || qmp.closed !== undefined) wake();
+  await Promise.race([held.leaving.promise, promise]);
+  clearTimeout(timer);
+  unsubscribe();
+  signal.removeEventListener("abort", wake);
+}
+
+function throwIfAborted(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
+}

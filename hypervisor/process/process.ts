@@ -1,0 +1,237 @@
+import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
+import type { Readable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  closeSync,
+  constants,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+} from "node:fs";
+import { join } from "node:path";
+import { cross, crossAsync } from "../../core/crossing.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { PodId } from "../../core/names.ts";
+import { bootId, isSameProcess, processStartTime } from "../../linux/proc.ts";
+import { raiseOomScore } from "../../linux/oom-score.ts";
+import type { VmPlan, VmRecord } from "../driver.ts";
+import { membersOf } from "../jail/cgroup.ts";
+import { readReport } from "../jail/report.ts";
+import { vmFiles } from "../argv/argv.ts";
+import { kindOf } from "../argv/machine-kinds.ts";
+
+/** A QEMU we started ourselves. */
+export interface StartedProcess {
+  readonly record: VmRecord;
+  /** Resolves with the way it ended, at once. */
+  readonly ended: Promise<string>;
+}
+
+/** The number an inherited descriptor has in QEMU: the first of `StartOptions.fds` is 3. */
+export const firstInheritedFd = 3;
+
+export interface StartOptions {
+  /**
+   * Descriptors QEMU inherits, the i-th as `firstInheritedFd + i`, whatever their numbers here. They stay the caller's
+   * to close. Opened again by path they are /proc/self/fd/N.
+   */
+  readonly fds?: readonly number[];
+}
+
+/**
+ * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon. With a
+ * jail in the plan, `argv` begins with the launcher, which reports on the descriptor after the last of `fds`.
+ * Throws `QEMU_MISSING` when the program cannot be run, `JAIL_FAILED` when it cannot be shut in.
+ */
+export async function startProcess(
+  argv: readonly string[],
+  plan: VmPlan,
+  { fds = [] }: StartOptions = {},
+): Promise<StartedProcess> {
+  const [program, ...args] = argv;
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
+  const log = cross("file", `make ${vmFiles.log}`, () =>
+    openSync(join(plan.runDir, vmFiles.log), flags, 0o600),
+  );
+  const { promise: exited, resolve } = Promise.withResolvers<string>();
+  const jailed = plan.jail !== undefined;
+  let child: ChildProcess | undefined;
+  let pid: number | undefined;
+  try {
+    await crossAsync("spawn", "qemu", async () => {
+      child = spawnStrictly(program as string, args, {
+        cwd: plan.runDir,
+        detached: true,
+        stdio: ["ignore", log, log, ...fds, ...(jailed ? (["pipe"] as const) : [])],
+        env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+      });
+      child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
+      child.unref();
+      await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun(plan));
+      const report = child.stdio[firstInheritedFd + fds.length] as Readable | undefined;
+      pid = jailed ? await jailedPid(report as Readable) : child.pid;
+      // The launcher has done so itself.
+      if (!jailed) raiseOomScore(pid as number);
+    });
+    const record = identify(pid as number, plan);
+    return { record, ended: jailed ? exited.then((how) => endOf(record, how)) : exited };
+  } catch (error) {
+    // Nobody else knows of it.
+    child?.kill("SIGKILL");
+    throw error;
+  } finally {
+    closeSync(log);
+  }
+}
+
+/** Sockets and the pid file get the umask's rights. */
+function spawnStrictly(
+  program: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): ChildProcess {
+  // spawn forks before it returns; a thread that makes a file in between makes it stricter, never laxer.
+  const umask = process.umask(0o077);
+  try {
+    return spawn(program, args, options);
+  } finally {
+    process.umask(umask);
+  }
+}
+
+async function hasStarted(
+  child: ChildProcess,
+  program: string,
+  otherwise: typeof launcherMissing,
+): Promise<void> {
+  await new Promise<void>((started, failed) => {
+    child.once("spawn", started);
+    child.once("error", (error) => failed(otherwise(program, error)));
+  });
+  child.on("error", () => {});
+}
+
+const cannotRun =
+  (plan: VmPlan) =>
+  (program: string, cause: Error): PodnetError =>
+    lacking(program, cause) ??
+    new PodnetError("QEMU_MISSING", `The program "${program}" cannot be run: ${cause.message}`, {
+      hint: `Install it: apt-get install ${kindOf(plan).package}`,
+      cause,
+    });
+
+/** What the host has too few of to start anything: then the program is there, for all that is known. */
+function lacking(program: string, cause: Error): PodnetError | undefined {
+  const { code = "" } = cause as NodeJS.ErrnoException;
+  if (!["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"].includes(code)) return undefined;
+  const processes = { hint: "Raise the limit of processes (TasksMax= in the unit, ulimit -u)" };
+  return fileError(cause, `Cannot start "${program}"`, code === "EAGAIN" ? processes : {});
+}
+
+const launcherMissing = (program: string, cause: Error): PodnetError =>
+  lacking(program, cause) ??
+  new PodnetError("JAIL_FAILED", `The launcher "${program}" cannot be run: ${cause.message}`, {
+    hint: "Build it: ./scripts/build-jail",
+    cause,
+  });
+
+/** The pid of a QEMU the launcher has started. */
+async function jailedPid(stream: Readable): Promise<number> {
+  const { pid, ready, error } = await readReport(stream);
+  if (pid !== undefined && ready) return pid;
+  throw new PodnetError("JAIL_FAILED", `QEMU cannot be shut in: ${error ?? "no word of it"}`, {
+    hint: 'See docs/how-to/confinement.md; qemu.confine = "off" does without',
+    details: { error: error ?? "" },
+  });
+}
+
+/** The launcher ends right after its QEMU; one that was killed ends before, and its QEMU runs on. */
+async function endOf(record: VmRecord, how: string): Promise<string> {
+  for (;;) {
+    try {
+      if (!isRunning(record)) return how;
+    } catch {
+      // A look that fails proves no end.
+    }
+    await delay(100, undefined, { ref: false });
+  }
+}
+
+function identify(pid: number, { runDir, jail }: VmPlan): VmRecord {
+  return {
+    pid,
+    // A child that has ended already is a zombie until its exit is delivered, and still has a start time.
+    startTime: processStartTime(pid) ?? "0",
+    bootId: bootId(),
+    uid: jail?.uid ?? process.getuid?.() ?? 0,
+    runDir,
+  };
+}
+
+/** Whether the process of a record still runs; never true for another one that got its pid. */
+export function isRunning(record: VmRecord): boolean {
+  return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);
+}
+
+/** Sends a signal to the process of a record, unless it has ended. */
+export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {
+  if (!isRunning(record)) return;
+  try {
+    cross("signal", signal, () => process.kill(record.pid, signal));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+/**
+ * Finds a QEMU of this plan whose record was never written: the daemon died in between. One in a jail is in its control
+ * group; any other has the run directory as working directory.
+ */
+export function findProcess(plan: VmPlan): VmRecord | undefined {
+  const runDir = realPath(plan.runDir);
+  const { jail } = plan;
+  const candidates =
+    jail === undefined
+      ? readdirSync("/proc").map(Number).filter(Number.isInteger)
+      : jail.cgroups.flatMap(({ path }) => membersOf(path));
+  for (const pid of candidates) {
+    try {
+      if (jail === undefined && readlinkSync(`/proc/${pid}/cwd`) !== runDir) continue;
+      const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      if (!words.includes(`guest=podnet-${plan.podId},debug-threads=on`)) continue;
+      return identify(pid, plan);
+    } catch {
+      // It ended while we looked, or is none of ours.
+    }
+  }
+  return undefined;
+}
+
+/**
+ * Machines of podnet's that run on this host, by what their command lines say: whoever started them, whichever user, run
+ * directory and control group they have. Any user can write such a command line: this is no reason to end a process.
+ */
+export function runningMachines(): Map<PodId, number> {
+  const found = new Map<PodId, number>();
+  for (const pid of readdirSync("/proc").map(Number).filter(Number.isInteger)) {
+    try {
+      const text = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      const id = /(?:^|\0)guest=podnet-([a-z2-7]{12}),/.exec(text)?.[1];
+      if (id !== undefined) found.set(id as PodId, pid);
+    } catch {
+      // It ended while we looked.
+    }
+  }
+  return found;
+}
+
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}

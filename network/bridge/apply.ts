@@ -1,0 +1,242 @@
+import { throwIfAborted } from "../../core/aborting.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { IfName } from "../../core/names.ts";
+import type { Change, ChangeKind, ChangeOf, PortSettings } from "../model/change.ts";
+import { fdbMaxLearned, isOurGroup, mark } from "../model/desired.ts";
+import { ipForwardKey, ipv6ForwardKey, noVlanFiltering } from "./diff-network.ts";
+import { setForwarding } from "./forward.ts";
+import { commitTable } from "../firewall/iptables/firewall.ts";
+import type { HostKernel, HostNetlink } from "../kernel/kernel.ts";
+import type { Memory } from "../kernel/memory.ts";
+import type { RuleTable } from "../firewall/nftables/rule-table.ts";
+import { observePorts, requireLink, writeOptional } from "./observe.ts";
+import { parseOwner } from "../model/ownership.ts";
+import { bridgeFull } from "../model/port-limit.ts";
+
+/** What appliers work with. */
+export interface Kernel extends HostKernel {
+  readonly memory: Memory;
+  readonly ruleTable: RuleTable;
+  readonly guardTables: readonly RuleTable[];
+}
+
+type Applier<Kind extends ChangeKind> = (
+  change: ChangeOf<Kind>,
+  kernel: Kernel,
+  signal: AbortSignal,
+) => Promise<void>;
+
+/** Does one change. Setting what is set and removing what is absent succeed. */
+export async function applyChange(
+  change: Change,
+  kernel: Kernel,
+  signal: AbortSignal,
+): Promise<void> {
+  await (appliers[change.kind] as Applier<ChangeKind>)(change, kernel, signal);
+}
+
+export interface ApplyOptions {
+  /** Goes on past failures and throws them together: to take things away. Else the first one ends it. */
+  readonly keepGoing?: boolean;
+  /** Gets every change that was made, also when others failed. */
+  readonly done: Change[];
+}
+
+/** Does changes in order. */
+export async function applyAll(
+  changes: readonly Change[],
+  kernel: Kernel,
+  signal: AbortSignal,
+  options: ApplyOptions,
+): Promise<void> {
+  const failures: PodnetError[] = [];
+  for (const change of changes) {
+    throwIfAborted(signal, "A change of the host's network");
+    try {
+      await applyChange(change, kernel, signal);
+      options.done.push(change);
+    } catch (error) {
+      failures.push(toPodnetError(error));
+      if (options.keepGoing !== true) break;
+    }
+  }
+  throwFailures(failures);
+}
+
+/** Throws the first failure, with the others beneath it; nothing when there was none. */
+export function throwFailures(failures: readonly PodnetError[]): void {
+  const [first, ...others] = failures;
+  if (first === undefined) return;
+  if (others.length === 0) throw first;
+  const cause = new AggregateError([first.cause ?? first, ...others], "Several steps failed");
+  throw new PodnetError(first.code, first.message, {
+    ...(first.hint === undefined ? {} : { hint: first.hint }),
+    ...(first.field === undefined ? {} : { field: first.field }),
+    ...(first.step === undefined ? {} : { step: first.step }),
+    details: { ...first.details, failures: failures.length },
+    cause,
+  });
+}
+
+const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
+  async "create-bridge"(change, { netlink, sysctl }) {
+    const { name, mac, mtu, alias, settings } = change;
+    // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
+    // and setting what is set already is no change: hence one less at first.
+    const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
+    const { index } = await netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });
+    await netlink.changeLink(index, { mtu });
+    for (const { key, value } of settings) writeOptional(sysctl, key, value);
+  },
+
+  async "set-link"({ name, set: { vlanFiltering, fdbMaxLearned: bound, ...set } }, { netlink }) {
+    const { index } = await requireLink(netlink, name);
+    if (bound !== undefined) await netlink.changeBridge(index, { fdbMaxLearned: bound });
+    if (vlanFiltering !== undefined) await filterVlans(netlink, index, name, vlanFiltering);
+    if (Object.keys(set).length > 0) await netlink.changeLink(index, set);
+  },
+
+  async "set-adopted"({ name, up }, { netlink, memory }) {
+    if (up) memory.rememberRaised(name);
+    const link = await netlink.link(name);
+    if (link !== undefined) await netlink.changeLink(link.index, { up });
+    if (!up) memory.forgetRaised(name);
+  },
+
+  async "pin-mac"({ name, mac }, { netlink, memory }) {
+    const { index } = await requireLink(netlink, name);
+    // A bridge takes its lowest port's address, and none without ports, unless its own was set once, even to what it is
+    // (br_stp_recalculate_bridge_id, Linux 6.1). Its host would change its address to the LAN, and pods lose their gateway.
+    await netlink.changeLink(index, { mac });
+    memory.rememberPinned(index);
+  },
+
+  async "add-address"({ link, prefix }, { netlink }) {
+    const { index } = await requireLink(netlink, link);
+    await netlink.addAddress(index, prefix, { noDad: true });
+  },
+
+  async "remove-address"({ link, prefix }, { netlink }) {
+    const bridge = await netlink.link(link);
+    if (bridge !== undefined) await netlink.deleteAddress(bridge.index, prefix);
+  },
+
+  async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink, sysctl }) {
+    const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
+    const isPlain = Object.keys(settings).length === 0;
+    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
+    // that is nobody's. What the bridge forwards is not concerned.
+    writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
+    try {
+      await netlink.changeLink(link, { master, ...(isPlain ? { up: true } : {}) });
+    } catch (error) {
+      // br_add_if has no port number left.
+      if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
+      throw bridgeFull(bridge, await observePorts(netlink, master), 1, error);
+    }
+    if (isPlain) return;
+    const { index } = await requireLink(netlink, link);
+    await setPort(index, settings, netlink);
+    await netlink.changeLink(index, { up: true });
+  },
+
+  async "set-port"({ link, set }, { netlink }) {
+    const { index } = await requireLink(netlink, link);
+    await setPort(index, set, netlink);
+  },
+
+  async "detach-port"({ link }, { netlink }) {
+    await netlink.leaveBridge(link);
+  },
+
+  async "forget-neighbour"({ link, ip, index }, { netlink }) {
+    const seen = index ?? (await netlink.link(link))?.index;
+    if (seen !== undefined) await netlink.deleteNeighbour(seen, ip);
+  },
+
+  "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
+
+  async "set-sysctl"({ key, from, to }, { sysctl, memory, netlink }) {
+    if (key === ipForwardKey || key === ipv6ForwardKey)
+      await setForwarding({ key, from, to }, { sysctl, memory, netlink });
+    else sysctl.write(key, to);
+  },
+
+  async iptables(change, { iptables, ip6tables, memory }, signal) {
+    const { family, variant, table, chain } = change;
+    const chains = memory.chains(family);
+    if (change.makesChain) chains.remember(variant, table, chain);
+    await commitTable(family === 4 ? iptables : ip6tables, variant, change, signal);
+    for (const line of change.lines)
+      if (line.startsWith("-X ")) chains.forget(variant, table, line.slice(3));
+  },
+
+  nftables: (change, { ruleTable, guardTables }) => {
+    const guard = guardTables.find(({ model }) => model.name === change.table);
+    return (guard ?? ruleTable).commit(change);
+  },
+};
+
+/** Settings of a port, before it carries frames when it is new. */
+async function setPort(
+  index: number,
+  { vlan, ...flags }: PortSettings,
+  netlink: HostNetlink,
+): Promise<void> {
+  if (Object.keys(flags).length > 0) await netlink.changeBridgePort(index, flags);
+  if (vlan !== undefined) await netlink.setPortVlan(index, vlan);
+}
+
+const given = ({
+  learning,
+  vlan,
+}: {
+  learning: boolean | undefined;
+  vlan: number | undefined;
+}): PortSettings => ({
+  ...(learning === undefined ? {} : { learning }),
+  ...(vlan === undefined ? {} : { vlan }),
+});
+
+/**
+ * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group costs little more than
+ * one. So several are moved into the graveyard group, which one message ends, if a listing proves that nothing else
+ * is in it.
+ */
+async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Promise<void> {
+  let doomed: number[] = [];
+  for (const name of names) {
+    const link = await netlink.link(name);
+    // A name may have gone to somebody else since it was looked at.
+    if (link !== undefined && isMarked(link)) doomed.push(link.index);
+  }
+  if (doomed.length > 1) {
+    const group = mark.graveyardGroup;
+    // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked after below.
+    await netlink.setGroup(doomed, group);
+    const buried = await netlink.links({ group });
+    // (A container's link that waits there for its end gets it.)
+    if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {
+      await netlink.deleteGroup(group);
+      doomed = doomed.filter((doomedOne) => !buried.some(({ index }) => index === doomedOne));
+    }
+  }
+  for (const index of doomed) await netlink.deleteLink(index);
+}
+
+const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
+  parseOwner(link.alias) !== undefined || (link.alias === undefined && isOurGroup(link.group));
+
+async function filterVlans(
+  netlink: HostNetlink,
+  index: number,
+  name: IfName,
+  vlanFiltering: boolean,
+): Promise<void> {
+  try {
+    await netlink.changeBridge(index, { vlanFiltering });
+  } catch (cause) {
+    if (!isPodnetError(cause) || cause.details["errno"] !== "EOPNOTSUPP") throw cause;
+    throw noVlanFiltering(name, cause);
+  }
+}

@@ -1,0 +1,43 @@
+import { portText, settingsText } from "../model/change.ts";
+import {
+  fdbMaxLearned,
+  type Fragment,
+  hasFamily,
+  mark,
+  type NetworkFragment,
+  type PortDesired,
+  portGroup,
+} from "../model/desired.ts";
+import { bridgeMac, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
+import { networkMark } from "../model/ownership.ts";
+
+/** What the host is to look like for a fragment, but for the rules: a line for each link, address and setting. Pure. */
+export function describeFragment(fragment: Fragment, hostSeed: string): string[] {
+  return fragment.kind === "network"
+    ? describeNetwork(fragment, hostSeed)
+    : fragment.ports.map(describePort);
+}
+
+function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
+  const settings = settingsText({
+    mac: bridgeMac(hostSeed, network.bridge),
+    mtu: network.mtu,
+    group: mark.linkGroup,
+    alias: networkMark(network.key),
+    fdbMaxLearned,
+    ...(network.vlanFiltering === true ? { vlanFiltering: true } : {}),
+    up: true,
+  });
+  return [
+    `link ${network.bridge} bridge ${settings}`,
+    ...network.gateways.map((prefix) => `address ${prefix} on ${network.bridge}`),
+    ...(network.forward && hasFamily(network, 4) ? [`sysctl ${ipForwardKey} = 1`] : []),
+    ...(network.forward && hasFamily(network, 6) ? [`sysctl ${ipv6ForwardKey} = 1`] : []),
+  ];
+}
+
+function describePort(port: PortDesired): string {
+  const { alias, mtu } = port;
+  const settings = settingsText({ mtu, group: portGroup(port.bridge), alias, up: true });
+  return `port ${port.tap} on ${port.bridge}${portText(port)} ${settings}`;
+}

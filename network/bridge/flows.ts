@@ -1,0 +1,73 @@
+import { type Ip, ipOf } from "../../core/address.ts";
+import type { Flow } from "../../linux/conntrack/flow.ts";
+import {
+  type LoopbackRedirect,
+  type PluggedFragment,
+  type PublishedDesired,
+  redirectedTo,
+} from "../model/desired.ts";
+import type { HostConntrack } from "../kernel/kernel.ts";
+
+/** Numbers in the IP header. */
+const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
+
+/**
+ * Ends the conversations of pods' addresses that the host translates: whoever has an address next would go on with
+ * them. One that has begun needs no rule, and lives as long as anybody speaks.
+ */
+export async function endFlows(
+  pods: readonly PluggedFragment[],
+  conntrack: HostConntrack,
+): Promise<void> {
+  const began = addressesOf(pods);
+  const answers = addressesOf(pods.filter(({ published }) => published !== undefined));
+  await conntrack.forget(await conntrack.flows("original", began));
+  await conntrack.forget(await conntrack.flows("reply", answers));
+  const redirects = pods.flatMap(({ loopback = [] }) => loopback);
+  if (redirects.length === 0) return;
+  const local = await conntrack.flows("reply", Object.values(redirectedTo));
+  await conntrack.forget(local.filter((flow) => redirects.some((each) => wentBy(flow, each))));
+}
+
+/** Whether such a redirect led a flow to podnetd. */
+const wentBy = (
+  { protocol, original, reply }: Flow,
+  { protocol: name, hostIp, hostPort, toPort }: LoopbackRedirect,
+): boolean =>
+  protocol === protocols[name] &&
+  original.destination === hostIp &&
+  original.destinationPort === hostPort &&
+  reply.sourcePort === toPort;
+
+const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
+  ...new Set(
+    pods.flatMap(({ ports }) =>
+      ports.flatMap(({ guestAddresses }) => guestAddresses.map((prefix) => ipOf(prefix))),
+    ),
+  ),
+];
+
+/** The same of those alone that came by what is not published any more. */
+export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
+  const { published = [], withdrawn = [] } = pod;
+  const again = new Set(published.map((each) => JSON.stringify(each)));
+  const gone = withdrawn.filter((each) => !again.has(JSON.stringify(each)));
+  const ips = [...new Set(gone.map(({ podIp }) => podIp))];
+  const answered = await conntrack.flows("reply", ips);
+  await conntrack.forget(answered.filter((flow) => gone.some((each) => cameBy(flow, each))));
+}
+
+/** Whether a flow is one that such an entry has translated. */
+export function cameBy(
+  { protocol, original, reply }: Flow,
+  { protocol: name, hostIp, hostPort, podIp, podPort, count }: PublishedDesired,
+): boolean {
+  const { destinationPort } = original;
+  if (protocol !== protocols[name] || reply.source !== podIp || destinationPort === undefined)
+    return false;
+  // One that was sent to the pod itself was not.
+  if (original.destination === podIp) return false;
+  if (hostIp !== undefined && original.destination !== hostIp) return false;
+  const nth = destinationPort - hostPort;
+  return nth >= 0 && nth < count && reply.sourcePort === podPort + nth;
+}

@@ -1,0 +1,151 @@
+import { isPodnetError } from "../../core/errors.ts";
+import { commentOf } from "../firewall/iptables/rule.ts";
+import { splitWords } from "../firewall/iptables/save-format.ts";
+import { applyAll } from "./apply.ts";
+import type { Change } from "../model/change.ts";
+import { compareRules, type View } from "./compare.ts";
+import type { PluggedFragment } from "../model/desired.ts";
+import { type Deviation, deviations } from "../model/deviation.ts";
+import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
+import { inspectBy, type Inspection } from "./inspect.ts";
+import { elementId } from "../firewall/nftables/element.ts";
+import { observeLinks } from "./observe.ts";
+import { publishedMark } from "../model/ownership.ts";
+
+/** Whether to put right what was found of a pod. */
+export type HealRules = (fragment: PluggedFragment, found: readonly Deviation[]) => boolean;
+
+/** Published ports whose rules are written in one commit; a pod with more has a commit of its own. */
+const portsTogether = 100;
+
+/**
+ * Looks at the rules of all these pods by one listing, and puts right what was found where it is asked to: many pods with one
+ * commit. Answers what came of those that were not as planned. Throws `FIREWALL_FAILED` when rules cannot be read, and `CANCELLED`.
+ */
+export async function inspectRules(
+  view: View,
+  fragments: readonly PluggedFragment[],
+  heal: HealRules,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
+  if (fragments.length === 0) return new Map();
+  const deviating = await deviatingOnce(view, fragments, signal);
+  const found = new Map<PluggedFragment, Inspection>();
+  for (const some of inParts(deviating))
+    for (const [fragment, inspection] of await inspectSome(view, some, heal, signal))
+      found.set(fragment, inspection);
+  // What else depends on settings that no event tells of.
+  for (const fragment of await withOtherHairpin(view, fragments))
+    if (!found.has(fragment)) found.set(fragment, await inspectOne(view, fragment, heal, signal));
+  return found;
+}
+
+/** Another program may write the firewall while it is read: then it is read once more. */
+async function deviatingOnce(
+  { firewall }: View,
+  fragments: readonly PluggedFragment[],
+  signal: AbortSignal,
+): Promise<readonly PluggedFragment[]> {
+  try {
+    return await firewall.deviating(fragments, signal);
+  } catch (error) {
+    if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;
+    return await firewall.deviating(fragments, signal);
+  }
+}
+
+/** Pods that follow each other, with no more published ports than are written at once. */
+function inParts(fragments: readonly PluggedFragment[]): PluggedFragment[][] {
+  const parts: PluggedFragment[][] = [];
+  let ports = Infinity;
+  for (const fragment of fragments) {
+    const more = (fragment.published?.length ?? 0) + (fragment.translated?.length ?? 0);
+    if (ports + more > portsTogether) {
+      parts.push([]);
+      ports = 0;
+    }
+    parts.at(-1)?.push(fragment);
+    ports += more;
+  }
+  return parts;
+}
+
+async function inspectSome(
+  view: View,
+  some: readonly PluggedFragment[],
+  heal: HealRules,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
+  try {
+    if (some.length > 1) return await inspectTogether(view, some, heal, signal);
+  } catch (error) {
+    if (isPodnetError(error, "CANCELLED", "DEADLINE_EXCEEDED")) throw error;
+    // One of them is in the way of the others: each for itself says why.
+  }
+  const found = new Map<PluggedFragment, Inspection>();
+  for (const fragment of some) found.set(fragment, await inspectOne(view, fragment, heal, signal));
+  return found;
+}
+
+const inspectOne = (
+  view: View,
+  fragment: PluggedFragment,
+  heal: HealRules,
+  signal: AbortSignal,
+): Promise<Inspection> =>
+  // A container's links are looked at in its own turn: here they might be on their way out, and would be brought back.
+  inspectBy(compareRules(view, fragment), view, fragment, (found) => heal(fragment, found), signal);
+
+async function inspectTogether(
+  view: View,
+  some: readonly PluggedFragment[],
+  heal: HealRules,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
+  const changes = await view.firewall.comparePods(some, signal);
+  const inspections = new Map<PluggedFragment, Inspection>();
+  const healing: PluggedFragment[] = [];
+  for (const fragment of some) {
+    const found = changes.flatMap((change) =>
+      deviations(partOf(publishedMark(fragment), change), { links: [], addresses: [] }),
+    );
+    if (found.length === 0) continue;
+    const healed = heal(fragment, found);
+    if (healed) healing.push(fragment);
+    inspections.set(fragment, { found, healed, error: undefined });
+  }
+  if (healing.length === 0) return inspections;
+  const all = healing.length === some.length;
+  const own = all ? changes : await view.firewall.comparePods(healing, signal);
+  await applyAll(own, view, signal, { done: [] });
+  return inspections;
+}
+
+/** What of a change to rules is about one owner's. Pure. */
+function partOf(mark: string, change: Change): Change {
+  if (change.kind === "iptables") {
+    const lines = change.lines.filter((line) => commentOf(splitWords(line)) === mark);
+    return { ...change, lines };
+  }
+  if (change.kind !== "nftables") return change;
+  const add = change.add.filter(({ owner }) => owner === mark);
+  const ids = new Set(add.map(elementId));
+  const remove = change.remove.filter(
+    (element) => element.owner === mark || ids.has(elementId(element)),
+  );
+  return { ...change, add, remove };
+}
+
+/** Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks for. */
+async function withOtherHairpin(
+  { netlink, sysctl }: View,
+  fragments: readonly PluggedFragment[],
+): Promise<readonly PluggedFragment[]> {
+  if (fragments.every(({ ports }) => ports.length === 0)) return [];
+  const links = new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
+  const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
+  return fragments.filter(
+    (fragment) =>
+      diffHairpin(portsOnBridges(fragment, links), links, (family) => passes[family]).length > 0,
+  );
+}

@@ -1,0 +1,284 @@
+import { throwIfAborted } from "../../core/aborting.ts";
+import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { unusable } from "../../linux/namespace.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { throwFailures } from "../bridge/apply.ts";
+import { changesText } from "../model/change.ts";
+import type { AttachedFragment } from "../model/desired.ts";
+import { deviationText } from "../model/deviation.ts";
+import type { HostNetwork } from "../bridge/ensure.ts";
+import { type Inspection, type InspectOptions, mending, nothingFound } from "../bridge/inspect.ts";
+import { requireLinks } from "../bridge/observe.ts";
+import { SerialQueue } from "../kernel/queue.ts";
+import type {
+  AttachmentFragment,
+  AttachmentObserved,
+  ObservedEnd,
+  RouteDesired,
+} from "./desired.ts";
+import { burials, endGraveyard } from "./pending-delete.ts";
+import { hostPart } from "./host-part.ts";
+import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
+import type { LaterChanges } from "./later.ts";
+import { compareLinks, observeLater, setUpLinks } from "./links.ts";
+import { ensurePair, findHostEnd } from "./pair.ts";
+
+/** What attachments need of the host's network: their ports are made, and what they publish is let in, as pods' are. */
+export type AttachmentHost = Pick<HostNetwork, "ensure" | "diff" | "inspect" | "unpublish">;
+
+export interface LookOptions extends InspectOptions {
+  /** Looks into the container as well, of which the kernel tells nobody on the host. */
+  readonly inside: boolean;
+}
+
+const what = "A change of an attachment";
+
+/**
+ * Containers on this host: the one way their links are made, set up, looked at and ended. What is asked of one attachment
+ * is done in the order of asking; several are done side by side.
+ */
+export class Attachments implements Disposable {
+  readonly #host: AttachmentHost;
+  readonly #kernel: AttachmentKernel;
+  readonly #turns = new Map<string, { readonly queue: SerialQueue; waiting: number }>();
+
+  /** In the calling thread's network namespace, unless another kernel is given. Changes nothing by itself. */
+  constructor(host: AttachmentHost, kernel: AttachmentKernel = openAttachmentKernel()) {
+    this.#host = host;
+    this.#kernel = kernel;
+  }
+
+  [Symbol.dispose](): void {
+    this.#kernel.netlink.close();
+  }
+
+  /**
+   * Looks at all that is the attachment's and makes it what it should be: the pair of links, the inside, rates, the port and
+   * its rules, in this order, so that traffic begins when all is there. Doing it twice changes nothing the second time. When
+   * a pair was made and something fails then, it goes with the next `sweep`.
+   *
+   * Throws `NETNS_UNUSABLE`, `NAME_IN_USE`, `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `NETLINK_FAILED`, `SYSCALL_FAILED`,
+   * `CANCELLED`, and what rules throw.
+   */
+  ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved> {
+    return this.#inTurn(fragment.key, signal, async () => {
+      if (fragment.madeByCaller === true) {
+        await findHostEnd(this.#kernel, fragment);
+        await this.#host.ensure(hostPart(fragment), signal);
+        return this.#observe(fragment);
+      }
+      using inside = this.#open(fragment);
+      const behind = await this.#make(fragment, inside, signal);
+      return { ...(await this.#observe(fragment)), namespace: inside.identity, behind };
+    });
+  }
+
+  /**
+   * Looks for drift and heals it if asked to, as `HostNetwork.inspect` does: the port and its rules, and, if asked for or
+   * where the port is missing, the links with what is inside. `now` is called when it is this look's turn; it answers undefined
+   * when there is nothing to look at any more. What fails is answered; throws when the signal aborts.
+   */
+  async inspect(
+    key: string,
+    now: () => AttachmentFragment | undefined,
+    options: LookOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    return this.#inTurn(key, signal, async () => {
+      const port = async (): Promise<Inspection> => {
+        const part = (): AttachedFragment | undefined => {
+          const fragment = now();
+          return fragment && hostPart(fragment);
+        };
+        return this.#host.inspect(part, options, signal);
+      };
+      const links = async (): Promise<Inspection> => {
+        const fragment = now();
+        return fragment === undefined ? nothingFound : this.#mendLinks(fragment, options, signal);
+      };
+      if (options.inside) return oneAfterTheOther(links, port);
+      const seen = await port();
+      return isGone(seen.error) ? oneAfterTheOther(links, port) : seen;
+    });
+  }
+
+  /** Which namespace a path leads to now; see `AttachmentFragment.namespace`. Throws `NETNS_UNUSABLE`, `SYSCALL_FAILED`. */
+  identify(netns: string): string {
+    using inside = this.#kernel.open(netns);
+    return inside.identity;
+  }
+
+  /**
+   * What plugins after podnet's made of a container that was attached a while ago (`AttachmentFragment.later`); undefined where that cannot
+   * be said now. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   */
+  observeLater(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+  ): Promise<LaterChanges | undefined> {
+    return this.#inTurn(fragment.key, signal, async () => {
+      using inside = this.#open(fragment);
+      return await observeLater(this.#kernel, inside, fragment);
+    });
+  }
+
+  /** What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`. */
+  check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
+    return this.#inTurn(fragment.key, signal, async () => [
+      ...(fragment.madeByCaller === true ? [] : await this.#checkLinks(fragment)),
+      ...(await this.#checkHost(fragment, signal)),
+    ]);
+  }
+
+  /**
+   * Ends the traffic of attachments: their ports are down and off their bridges, their rules gone. Their links wait for
+   * `sweep`, which is slow. Absent is success, their namespaces' absence too. Goes on past failures and throws the first of
+   * them.
+   */
+  async release(fragments: readonly AttachmentFragment[]): Promise<void> {
+    // Whoever releases wants it done, whatever becomes of the call.
+    const { signal } = new AbortController();
+    const ended = fragments.map((fragment) =>
+      this.#inTurn(fragment.key, signal, async () => {
+        const { netlink } = this.#kernel;
+        const outcomes = await netlink.tryBatch(await burials(netlink, fragment));
+        const failures = outcomes.filter((outcome) => outcome !== undefined && !isGone(outcome));
+        try {
+          await this.#host.unpublish(hostPart(fragment), signal);
+        } catch (error) {
+          failures.push(toPodnetError(error));
+        }
+        throwFailures(failures as PodnetError[]);
+      }),
+    );
+    const failed = (await Promise.allSettled(ended)).filter(({ status }) => status === "rejected");
+    throwFailures(
+      failed.map((outcome) => toPodnetError((outcome as PromiseRejectedResult).reason)),
+    );
+  }
+
+  /** Ends the links that were released, all with one message: also those of a podnetd before. How many there were. */
+  sweep(): Promise<number> {
+    return endGraveyard(this.#kernel.netlink);
+  }
+
+  async #checkLinks(fragment: AttachmentFragment): Promise<string[]> {
+    using inside = this.#open(fragment);
+    try {
+      return (await compareLinks(this.#kernel, inside, fragment)).map(deviationText);
+    } catch (error) {
+      if (isPodnetError(error, "INTERFACE_NOT_FOUND")) return [error.message];
+      throw error;
+    }
+  }
+
+  /** Looks at the links alone, and heals them if asked to: with their port, where they had to be made. */
+  async #mendLinks(
+    fragment: AttachmentFragment,
+    { heal }: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    if (fragment.madeByCaller === true) return nothingFound;
+    using opened = new DisposableStack();
+    return await mending(heal, async () => {
+      const inside = opened.use(this.#open(fragment));
+      return {
+        found: await compareLinks(this.#kernel, inside, fragment),
+        mend: async () => {
+          await this.#make(fragment, inside, signal);
+        },
+      };
+    });
+  }
+
+  /** Opens an attachment's namespace; what is at its path by now may be somebody else's. Throws `NETNS_UNUSABLE`. */
+  #open({ netns, namespace }: AttachmentFragment): Inside {
+    using opened = new DisposableStack();
+    const inside = opened.use(this.#kernel.open(netns));
+    if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");
+    opened.move();
+    return inside;
+  }
+
+  /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */
+  async #make(
+    fragment: AttachmentFragment,
+    inside: Inside,
+    signal: AbortSignal,
+  ): Promise<readonly RouteDesired[]> {
+    const pair = await ensurePair(this.#kernel, inside, fragment);
+    try {
+      const behind = await setUpLinks(this.#kernel, inside, fragment, pair);
+      throwIfAborted(signal, what);
+      await this.#host.ensure(hostPart(fragment), signal);
+      return behind;
+    } catch (error) {
+      if (pair.isNew) await this.#undo(fragment);
+      throw error;
+    }
+  }
+
+  async #checkHost(fragment: AttachmentFragment, signal: AbortSignal): Promise<string[]> {
+    try {
+      return changesText(await this.#host.diff(hostPart(fragment), signal));
+    } catch (error) {
+      // That the port or its bridge is missing is an answer.
+      if (isPodnetError(error, "BRIDGE_CONFLICT", "NAME_IN_USE") || isGone(error))
+        return [(error as PodnetError).message];
+      throw error;
+    }
+  }
+
+  async #observe({ bridge, hostLink, guestLink, mac, mtu, madeByCaller }: AttachmentFragment) {
+    const { netlink } = this.#kernel;
+    const [master, port] = await requireLinks(netlink, bridge, hostLink);
+    return {
+      bridge: end(master),
+      host: end(port),
+      ...(madeByCaller === true ? {} : { guest: { name: guestLink, mac, mtu } }),
+    };
+  }
+
+  async #undo(fragment: AttachmentFragment): Promise<void> {
+    const { netlink } = this.#kernel;
+    await netlink.tryBatch(await burials(netlink, fragment));
+    try {
+      await this.#host.unpublish(hostPart(fragment), new AbortController().signal);
+    } catch {
+      // What failed before is what is to be told of; rules without a row are swept.
+    }
+  }
+
+  async #inTurn<T>(key: string, signal: AbortSignal, task: () => Promise<T>): Promise<T> {
+    const turn = this.#turns.get(key) ?? { queue: new SerialQueue(), waiting: 0 };
+    this.#turns.set(key, turn);
+    turn.waiting++;
+    try {
+      return await turn.queue.run(task, signal);
+    } finally {
+      if (--turn.waiting === 0) this.#turns.delete(key);
+    }
+  }
+}
+
+/** What both find; the second is not looked at where the first is not as it should be. */
+async function oneAfterTheOther(
+  first: () => Promise<Inspection>,
+  second: () => Promise<Inspection>,
+): Promise<Inspection> {
+  const before = await first();
+  if (!before.healed) return before;
+  const { found, healed, error } = await second();
+  return { found: [...before.found, ...found], healed, error };
+}
+
+const end = ({ name, mac, mtu }: Link): ObservedEnd => ({
+  name,
+  mtu,
+  // (Bridges and veths have one.)
+  mac: mac as NonNullable<typeof mac>,
+});
+
+/** A link that has gone meanwhile: what was to end has ended. */
+const isGone = (error: unknown): boolean =>
+  isPodnetError(error, "NETLINK_FAILED") && error.details["errno"] === "ENODEV";

@@ -1,0 +1,41 @@
+import { ipOf } from "../../core/address.ts";
+import type { AttachedFragment } from "../model/desired.ts";
+import type { AttachmentFragment } from "./desired.ts";
+
+/**
+ * What an attachment has of the host beside its links: a port as a pod's, with the rules for what is published. One that publishes nothing
+ * has no rules to wait for here: those of `ruledPart` are written for many at once.
+ */
+export const hostPart = (fragment: AttachmentFragment): AttachedFragment =>
+  fragment.published === undefined ? portPart(fragment) : ruledPart(fragment);
+
+/** The same with all of its rules: a container takes what others on this host translate to it. */
+export const ruledPart = (fragment: AttachmentFragment): AttachedFragment => ({
+  ...portPart(fragment),
+  published: fragment.published ?? [],
+  translated: fragment.addresses.map(ipOf),
+  ...(fragment.loopback === undefined ? {} : { loopback: fragment.loopback }),
+});
+
+const portPart = (fragment: AttachmentFragment): AttachedFragment => {
+  const { key, hostLink, bridge, mac, addresses, alias, isolated, mtu } = fragment;
+  const { vlan, foreign, withdrawn } = fragment;
+  return {
+    kind: "attachment",
+    key,
+    ports: [
+      {
+        tap: hostLink,
+        bridge,
+        guestMac: mac,
+        guestAddresses: addresses,
+        alias,
+        isolated,
+        mtu,
+        ...(vlan === undefined ? {} : { vlan }),
+        ...(foreign === undefined ? {} : { foreign }),
+      },
+    ],
+    ...(withdrawn === undefined ? {} : { withdrawn }),
+  };
+};

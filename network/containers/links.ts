@@ -1,0 +1,157 @@
+import { PodnetError } from "../../core/errors.ts";
+import { mark } from "../model/desired.ts";
+import { absent, type Deviation } from "../model/deviation.ts";
+import type { AttachmentFragment, RouteDesired } from "./desired.ts";
+import { lookInside, observeInside, planInside } from "./inside.ts";
+import type { AttachmentKernel, Inside } from "./kernel.ts";
+import {
+  besideMachine,
+  carriesMachine,
+  type LaterChanges,
+  laterChanges,
+  permitted,
+} from "./later.ts";
+import { partOf } from "./routes.ts";
+import { observeMacvlan } from "./macvlan.ts";
+import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
+import { observeRates, planRates, wantedIfb } from "./rates.ts";
+import { applySettings, planSettings, type SettingStep } from "./settings.ts";
+import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
+
+/**
+ * Makes the inside of a container, and the rates of a pair that is there, what they should be. Returns the routes that went behind
+ * those of other links.
+ */
+export async function setUpLinks(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  pair: Pair,
+): Promise<readonly RouteDesired[]> {
+  const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
+  // Before the link is up: from then on neighbours are listened to.
+  applySettings(settings, inside.sysctl);
+  const behind = await takeInsideSteps(steps, inside.netlink);
+  // A pair that was just made has no rate to be rid of.
+  if (pair.isNew && fragment.bandwidth === undefined) return behind;
+  const { netlink } = kernel;
+  const { mtu, alias } = fragment;
+  const name = wantedIfb(fragment);
+  if (name !== undefined && (await netlink.link(name)) === undefined)
+    await netlink.addIfb({ name, mtu, group: mark.linkGroup, alias, up: true });
+  const observed = await observeRates(netlink, fragment, pair.host);
+  await takeSteps(planRates(fragment, pair.host, observed), netlink);
+  return behind;
+}
+
+/**
+ * What of a container's links is not as it should be: the pair, the inside, the rates. Changes nothing. Throws
+ * `INTERFACE_NOT_FOUND` where the pair is there, and its end inside has another name, or is elsewhere.
+ */
+export async function compareLinks(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+): Promise<Deviation[]> {
+  const { hostLink, alias } = fragment;
+  const { netlink } = kernel;
+  const host = await netlink.link(hostLink);
+  if (host === undefined || isDoomed(host)) return [lost(fragment)];
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
+  const rates = await observeRates(netlink, fragment, host);
+  const ifb = wantedIfb(fragment);
+  const pair = { host, guest, beside, isNew: false };
+  const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
+  return [
+    ...[...settings, ...steps, ...planRates(fragment, host, rates)].map(
+      ({ deviation }) => deviation,
+    ),
+    ...(ifb !== undefined && rates.ifb === undefined
+      ? [{ subject: `link ${ifb}`, found: absent, wanted: "there" }]
+      : []),
+  ];
+}
+
+const lost = ({ hostLink, guestLink }: AttachmentFragment): Deviation => ({
+  subject: `link ${hostLink}`,
+  found: absent,
+  wanted: `there, with ${guestLink}`,
+});
+
+interface InsideSteps {
+  readonly settings: readonly SettingStep[];
+  readonly steps: readonly Step[];
+}
+
+/** What podnetd may do inside to make it what it should be. */
+async function insideSteps(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  pair: Pair,
+): Promise<InsideSteps> {
+  const { settings, steps } = await planSteps(kernel, inside, fragment, pair);
+  return {
+    settings: permitted(settings, fragment, pair),
+    steps: permitted(steps, fragment, pair),
+  };
+}
+
+async function planSteps(
+  { netlink }: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+  { guest, beside, isNew }: Pair,
+): Promise<InsideSteps> {
+  const macvlan = await observeMacvlan(netlink, inside, fragment, beside);
+  const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
+  const observed = await observeInside(inside.netlink, guest, beside, isNew);
+  // (A macvlan comes when it comes: its routes are no plugin's to have changed.)
+  const byMacvlan = macvlan.routes.map(partOf);
+  const planned = planInside(wanted, observed).map(
+    ({ part, ...step }): Step =>
+      part === undefined || byMacvlan.includes(part) ? step : { ...step, part },
+  );
+  const theirs = besideMachine(planned);
+  // Asked about only where it matters.
+  const used =
+    theirs.length < planned.length && carriesMachine(await inside.netlink.links(), guest);
+  return {
+    settings: planSettings(fragment, inside.sysctl, observed.addresses, isNew),
+    steps: [...macvlan.steps, ...(used ? theirs : planned)],
+  };
+}
+
+/**
+ * What plugins after podnet's made of a container: all that is different inside by now. Undefined where that cannot be said: its link is
+ * not there, or down.
+ */
+export async function observeLater(
+  kernel: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+): Promise<LaterChanges | undefined> {
+  const host = await kernel.netlink.link(fragment.hostLink);
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (host === undefined || guest === undefined || !areEnds(host, guest) || !guest.up)
+    return undefined;
+  const pair = { host, guest, beside, isNew: false };
+  const { settings, steps } = await planSteps(kernel, inside, fragment, pair);
+  return laterChanges([...settings, ...steps], guest);
+}
+
+/** A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use. */
+const elsewhere = ({ hostLink, guestLink }: AttachmentFragment, ours: boolean): PodnetError =>
+  new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    ours
+      ? `The other end of "${hostLink}" is not "${guestLink}" in its container any more`
+      : `Link "${hostLink}" is somebody else's by now`,
+    {
+      hint: ours
+        ? "Somebody gave it another name, or moved it; podnetd takes it from nobody. Give it back its name, or end the container"
+        : "Delete or rename that link; podnetd then makes the container's anew",
+      details: { link: guestLink, hostLink },
+    },
+  );

@@ -1,0 +1,108 @@
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import type { Link } from "../../linux/rtnetlink/link.ts";
+import { isOurGroup, mark, portGroup } from "../model/desired.ts";
+import { parseOwner } from "../model/ownership.ts";
+import type { AttachmentFragment } from "./desired.ts";
+import { type LinksBeside, lookInside } from "./inside.ts";
+import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
+
+/** Both ends of an attachment, what is beside the one inside, and whether they were made just now. */
+export interface Pair {
+  readonly host: Link;
+  readonly guest: Link;
+  readonly beside: LinksBeside;
+  readonly isNew: boolean;
+}
+
+/**
+ * Finds the pair of links or makes it. One of ours whose other end is not inside — its namespace has gone, or the end in
+ * it — is made anew. Throws `NAME_IN_USE` where one of the names is somebody else's.
+ */
+export async function ensurePair(
+  { netlink }: AttachmentKernel,
+  inside: Inside,
+  fragment: AttachmentFragment,
+): Promise<Pair> {
+  const { hostLink, guestLink, bridge, alias, mac, mtu } = fragment;
+  const peer = { name: guestLink, mac, mtu, netnsFd: inside.fd };
+  const make = (): Promise<Link> =>
+    netlink.addVeth({ name: hostLink, mtu, group: portGroup(bridge), alias, peer });
+  // As a rule neither name is there, and nothing is looked at before.
+  let made = await unlessTaken(make);
+  if (made === undefined) {
+    const host = await netlink.link(hostLink);
+    if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");
+    const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+    if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
+      return { host, guest, beside, isNew: false };
+    if (guest !== undefined) await endDoomed(netlink, guest);
+    // (By its index: what has that name may have gone along with the other end.)
+    if (host !== undefined) await netlink.deleteLink(host.index);
+    made = await unlessTaken(make);
+    // (Somebody may have taken a name since it was looked for.)
+    if (made === undefined)
+      throw taken(guestLink, "in the container, or the host's end of its pair,");
+  }
+  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  if (guest !== undefined) return { host: made, guest, beside, isNew: true };
+  throw new PodnetError("NETLINK_FAILED", `Link "${guestLink}" was made and is gone again`, {
+    hint: "Somebody removes links there; try again",
+    details: { link: guestLink, errno: "ENODEV" },
+  });
+}
+
+/** What was released and not yet swept makes room; anything else of the name is somebody's. */
+async function endDoomed(netlink: AttachmentNetlink, guest: Link): Promise<void> {
+  const far = guest.link === undefined ? undefined : await netlink.link(guest.link);
+  if (far === undefined || !isDoomed(far) || !areEnds(far, guest))
+    throw taken(guest.name, "in the container");
+  await netlink.deleteLink(far.index);
+}
+
+/** The host's end alone, of a pair that is the caller's. */
+export async function findHostEnd(
+  { netlink }: AttachmentKernel,
+  { hostLink, alias }: AttachmentFragment,
+): Promise<Link> {
+  const host = await netlink.link(hostLink);
+  if (host?.kind === "veth" && (host.alias === undefined || host.alias === alias)) return host;
+  if (host !== undefined) throw taken(hostLink, "on the host");
+  throw new PodnetError("INVALID_ARGUMENT", `There is no link "${hostLink}" on the host`, {
+    field: "hostVeth",
+    hint: "Make the pair of links first, and name the end that is on the host",
+    details: { link: hostLink },
+  });
+}
+
+/** Ours, whole or as it was born. */
+export const isOurs = (link: Link, alias: string): boolean =>
+  link.alias === alias || (link.alias === undefined && isOurGroup(link.group));
+
+/** On its way out, whosesoever of ours it was. */
+export const isDoomed = (link: Link): boolean =>
+  link.group === mark.graveyardGroup && parseOwner(link.alias) !== undefined;
+
+/** Whether they are the two ends of one pair: each names the other, and another namespace. */
+export const areEnds = (host: Link, guest: Link): boolean =>
+  host.kind === "veth" &&
+  guest.kind === "veth" &&
+  host.link === guest.index &&
+  guest.link === host.index &&
+  host.linkNetnsId !== undefined &&
+  guest.linkNetnsId !== undefined;
+
+/** What was made; undefined where one of its names was there. */
+async function unlessTaken(make: () => Promise<Link>): Promise<Link | undefined> {
+  try {
+    return await make();
+  } catch (error) {
+    if (isPodnetError(error) && error.details["errno"] === "EEXIST") return undefined;
+    throw error;
+  }
+}
+
+const taken = (link: string, where: string): PodnetError =>
+  new PodnetError("NAME_IN_USE", `Link "${link}" ${where} is somebody else's`, {
+    hint: "Choose another name for the interface, or delete that link",
+    details: { link },
+  });

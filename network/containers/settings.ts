@@ -1,0 +1,61 @@
+import { familyOf } from "../../core/address.ts";
+import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
+import type { Deviation } from "../model/deviation.ts";
+import type { HostSysctl } from "../kernel/kernel.ts";
+import { readOptional, writeOptional } from "../bridge/observe.ts";
+import type { AttachmentFragment } from "./desired.ts";
+import type { InsidePart } from "./later.ts";
+
+/** A setting inside that is not as it should be. */
+export interface SettingStep {
+  readonly deviation: Deviation;
+  readonly key: string;
+  readonly value: string;
+  readonly part: InsidePart;
+}
+
+/** Who put an address there, by `LinkAddress.protocol`: the kernel, told by a router. */
+const byRouter = 2;
+
+/**
+ * The settings by which a container has the addresses it was given and no others: it listens to no router's advertisement, which any
+ * neighbour can send, and a link that was given no IPv6 speaks none, not even link-locally. Read only.
+ *
+ * Plugins that come later have their say. Once somebody gave the link an IPv6 address, its IPv6 is theirs; and `accept_ra`
+ * 2, which no kernel begins with, stays.
+ */
+export function planSettings(
+  { guestLink, addresses }: Pick<AttachmentFragment, "guestLink" | "addresses">,
+  sysctl: HostSysctl,
+  held: readonly LinkAddress[],
+  isNew: boolean,
+): SettingStep[] {
+  // A link of an earlier podnetd may be called as the folders for all links are: nothing is set for all.
+  if (guestLink === "all" || guestLink === "default") return [];
+  if (held.some((address) => isOthers(address, addresses))) return [];
+  const has6 = addresses.some((prefix) => familyOf(prefix) === 6);
+  const wanted = { accept_ra: "0", autoconf: "0", disable_ipv6: has6 ? "0" : "1" };
+  return Object.entries(wanted).flatMap(([setting, value]): SettingStep[] => {
+    const key = `net/ipv6/conf/${guestLink}/${setting}`;
+    const found = readOptional(sysctl, key);
+    if (found === undefined || found === value) return [];
+    if (setting === "accept_ra" && found === "2" && !isNew) return [];
+    const deviation = { subject: `sysctl ${key} inside`, found, wanted: value };
+    return [{ deviation, key, value, part: `setting ${setting}` }];
+  });
+}
+
+const isOthers = (
+  { prefix, scope, permanent, protocol }: LinkAddress,
+  ours: readonly string[],
+): boolean =>
+  familyOf(prefix) === 6 &&
+  scope !== "link" &&
+  permanent &&
+  protocol !== byRouter &&
+  !ours.includes(prefix);
+
+/** Sets them. Throws `SYSCALL_FAILED`. */
+export function applySettings(steps: readonly SettingStep[], sysctl: HostSysctl): void {
+  for (const { key, value } of steps) writeOptional(sysctl, key, value);
+}

@@ -1,0 +1,96 @@
+import type { Family } from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { parseOwner } from "../../model/ownership.ts";
+import { editTable } from "./place.ts";
+import { commentOf, type Rule, type TableName, tableNames, targetOf } from "./rule.ts";
+import type { SavedTable, SavedTables } from "./save-format.ts";
+
+/** One commit of one table. */
+export interface TableEdit {
+  readonly table: TableName;
+  readonly lines: readonly string[];
+  /** The commit makes our chain in this table, which is to be remembered. */
+  readonly makesChain: boolean;
+}
+
+export interface FirewallWanted {
+  readonly family: Family;
+  readonly saved: SavedTables;
+  readonly chain: string;
+  /** Names our chain had under earlier configurations. */
+  readonly oldChains?: readonly string[];
+  /** Rules of every table that the owners are to have; none takes all of theirs away. */
+  readonly rules: readonly Rule[];
+  readonly owners: ReadonlySet<string>;
+  /** Whether podnet made the chain in this table, as far as it remembers. */
+  readonly remembered: (table: TableName, chain: string) => boolean;
+}
+
+/**
+ * The commits that bring the firewall to what the owners want, filter before nat. Pure.
+ * Throws `CHAIN_CONFLICT` when rules are wanted and a chain of our name exists that is not ours.
+ */
+export function diffFirewall(wanted: FirewallWanted): TableEdit[] {
+  const edits: TableEdit[] = [];
+  for (const table of tableNames) {
+    const observed = wanted.saved.get(table);
+    const rules = wanted.rules.filter((rule) => rule.table === table);
+    const { chain, owners } = wanted;
+    if (rules.length > 0 && !ownsChain(wanted, table, chain))
+      throw chainConflict(wanted.family, table, chain);
+    const removable = [chain, ...(wanted.oldChains ?? [])].filter(
+      (name, i, all) => all.indexOf(name) === i && ownsChain(wanted, table, name),
+    );
+    const lines = editTable({ observed, chain, rules, owners, removable });
+    const makesChain = lines[0]?.startsWith(":") === true;
+    if (lines.length > 0) edits.push({ table, lines, makesChain });
+  }
+  return edits;
+}
+
+/** What `iptables-restore --noflush` is given for one commit. */
+export const restoreText = (edit: TableEdit): string =>
+  `*${edit.table}\n${edit.lines.join("\n")}\nCOMMIT\n`;
+
+/** The marks of ours in any table. */
+export function marksIn(saved: SavedTables): Set<string> {
+  const marks = new Set<string>();
+  for (const table of saved.values())
+    for (const rule of table.rules) {
+      const comment = commentOf(rule.args);
+      if (comment !== undefined && parseOwner(comment) !== undefined) marks.add(comment);
+    }
+  return marks;
+}
+
+/**
+ * A chain of our name is ours when a rule in it bears a mark; rules that others added to it stay. An empty one — what
+ * `iptables -F` leaves — is ours when a marked rule goes there, when its twin in the other table is ours, or when we
+ * remember making it. Otherwise it is somebody else's (an ancestor's, likely), and so is what happens in it.
+ */
+function ownsChain(wanted: FirewallWanted, table: TableName, chain: string): boolean {
+  const evidence = (saved: SavedTable | undefined): "absent" | "ours" | "empty" | "foreign" => {
+    if (saved?.chains.has(chain) !== true) return "absent";
+    const marked = saved.rules.filter((rule) => parseOwner(commentOf(rule.args)) !== undefined);
+    if (marked.some((rule) => rule.chain === chain)) return "ours";
+    if (saved.rules.some((rule) => rule.chain === chain)) return "foreign";
+    return marked.some((rule) => targetOf(rule.args) === chain) ? "ours" : "empty";
+  };
+  const found = evidence(wanted.saved.get(table));
+  if (found !== "empty") return found !== "foreign";
+  const twin = tableNames.some((other) => evidence(wanted.saved.get(other)) === "ours");
+  return twin || wanted.remembered(table, chain);
+}
+
+function chainConflict(family: Family, table: TableName, chain: string): PodnetError {
+  const command = family === 4 ? "iptables" : "ip6tables";
+  return new PodnetError(
+    "CHAIN_CONFLICT",
+    `Chain "${chain}" of table ${table} exists and is not podnet's`,
+    {
+      field: "iptables_chain",
+      hint: `Set iptables_chain to another name; or, if nothing uses it any more (hyperd?), remove it: ${command} -t ${table} -F ${chain}; ${command} -t ${table} -X ${chain}`,
+      details: { table, chain },
+    },
+  );
+}

@@ -1,0 +1,77 @@
+import { type Cidr, type Family, familyOf, lengthOf } from "../../../core/address.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { hasFamily, type NetworkFragment } from "../../model/desired.ts";
+import { chainMark, networkMark } from "../../model/ownership.ts";
+import { outermost } from "../traffic.ts";
+import type { Rule } from "./rule.ts";
+
+const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark];
+
+/**
+ * A network's own rules, in the order they are to stand in each chain. The ancestors' three in FORWARD and their
+ * MASQUERADE, with two differences (docs/decisions/0008-firewall.md): outgoing comes last, so that no network lets its
+ * pods into another one before that one's chain was asked, and the chain ends in a DROP for new connections from
+ * elsewhere. What comes from the bridge itself is not elsewhere: with bridge-nf-call-iptables=1 the kernel shows
+ * frames between two pods to FORWARD, and the pods of one network may talk unless it is isolated.
+ */
+export function networkRules(network: NetworkFragment, family: Family): Rule[] {
+  if (!network.firewall || !hasFamily(network, family)) return [];
+  const bridge = safeInterface(network.bridge);
+  const { chain } = network;
+  const ours = comment(networkMark(network.key));
+  const established = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+  const translated = ["-m", "conntrack", "--ctstate", "DNAT"];
+  const elsewhere = network.isolated === true ? [] : ["!", "-i", bridge];
+  const filter = (chain: string, ...args: string[]): Rule => ({ table: "filter", chain, args });
+  return [
+    filter("FORWARD", "-o", bridge, ...established, ...ours, "-j", "ACCEPT"),
+    filter("FORWARD", "-o", bridge, ...ours, "-j", chain),
+    filter("FORWARD", "-i", bridge, ...ours, "-j", "ACCEPT"),
+    ...(network.acceptTranslated === true
+      ? [filter(chain, "-o", bridge, ...translated, ...ours, "-j", "ACCEPT")]
+      : []),
+    ...outermost(network.admit ?? [])
+      .filter((cidr) => familyOf(cidr) === family)
+      // (What comes from the bridge may be of an isolated network, whatever its source.)
+      .map((cidr) =>
+        filter(chain, ...from(cidr), "!", "-i", bridge, "-o", bridge, ...ours, "-j", "ACCEPT"),
+      ),
+    filter(chain, ...elsewhere, "-o", bridge, ...ours, "-j", "DROP"),
+    ...network.masquerade
+      .filter((subnet) => familyOf(subnet) === family)
+      .map((subnet): Rule => {
+        const args = ["-s", subnet, "!", "-o", bridge, ...ours, "-j", "MASQUERADE"];
+        return { table: "nat", chain: "POSTROUTING", args };
+      }),
+  ];
+}
+
+/** (Of everything, iptables says nothing.) */
+const from = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-s", cidr]);
+
+/**
+ * What all networks have in common: the way into the chain for packets to the host's own addresses, where published
+ * ports are translated, and a last rule without effect, by which the chain is known as ours while it holds no other.
+ */
+export function sharedRules(chain: string, family: Family): Rule[] {
+  const ours = comment(chainMark(chain));
+  const local = ["-m", "addrtype", "--dst-type", "LOCAL"];
+  const nat = (chain: string, ...args: string[]): Rule => ({ table: "nat", chain, args });
+  return [
+    nat("PREROUTING", ...local, ...ours, "-j", chain),
+    nat("OUTPUT", "!", "-d", loopback[family], ...local, ...ours, "-j", chain),
+    nat(chain, ...ours, "-j", "RETURN"),
+  ];
+}
+
+/** Never translated: what is sent from there could not be answered from elsewhere. */
+const loopback = { 4: "127.0.0.0/8", 6: "::1/128" } as const;
+
+/** iptables reads a final `+` as "every interface that begins so". */
+export function safeInterface(bridge: string): string {
+  if (!bridge.endsWith("+")) return bridge;
+  throw new PodnetError("CONFIG_INVALID", `Bridge name "${bridge}" ends with a wildcard`, {
+    field: "bridge",
+    hint: "iptables takes a final + for a wildcard; choose another name",
+  });
+}

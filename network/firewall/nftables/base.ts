@@ -1,0 +1,202 @@
+import { createHash } from "node:crypto";
+import type { Family } from "../../../core/address.ts";
+import { mark } from "../../model/desired.ts";
+import { multicast, passMark, senderMark } from "../traffic.ts";
+import { kindOf, type SetName, setNames } from "./element.ts";
+
+/** Family and name of the table of NAT and of what is let in, when nftables writes it. */
+export const table = "inet podnet";
+
+/** One table of ours, all that is the same on every host. */
+export interface TableModel {
+  /** Family and name. */
+  readonly name: string;
+  /** In the order they are declared, and their elements are written. */
+  readonly sets: readonly SetName[];
+  readonly chains: Readonly<Record<string, Chain>>;
+  /** A host that lacks what it takes does without the table: what is missing then. */
+  readonly optional?: { readonly does: string };
+}
+
+export const chainNames = [
+  "forward",
+  "arriving",
+  "prerouting",
+  "output",
+  "published",
+  "postrouting",
+  "overlays",
+] as const;
+export type ChainName = (typeof chainNames)[number];
+
+/** Where in the kernel a chain begins; none for those that others jump to. */
+export interface Hook {
+  readonly type: "filter" | "nat";
+  readonly hook: string;
+  readonly priority: number;
+}
+
+export interface Chain {
+  readonly hook?: Hook;
+  readonly rules: readonly string[];
+}
+
+/**
+ * Rules that are the same on every host and with any number of networks and pods: who and what they are about is in the
+ * sets. In short: what is sent to a bridge of ours passes when it belongs to a conversation, when it was translated to
+ * a port that a pod has published, or when it comes from that bridge; what is sent to the host's own addresses is
+ * translated, of loopback only what leads to a port of podnetd's; what leaves a network is masqueraded, and so is what returns to it translated. Interfaces
+ * are told by addresses in the last one, for the bridge gives it none that a frame came in by (br_nf_post_routing, 6.1).
+ * (What is accepted here is not accepted by tables of others, which have their own say.)
+ */
+const chains: Readonly<Record<ChainName, Chain>> = {
+  forward: {
+    hook: { type: "filter", hook: "forward", priority: 0 },
+    rules: ["oifname @bridges jump arriving"],
+  },
+  arriving: {
+    rules: [
+      "ct state established,related accept",
+      "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
+      "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
+      "ct status dnat ip daddr @translated4 accept",
+      "ct status dnat ip6 daddr @translated6 accept",
+      "ct status dnat oifname @translating accept",
+      "iifname . oifname @within accept",
+      // What comes from the bridge of an isolated network, whatever its source.
+      "iifname . oifname @apart drop",
+      "ip saddr . oifname @admitting4 accept",
+      "ip6 saddr . oifname @admitting6 accept",
+      "ip saddr != @lease4 ip saddr . ip daddr @admitted4 accept",
+      "ip6 saddr != @lease6 ip6 saddr . ip6 daddr @admitted6 accept",
+      // (Marked by a table before this one, which has the hosts.)
+      `ip daddr @lease4 meta mark and ${senderMark} == ${senderMark} accept`,
+      `ip6 daddr @lease6 meta mark and ${senderMark} == ${senderMark} accept`,
+      "drop",
+    ],
+  },
+  prerouting: {
+    hook: { type: "nat", hook: "prerouting", priority: -100 },
+    rules: ["fib daddr type local jump published"],
+  },
+  output: {
+    hook: { type: "nat", hook: "output", priority: -100 },
+    rules: [
+      'oifname "lo" dnat ip to meta l4proto . ip daddr . th dport map @loopback4',
+      'oifname "lo" dnat ip6 to meta l4proto . ip6 daddr . th dport map @loopback6',
+      "ip daddr 127.0.0.0/8 return",
+      "ip6 daddr ::1 return",
+      "fib daddr type local jump published",
+    ],
+  },
+  published: {
+    rules: [
+      "dnat ip to meta l4proto . ip daddr . th dport map @published4",
+      "dnat ip to meta l4proto . th dport map @everywhere4",
+      "dnat ip6 to meta l4proto . ip6 daddr . th dport map @published6",
+      "dnat ip6 to meta l4proto . th dport map @everywhere6",
+    ],
+  },
+  postrouting: {
+    hook: { type: "nat", hook: "postrouting", priority: 100 },
+    rules: [
+      "ct status dnat ip saddr . oifname @own4 masquerade",
+      "ct status dnat ip6 saddr . oifname @own6 masquerade",
+      "ct status dnat ip saddr . oifname . ip daddr @hairpin4 masquerade",
+      "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
+      "ip saddr . oifname @own4 return",
+      "ip6 saddr . oifname @own6 return",
+      "ip saddr . iifname @masqueraded4 masquerade",
+      "ip6 saddr . iifname @masqueraded6 masquerade",
+      "jump overlays",
+    ],
+  },
+  // As flannel's: what somebody has marked, what stays in the overlay, what comes to pods here from outside, and groups.
+  overlays: {
+    rules: [
+      `meta mark and ${passMark} == ${passMark} return`,
+      ...([4, 6] as const).flatMap((family) => overlayRules(family)),
+    ],
+  },
+};
+
+function overlayRules(family: Family): string[] {
+  const ip = family === 4 ? "ip" : "ip6";
+  const pair = `${ip} saddr . ${ip} daddr`;
+  const hide = (set: string, how: string): string[] => [
+    `${ip} saddr @${set}${family} ${ip} daddr != ${multicast[family]} masquerade${how}`,
+    `${ip} saddr != @${set}${family} ${ip} daddr @${set}${family} masquerade${how}`,
+  ];
+  return [
+    `${pair} @shown${family} return`,
+    `${pair} @trusted${family} return`,
+    `${pair} @inside${family} return`,
+    `${ip} daddr @lease${family} return`,
+    ...hide("randomly", " fully-random"),
+    ...hide("plainly", ""),
+  ];
+}
+
+/** Of this table alone; the guard's are in guard-tables.ts. */
+export const mainTable: TableModel = { name: table, sets: setNames, chains };
+
+export const hookOf = (chain: string, { chains: all }: TableModel = mainTable): Hook | undefined =>
+  all[chain]?.hook;
+
+/** The start of every comment of the base, which makes the table ours. */
+export const tableMark = `${mark.alias}table:`;
+
+const versions = new WeakMap<TableModel, string>();
+
+// The rules of another version of podnet have other comments, and are replaced.
+function versionOf(model: TableModel): string {
+  const known = versions.get(model);
+  if (known !== undefined) return known;
+  const text = JSON.stringify([model.chains, model.sets]);
+  const version = createHash("sha256").update(text).digest("hex").slice(0, 8);
+  versions.set(model, version);
+  return version;
+}
+
+/** The comments of a chain's rules, in order: by them rules are known without reading what libnftables makes of them. */
+export const ruleComments = (chain: string, model: TableModel = mainTable): string[] =>
+  (model.chains[chain]?.rules ?? []).map(
+    (_rule, i) => `${tableMark}${versionOf(model)}:${chain}:${i}`,
+  );
+
+/**
+ * The commands that make table, sets, chains and rules, whatever of them is there already; elements stay. Pure.
+ * A chain is emptied and filled in one transaction, so that no packet meets an empty one.
+ */
+export function makeBase(model: TableModel = mainTable): string[] {
+  const { name, sets } = model;
+  const all = Object.entries(model.chains);
+  return [
+    `add table ${name}`,
+    ...sets.map((set) => declareSet(name, set)),
+    ...all.map(([chain]) => declareChain(chain, model)),
+    ...all.map(([chain]) => `flush chain ${name} ${chain}`),
+    ...all.flatMap(([chain, { rules }]) => {
+      const comments = ruleComments(chain, model);
+      return rules.map(
+        (rule, i) => `add rule ${name} ${chain} ${rule} comment "${comments[i] ?? ""}"`,
+      );
+    }),
+  ];
+}
+
+export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${name}`];
+
+function declareSet(name: string, set: SetName): string {
+  const { type, value, interval } = kindOf(set);
+  const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
+  const flags = interval === true ? " flags interval;" : "";
+  return `add ${kind} ${name} ${set} { type ${type}${gives};${flags} comment "${tableMark}${set}"; }`;
+}
+
+function declareChain(chain: string, model: TableModel): string {
+  const hook = hookOf(chain, model);
+  if (hook === undefined) return `add chain ${model.name} ${chain}`;
+  const { type, priority } = hook;
+  return `add chain ${model.name} ${chain} { type ${type} hook ${hook.hook} priority ${priority}; policy accept; }`;
+}

@@ -1,0 +1,121 @@
+import { PodnetError } from "../../../core/errors.ts";
+import { parseOwner } from "../../model/ownership.ts";
+import { hookOf, mainTable, ruleComments, table, type TableModel, tableMark } from "./base.ts";
+import type { TableEdit } from "./edit.ts";
+import { type Element, elementId, kindOf } from "./element.ts";
+import type { Listing } from "./listing.ts";
+
+/** A rule's text as libnftables lists it, by its comment: what it was when we had just made it. */
+export type KnownRules = ReadonlyMap<string, string>;
+
+/**
+ * What has to be done to table, sets, chains and rules. Rules are known by their comments, and by their text where that
+ * is known. Elements of others in our sets and more sets and chains stay; rules of others in our chains do not. Pure.
+ */
+export function diffBase(
+  listing: Listing | undefined,
+  known: KnownRules,
+  model: TableModel = mainTable,
+): TableEdit["base"] {
+  if (listing === undefined) return "make";
+  let base: TableEdit["base"] = "keep";
+  for (const name of model.sets) {
+    const found = listing.sets.get(name);
+    const { type, value, interval = false } = kindOf(name);
+    if (found === undefined) base = "make";
+    else if (found.type !== type || found.value !== value || found.interval !== interval)
+      return "remake";
+  }
+  for (const name of Object.keys(model.chains)) {
+    const found = listing.chains.get(name);
+    const hook = hookOf(name, model);
+    const wanted = hook === undefined ? "" : `${hook.type} ${hook.hook} ${hook.priority} accept`;
+    if (found === undefined) base = "make";
+    else if (found.hook !== wanted) return "remake";
+    else if (!sameRules(found.rules, ruleComments(name, model), known)) base = "make";
+  }
+  return base;
+}
+
+function sameRules(
+  found: readonly { readonly comment: string | undefined; readonly text: string }[],
+  comments: readonly string[],
+  known: KnownRules,
+): boolean {
+  return (
+    found.length === comments.length &&
+    found.every(({ comment, text }, i) => {
+      if (comment === undefined || comment !== comments[i]) return false;
+      return (known.get(comment) ?? text) === text;
+    })
+  );
+}
+
+/** Whether a table of our name is ours: something in it bears a mark of ours, whole. An empty one shows nothing. */
+export function isOurs(listing: Listing): boolean {
+  const comments = [
+    ...[...listing.sets.values()].flatMap((set) => [
+      set.comment,
+      ...set.elements.map(({ owner }) => owner),
+    ]),
+    ...[...listing.chains.values()].flatMap((chain) => chain.rules.map(({ comment }) => comment)),
+  ];
+  return comments.some(
+    (comment) => comment?.startsWith(tableMark) === true || parseOwner(comment) !== undefined,
+  );
+}
+
+export interface ElementsWanted {
+  readonly wanted: readonly Element[];
+  /** What the owner has now. */
+  readonly owned: readonly Element[];
+  /** What there is under an element's key, whosoever. */
+  readonly present: (id: string) => Element | undefined;
+}
+
+/**
+ * The elements that have to come and go for an owner. Pure. Throws `PORT_IN_USE` where a port is translated for
+ * somebody else.
+ */
+export function diffElements(given: ElementsWanted): Pick<TableEdit, "remove" | "add"> {
+  const { wanted, owned, present } = given;
+  const remove: Element[] = [];
+  const add: Element[] = [];
+  const stay = new Set<string>();
+  for (const element of wanted) {
+    const id = elementId(element);
+    stay.add(id);
+    const found = present(id);
+    if (found !== undefined) {
+      const same = found.owner === element.owner;
+      if (same && found.value === element.value) continue;
+      if (!same && kindOf(element.set).value !== undefined) throw taken(element, found);
+      remove.push(found);
+    }
+    add.push(element);
+  }
+  remove.push(...owned.filter((element) => !stay.has(elementId(element))));
+  return { remove, add };
+}
+
+function taken(element: Element, found: Element): PodnetError {
+  const [protocol, ...place] = element.key.split(" . ");
+  const name = { "6": "tcp", "17": "udp", "132": "sctp" }[protocol ?? ""] ?? protocol;
+  const to = found.value === undefined ? "" : ` to ${found.value.replace(" . ", " port ")}`;
+  const holder = found.owner ?? "somebody else";
+  return new PodnetError(
+    "PORT_IN_USE",
+    `Port ${place.join(" port ")}/${name} is translated${to} by an element of ${holder}`,
+    {
+      hint: `Choose another port, or take that element away: nft delete element ${table} ${element.set} '{ ${element.key} }'`,
+      details: { set: element.set, key: element.key, holder },
+    },
+  );
+}
+
+export const tableConflict = ({ name: table }: TableModel = mainTable): PodnetError =>
+  new PodnetError("CHAIN_CONFLICT", `Table "${table}" exists and is not podnet's`, {
+    field: "firewall",
+    hint: `Rename that table; or, if nothing uses it any more, remove it: nft delete table ${table}`,
+    details: { table, mark: tableMark },
+  });

@@ -1,0 +1,205 @@
+import type { Ip } from "../../../core/address.ts";
+import { isPodnetError } from "../../../core/errors.ts";
+import type { Change } from "../../model/change.ts";
+import type { Fragment, NetworkFragment, PluggedFragment } from "../../model/desired.ts";
+import type { FirewallDriver, FirewallFacts } from "../driver.ts";
+import type { Memory } from "../../kernel/memory.ts";
+import type { OverlayRuled } from "../../model/overlay.ts";
+import type { SenderChange } from "../../model/overlay-senders.ts";
+import { networkMark, type Owner, overlayMark, publishedMark } from "../../model/ownership.ts";
+import { mainTable } from "./base.ts";
+import { diffElements, tableConflict } from "./diff.ts";
+import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
+import {
+  type Element,
+  elementId,
+  named,
+  networkElements,
+  overlayElements,
+  podElements,
+} from "./element.ts";
+import type { RuleTable } from "./rule-table.ts";
+
+export interface NftablesOptions {
+  readonly table: RuleTable;
+  readonly memory: Memory;
+  /** Whether it is the one configured; else it only takes away what it made when it was. */
+  readonly configured: boolean;
+  /** What a network has in this table; what the main one has unless given. */
+  readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
+  /** As above, for a pod or container. */
+  readonly ofPod?: (fragment: PluggedFragment) => Element[];
+  /** As above, for an overlay. */
+  readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
+  /** What this table has of hosts that may send by their own addresses; nothing unless given. */
+  readonly ofSenders?: (change: SenderChange, hosts: readonly Ip[]) => Element[];
+}
+
+/** A table of our own, changed by libnftables in this process. */
+export class NftablesDriver implements FirewallDriver {
+  readonly #options: NftablesOptions;
+  #asked = 0;
+
+  constructor(options: NftablesOptions) {
+    this.#options = options;
+  }
+
+  async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
+    if (!fragment.firewall) {
+      const own = ({ kind, key }: Owner): boolean => kind === "network" && key === fragment.key;
+      return this.compareRemoval(own, signal);
+    }
+    await this.#options.table.look(signal);
+    return this.#compare(networkMark(fragment.key), this.#ofNetwork(fragment));
+  }
+
+  async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
+    const owner = publishedMark(fragment);
+    const wanted = this.#ofPod(fragment);
+    await this.#options.table.lookAt(owner, wanted, signal);
+    return this.#compare(owner, wanted);
+  }
+
+  async deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]> {
+    const { table } = this.#options;
+    await table.look(signal);
+    if (table.lacking !== undefined) return [];
+    if (table.base !== "keep") return fragments;
+    return fragments.filter((fragment) => {
+      try {
+        return this.#compare(publishedMark(fragment), this.#ofPod(fragment)).length > 0;
+      } catch {
+        return true;
+      }
+    });
+  }
+
+  async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
+    const { table } = this.#options;
+    await table.look(signal);
+    const owned = fragments.flatMap((fragment) => table.elements.of(publishedMark(fragment)));
+    return this.#compareElements(
+      owned,
+      fragments.flatMap((fragment) => this.#ofPod(fragment)),
+    );
+  }
+
+  async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
+    await this.#options.table.look(signal);
+    return this.#compare(overlayMark(overlay.name), this.#ofOverlay(overlay));
+  }
+
+  async compareSenders(change: SenderChange, signal: AbortSignal): Promise<Change[]> {
+    const { table, ofSenders = () => [] } = this.#options;
+    const wanted = ofSenders(change, change.added);
+    const removed = ofSenders(change, change.removed);
+    if (wanted.length + removed.length === 0) return [];
+    const owner = overlayMark(change.name);
+    await table.lookAt(owner, [...wanted, ...removed], signal);
+    const owned = removed.filter((one) => table.elements.get(elementId(one))?.owner === owner);
+    return this.#compareElements(owned, wanted);
+  }
+
+  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+    const { table } = this.#options;
+    if (!(await this.#seesTable(signal))) return [];
+    const goes = table.elements.owners().filter(doomed);
+    // A table that is nobody's goes as a whole.
+    if (goes.length === table.elements.owners().length)
+      return this.#changes({ base: "delete", remove: [], add: [] });
+    const remove: Element[] = [];
+    for (const { mark } of goes) {
+      await table.lookAt(mark, [], signal);
+      remove.push(...table.elements.of(mark));
+    }
+    return this.#changes({ base: "keep", remove, add: [] });
+  }
+
+  fingerprint(): Promise<string> {
+    const generation = this.#options.table.generation();
+    // Where nothing tells, anything may have changed each time.
+    return Promise.resolve(String(generation ?? `unknown ${this.#asked++}`));
+  }
+
+  facts(): Promise<FirewallFacts> {
+    return Promise.resolve("nftables");
+  }
+
+  describeOverlay(overlay: OverlayRuled): readonly string[] {
+    return this.#ofOverlay(overlay).map(
+      (element) => `nftables ${element.set} ${elementText(element)}`,
+    );
+  }
+
+  describe(fragment: Fragment): readonly string[] {
+    const elements =
+      fragment.kind === "network" ? this.#ofNetwork(fragment) : this.#ofPod(fragment);
+    return elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`);
+  }
+
+  describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
+    const [had, has] = [this.#ofPod(before), this.#ofPod(after)];
+    const without = (some: readonly Element[], others: readonly Element[]): Element[] => {
+      const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));
+      return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
+    };
+    const edit = { remove: without(had, has), add: without(has, had) };
+    return commands({ base: "keep", ...edit }).map((command) => `nft ${command}`);
+  }
+
+  #compare(owner: string, wanted: readonly Element[]): Change[] {
+    return this.#compareElements(this.#options.table.elements.of(owner), wanted);
+  }
+
+  #compareElements(owned: readonly Element[], wanted: readonly Element[]): Change[] {
+    const { elements, base, lacking, model } = this.#options.table;
+    if (lacking !== undefined) return [];
+    if (base === "foreign") throw tableConflict(model);
+    // An empty table is made for nobody.
+    if (base !== "keep" && wanted.length === 0) return [];
+    const present = (id: string): Element | undefined => elements.get(id);
+    const edit = diffElements({ wanted, owned, present });
+    if (base !== "remake") return this.#changes({ base, ...edit });
+    // What others have in the table goes with it, and comes back with the new one.
+    const gone = new Set(edit.remove);
+    const add = [...elements.all().filter((element) => !gone.has(element)), ...edit.add];
+    return this.#changes({ base, remove: [], add });
+  }
+
+  #ofNetwork(fragment: NetworkFragment): Element[] {
+    const { ofNetwork = networkElements } = this.#options;
+    return ofNetwork(fragment);
+  }
+
+  #ofOverlay(overlay: OverlayRuled): Element[] {
+    const { ofOverlay = overlayElements } = this.#options;
+    return ofOverlay(overlay);
+  }
+
+  #ofPod(fragment: PluggedFragment): Element[] {
+    const { ofPod = podElements } = this.#options;
+    return ofPod(fragment);
+  }
+
+  #changes(edit: TableEdit): Change[] {
+    const { model } = this.#options.table;
+    const named = model === mainTable ? edit : { ...edit, table: model.name };
+    return isEmpty(edit) ? [] : [{ kind: "nftables", ...named }];
+  }
+
+  /** Whether there is a table of ours. Who is not configured does not mind that nftables cannot be used here. */
+  async #seesTable(signal: AbortSignal): Promise<boolean> {
+    const { table, configured, memory } = this.#options;
+    try {
+      await table.lookOnce(signal);
+    } catch (error) {
+      const minds = configured || memory.madeTable(table.model.name);
+      if (minds || !isPodnetError(error, "FIREWALL_FAILED")) throw error;
+      return false;
+    }
+    return table.exists && table.base !== "foreign";
+  }
+}

@@ -1,0 +1,73 @@
+import { type Owner, parseOwner } from "../../model/ownership.ts";
+import { type Element, elementId } from "./element.ts";
+
+/** An owner of elements, with the mark they bear. */
+export interface MarkedOwner extends Owner {
+  readonly mark: string;
+}
+
+interface Property {
+  /** Undefined for a mark that is none of podnet's. */
+  readonly owner: MarkedOwner | undefined;
+  readonly elements: Map<string, Element>;
+}
+
+/** Elements by key and by owner. */
+export class Elements {
+  readonly #all = new Map<string, Element>();
+  readonly #byOwner = new Map<string, Property>();
+
+  get(id: string): Element | undefined {
+    return this.#all.get(id);
+  }
+
+  /** Everybody of podnet's who has elements. */
+  owners(): MarkedOwner[] {
+    const owners: MarkedOwner[] = [];
+    for (const { owner } of this.#byOwner.values()) if (owner !== undefined) owners.push(owner);
+    return owners;
+  }
+
+  of(owner: string): Element[] {
+    return [...(this.#byOwner.get(owner)?.elements.values() ?? [])];
+  }
+
+  all(): Element[] {
+    return [...this.#all.values()];
+  }
+
+  set(element: Element): void {
+    this.delete(element);
+    const id = elementId(element);
+    this.#all.set(id, element);
+    if (element.owner === undefined) return;
+    let theirs = this.#byOwner.get(element.owner);
+    if (theirs === undefined) {
+      theirs = { owner: markedOwner(element.owner), elements: new Map() };
+      this.#byOwner.set(element.owner, theirs);
+    }
+    theirs.elements.set(id, element);
+  }
+
+  /** What has the same key goes; absent is success. */
+  delete(element: Element): void {
+    const id = elementId(element);
+    const found = this.#all.get(id);
+    this.#all.delete(id);
+    if (found?.owner === undefined) return;
+    const theirs = this.#byOwner.get(found.owner);
+    theirs?.elements.delete(id);
+    if (theirs?.elements.size === 0) this.#byOwner.delete(found.owner);
+  }
+
+  replace(elements: readonly Element[]): void {
+    this.#all.clear();
+    this.#byOwner.clear();
+    for (const element of elements) this.set(element);
+  }
+}
+
+function markedOwner(mark: string): MarkedOwner | undefined {
+  const owner = parseOwner(mark);
+  return owner === undefined ? undefined : { ...owner, mark };
+}

@@ -1,0 +1,278 @@
+import { throwIfAborted } from "../../../core/aborting.ts";
+import { isPodnetError } from "../../../core/errors.ts";
+import type { Nftables } from "../../../linux/libnftables.ts";
+import type { GenerationCounter } from "../../../linux/nftables-generation.ts";
+import type { Memory } from "../../kernel/memory.ts";
+import { mainTable, type TableModel } from "./base.ts";
+import { diffBase, isOurs } from "./diff.ts";
+import { commands, type TableEdit } from "./edit.ts";
+import { type Element, elementId, type SetName } from "./element.ts";
+import { type Listing, parseElements, parseListing } from "./listing.ts";
+import { Elements } from "./elements.ts";
+
+/** What of nf_tables our table needs. */
+export interface NftablesSource {
+  /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
+  open(): Nftables;
+  /** Counts the transactions of everybody. */
+  openCounter(): GenerationCounter;
+}
+
+/** nf_tables, and what tells whether anybody else has changed anything in it: the number it counts transactions by. */
+export class Ledger {
+  readonly #source: NftablesSource;
+  #nftables: Nftables | undefined;
+  #counter: GenerationCounter | undefined;
+  #epoch = 0;
+  #last: number | undefined;
+
+  constructor(source: NftablesSource) {
+    this.#source = source;
+  }
+
+  /** Counts what others have changed. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  /** The transactions there had been when they were last counted. */
+  get last(): number | undefined {
+    return this.#last;
+  }
+
+  open(): Nftables {
+    this.#nftables ??= this.#source.open();
+    return this.#nftables;
+  }
+
+  generation(): number | undefined {
+    this.#counter ??= this.#source.openCounter();
+    return this.#counter.read();
+  }
+
+  /** Notices whether somebody else has changed anything. */
+  count(): void {
+    const generation = this.generation();
+    if (generation === undefined || generation !== this.#last) this.#epoch++;
+    this.#last = generation;
+  }
+
+  /** One of ours was committed after so many: if that is all there was, nobody else has changed anything. */
+  committed(before: number | undefined): void {
+    this.#last = this.generation();
+    // (It counts modulo 2^32.)
+    const alone = before !== undefined && this.#last === (before + 1) % 2 ** 32;
+    if (!alone) this.#epoch++;
+  }
+
+  close(): void {
+    this.#nftables?.close();
+    this.#nftables = undefined;
+    this.#counter?.close();
+    this.#counter = undefined;
+  }
+}
+
+/** Elements asked for one by one at most: from there on the whole table is listed. */
+const mostAsked = 256;
+/** In one command. libnftables 1.0.6 crashes with more than 200. */
+const mostAtOnce = 64;
+
+/**
+ * Our table as it was last seen, kept up with what we change ourselves. The number nf_tables counts its transactions by
+ * tells whether anybody else has changed anything since: then what is asked about is looked at again, element by
+ * element. The whole table is listed once at first, and for networks when others have changed rules.
+ */
+export class RuleTable {
+  readonly #memory: Memory;
+  readonly #model: TableModel;
+  readonly #ledger: Ledger;
+  #lacking: string | undefined;
+  /** The epoch the whole table was seen in. */
+  #seen: number | undefined;
+  /** The epochs owners were looked at in. */
+  readonly #lookedAt = new Map<string, number>();
+  #exists = false;
+  #base: TableEdit["base"] | "foreign" = "make";
+  readonly #elements = new Elements();
+  /** Texts of our rules, as libnftables lists them. */
+  readonly #rules = new Map<string, string>();
+
+  /** Tables that are changed side by side share their source's ledger: what one commits is no other's change. */
+  constructor(source: NftablesSource | Ledger, memory: Memory, model: TableModel = mainTable) {
+    this.#ledger = source instanceof Ledger ? source : new Ledger(source);
+    this.#memory = memory;
+    this.#model = model;
+  }
+
+  get model(): TableModel {
+    return this.#model;
+  }
+
+  /** Why an optional table cannot be had on this host, as nft says it; undefined as long as nothing shows that. */
+  get lacking(): string | undefined {
+    return this.#lacking;
+  }
+
+  get elements(): Elements {
+    return this.#elements;
+  }
+
+  /** What is to be done to table, sets, chains and rules; `foreign` when there is such a table and it is not ours. */
+  get base(): TableEdit["base"] | "foreign" {
+    return this.#base;
+  }
+
+  /** Whether there is a table, as far as was seen. */
+  get exists(): boolean {
+    return this.#exists;
+  }
+
+  /** Sees the whole table, unless nothing has changed since that was done. Throws `FIREWALL_FAILED`. */
+  async look(signal: AbortSignal): Promise<void> {
+    if (this.#lacking !== undefined) return;
+    this.#ledger.count();
+    if (this.#seen === this.#ledger.epoch) return;
+    throwIfAborted(signal, "A look at nftables");
+    const epoch = this.#ledger.epoch;
+    const listing = await this.#list();
+    if (this.#lacking !== undefined) return;
+    this.#exists = listing !== undefined;
+    this.#elements.replace([...(listing?.sets.values() ?? [])].flatMap((set) => set.elements));
+    this.#base = this.#judge(listing);
+    if (this.#base === "keep") this.#learn(listing);
+    this.#seen = epoch;
+    this.#lookedAt.clear();
+  }
+
+  /** Sees the whole table unless it was seen before. Throws `FIREWALL_FAILED`. */
+  async lookOnce(signal: AbortSignal): Promise<void> {
+    if (this.#seen === undefined) await this.look(signal);
+  }
+
+  /** Sees what an owner has and what stands in the way of what he is to have. Throws `FIREWALL_FAILED`. */
+  async lookAt(owner: string, wanted: readonly Element[], signal: AbortSignal): Promise<void> {
+    this.#ledger.count();
+    if (this.#seen === undefined) return this.look(signal);
+    if (this.#seen === this.#ledger.epoch || this.#lookedAt.get(owner) === this.#ledger.epoch)
+      return;
+    const asked = new Map(
+      [...wanted, ...this.#elements.of(owner)].map((element) => [elementId(element), element]),
+    );
+    if (asked.size > mostAsked) return this.look(signal);
+    const epoch = this.#ledger.epoch;
+    const found = await this.#ask([...asked.values()]);
+    for (const element of asked.values()) this.#elements.delete(element);
+    for (const element of found) this.#elements.set(element);
+    this.#lookedAt.set(owner, epoch);
+  }
+
+  /** Commits an edit that was made with what was seen. After a failure all of it is looked at again. */
+  async commit(edit: TableEdit): Promise<void> {
+    if (edit.base === "make" || edit.base === "remake")
+      this.#memory.rememberTable(this.#model.name);
+    this.#ledger.count();
+    const before = this.#ledger.last;
+    try {
+      await this.#ledger.open().commit(nameOf(edit), commands(edit).join("\n"));
+    } catch (error) {
+      this.#seen = undefined;
+      if (!this.#doesWithout(error, edit.base)) throw error;
+      this.#memory.forgetTable(this.#model.name);
+      return;
+    }
+    if (edit.base === "delete" || edit.base === "remake") this.#elements.replace([]);
+    else for (const element of edit.remove) this.#elements.delete(element);
+    for (const element of edit.add) this.#elements.set(element);
+    if (edit.base === "delete") this.#memory.forgetTable(this.#model.name);
+    this.#exists = edit.base !== "delete";
+    if (edit.base !== "keep") this.#base = edit.base === "delete" ? "make" : "keep";
+    this.#ledger.committed(before);
+  }
+
+  close(): void {
+    this.#ledger.close();
+  }
+
+  /** How many transactions there have been, whosoever; undefined when nothing tells. Throws `SYSCALL_FAILED`. */
+  generation(): number | undefined {
+    return this.#ledger.generation();
+  }
+
+  async #list(): Promise<Listing | undefined> {
+    try {
+      return parseListing(
+        await this.#ledger.open().list("list table", `list table ${this.#model.name}`),
+      );
+    } catch (error) {
+      if (isAbsent(error) || this.#doesWithout(error)) return undefined;
+      throw error;
+    }
+  }
+
+  #judge(listing: Listing | undefined): TableEdit["base"] | "foreign" {
+    if (listing !== undefined && !isOurs(listing)) {
+      const empty = listing.sets.size === 0 && listing.chains.size === 0;
+      if (!empty || !this.#memory.madeTable(this.#model.name)) return "foreign";
+    }
+    return diffBase(listing, this.#rules, this.#model);
+  }
+
+  /** Whether an optional table cannot be had here, which is noted. */
+  #doesWithout(error: unknown, base: TableEdit["base"] = "keep"): boolean {
+    if (this.#model.optional === undefined || !isPodnetError(error, "FIREWALL_FAILED"))
+      return false;
+    const said = String(error.details["nft"] ?? "");
+    // A family or a hook is not supported; an expression that the kernel lacks is no such file.
+    const made = base === "make" || base === "remake";
+    const unsupported = /not supported/i.test(said) || (made && isAbsent(error));
+    if (!unsupported && error.details["errno"] !== "ENOENT") return false;
+    this.#lacking = `${this.#model.optional.does} (${error.message})`;
+    return true;
+  }
+
+  /** What rules look like that nobody has changed since they were made. */
+  #learn(listing: Listing | undefined): void {
+    for (const chain of listing?.chains.values() ?? [])
+      for (const { comment, text } of chain.rules)
+        if (comment !== undefined) this.#rules.set(comment, text);
+  }
+
+  async #ask(elements: readonly Element[]): Promise<Element[]> {
+    const bySet = Map.groupBy(elements, ({ set }) => set);
+    const found: Element[] = [];
+    for (const [set, all] of bySet)
+      for (let at = 0; at < all.length; at += mostAtOnce)
+        found.push(...(await this.#askFor(set, all.slice(at, at + mostAtOnce))));
+    return found;
+  }
+
+  /** Asked for several, nft tells of none when one is missing. */
+  async #askFor(set: SetName, some: readonly Element[]): Promise<Element[]> {
+    const keys = some.map(({ key }) => key).join(", ");
+    try {
+      const said = await this.#ledger
+        .open()
+        .get("get element", `get element ${this.#model.name} ${set} { ${keys} }`);
+      return parseElements(said, set);
+    } catch (error) {
+      if (!isAbsent(error)) throw error;
+    }
+    if (some.length === 1) return [];
+    const half = some.length >> 1;
+    return [
+      ...(await this.#askFor(set, some.slice(0, half))),
+      ...(await this.#askFor(set, some.slice(half))),
+    ];
+  }
+}
+
+const isAbsent = (error: unknown): boolean =>
+  isPodnetError(error, "FIREWALL_FAILED") &&
+  String(error.details["nft"] ?? "").includes("No such file or directory");
+
+/** What a transaction is called by failpoints. */
+function nameOf({ base, add }: TableEdit): string {
+  if (base !== "keep") return `${base} table`;
+  return add.length > 0 ? "add elements" : "remove elements";
+}

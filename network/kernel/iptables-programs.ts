@@ -1,0 +1,63 @@
+import { readFileSync, realpathSync } from "node:fs";
+import type { Family } from "../../core/address.ts";
+import { findProgram, run } from "../../linux/command.ts";
+import { nftablesGeneration } from "../../linux/nftables-generation.ts";
+import type { Variant } from "../firewall/iptables/variant.ts";
+
+/** The programs of iptables, or of ip6tables, by what they read and print. `save` and `restore` throw as `run` does. */
+export interface IptablesPrograms {
+  readonly family: Family;
+  /** What `iptables-save` of this variant prints, of one table when it is named. */
+  save(variant: Variant, signal: AbortSignal, table?: string): Promise<string>;
+  /** Gives `iptables-restore --noflush` its input: all of it is applied, or nothing. */
+  restore(variant: Variant, input: string, signal: AbortSignal): Promise<void>;
+  /** Names of the tables that the legacy variant has, a line each. Throws what `node:fs` throws. */
+  legacyTables(): string;
+  /** What the plain command is on this host. */
+  systemDefault(): Variant;
+  /** How many changes of rules nf_tables has seen; undefined, or no such function, when nothing tells. */
+  generation?(): number | undefined;
+}
+
+/** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
+const lockWaitSeconds = 10;
+
+/** By family: the command and its part of the kernel. */
+const names = {
+  4: { command: "iptables", tables: "ip_tables_names" },
+  6: { command: "ip6tables", tables: "ip6_tables_names" },
+} as const;
+
+/** What people call a variant of a family: `iptables-nft`, `ip6tables-legacy`. */
+export const variantName = (family: Family, variant: Variant): string =>
+  `${names[family].command}-${variant}`;
+
+/** The installed ones of a family. */
+export function installedPrograms(family: Family): IptablesPrograms {
+  const { command, tables } = names[family];
+  return {
+    family,
+
+    save: async (variant, signal, table) => {
+      const which = table === undefined ? [] : ["-t", table];
+      return (await run([`${variantName(family, variant)}-save`, ...which], { signal })).stdout;
+    },
+
+    restore: async (variant, input, signal) => {
+      const program = `${variantName(family, variant)}-restore`;
+      await run([program, "--noflush", `--wait=${lockWaitSeconds}`], { stdin: input, signal });
+    },
+
+    // The legacy kernel part makes a table as soon as somebody asks for it; only those that exist are read.
+    legacyTables: () => readFileSync(`/proc/self/net/${tables}`, "latin1"),
+
+    // Debian's alternatives: /usr/sbin/iptables leads to xtables-nft-multi or xtables-legacy-multi.
+    systemDefault: () => {
+      const program = findProgram(command);
+      return program !== undefined && realpathSync(program).includes("legacy") ? "legacy" : "nft";
+    },
+
+    // One number for all families.
+    generation: nftablesGeneration,
+  };
+}

@@ -1,0 +1,67 @@
+import { readlinkSync } from "node:fs";
+import { Conntrack } from "../../linux/conntrack.ts";
+import { openNftables } from "../../linux/libnftables.ts";
+import { openGenerationCounter } from "../../linux/nftables-generation.ts";
+import { bootId } from "../../linux/proc.ts";
+import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
+import { installedPrograms, type IptablesPrograms } from "./iptables-programs.ts";
+import type { NftablesSource } from "../firewall/nftables/rule-table.ts";
+
+/** What of rtnetlink the host's network needs. */
+export type HostNetlink = Pick<
+  Rtnetlink,
+  | "links"
+  | "link"
+  | "linksNamed"
+  | "addBridge"
+  | "changeLink"
+  | "changeBridge"
+  | "changeBridgePort"
+  | "portVlans"
+  | "setPortVlan"
+  | "leaveBridge"
+  | "setGroup"
+  | "deleteLink"
+  | "deleteGroup"
+  | "addresses"
+  | "addAddress"
+  | "deleteAddress"
+  | "routes"
+  | "deleteNeighbour"
+  | "close"
+>;
+
+/** Settings below /proc/sys. Both throw `SYSCALL_FAILED` with the errno's name. */
+export interface HostSysctl {
+  read(key: string): string;
+  write(key: string, value: string): void;
+}
+
+/** The flows that the kernel tracks. */
+export type HostConntrack = Pick<Conntrack, "flows" | "forget" | "close">;
+
+/** All of the kernel that this room sees and changes: the simulation (test/sim) gives another. */
+export interface HostKernel {
+  readonly netlink: HostNetlink;
+  readonly iptables: IptablesPrograms;
+  readonly ip6tables: IptablesPrograms;
+  readonly nftables: NftablesSource;
+  readonly conntrack: HostConntrack;
+  readonly sysctl: HostSysctl;
+  /** Identifies this boot of this network namespace: what is remembered under another is void. */
+  readonly identity: string;
+}
+
+/** The kernel itself, in the calling thread's network namespace. */
+export const openHostKernel = (): HostKernel => ({
+  netlink: Rtnetlink.open(),
+  iptables: installedPrograms(4),
+  ip6tables: installedPrograms(6),
+  nftables: { open: openNftables, openCounter: openGenerationCounter },
+  conntrack: new Conntrack(),
+  sysctl: { read: readSysctl, write: writeSysctl },
+  identity: hostIdentity(),
+});
+
+export const hostIdentity = (): string => `${bootId()} ${readlinkSync("/proc/self/ns/net")}`;

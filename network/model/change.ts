@@ -1,0 +1,172 @@
+import type { Family, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import { assertNever } from "../../core/brand.ts";
+import type { IfName } from "../../core/names.ts";
+import { fdbMaxLearned, mark } from "./desired.ts";
+import type { TableEdit } from "../firewall/iptables/diff.ts";
+import type { Variant } from "../firewall/iptables/variant.ts";
+import { commands, type TableEdit as NftablesEdit } from "../firewall/nftables/edit.ts";
+
+/** What of a link is set; absent members stay as they are. */
+export interface LinkSettings {
+  readonly alias?: string;
+  readonly group?: number;
+  readonly mtu?: number;
+  readonly mac?: Mac;
+  readonly up?: boolean;
+  /** Of a bridge. */
+  readonly vlanFiltering?: boolean;
+  /** Of a bridge: how many addresses it learns at most. */
+  readonly fdbMaxLearned?: number;
+}
+
+/** What of a port is set; absent members stay as they are. */
+export interface PortSettings {
+  readonly isolated?: boolean;
+  /** Whether frames may leave by the port they came in by. */
+  readonly hairpin?: boolean;
+  readonly learning?: boolean;
+  /** Untagged member of this VLAN alone. */
+  readonly vlan?: number;
+}
+
+/** A key below /proc/sys and what it is to be. */
+export interface Setting {
+  readonly key: string;
+  readonly value: string;
+}
+
+/** One effect on the kernel, as data. An array of them is in the order they are applied. */
+export type Change =
+  | {
+      readonly kind: "create-bridge";
+      readonly name: IfName;
+      readonly mac: Mac;
+      readonly mtu: number;
+      readonly alias: string;
+      /** Set right after its birth, before it is up. */
+      readonly settings: readonly Setting[];
+    }
+  | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
+  /** Brings up somebody else's bridge that we adopt, or takes it down again. */
+  | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
+  /** Makes somebody else's bridge keep the MAC it has. Nothing that shows is changed, so nothing is put back. */
+  | { readonly kind: "pin-mac"; readonly name: IfName; readonly mac: Mac }
+  | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
+  /** Absent is success. */
+  | { readonly kind: "remove-address"; readonly link: IfName; readonly prefix: IpPrefix }
+  /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
+  | {
+      readonly kind: "attach-port";
+      readonly link: IfName;
+      readonly bridge: IfName;
+      /** Index of the bridge, as it was seen when the two were compared. */
+      readonly master: number;
+      readonly isolated: boolean;
+      readonly learning?: boolean;
+      readonly vlan?: number;
+    }
+  | { readonly kind: "set-port"; readonly link: IfName; readonly set: PortSettings }
+  /** Cuts a port's traffic. */
+  | { readonly kind: "detach-port"; readonly link: IfName }
+  /** What the host remembers about an address's former holder; absent is success. */
+  | {
+      readonly kind: "forget-neighbour";
+      readonly link: IfName;
+      readonly ip: Ip;
+      /** Of the link, where somebody has just looked. */
+      readonly index?: number;
+    }
+  /** Ends links, all with one message when they are several. */
+  | { readonly kind: "delete-links"; readonly links: readonly IfName[] }
+  | {
+      readonly kind: "set-sysctl";
+      readonly key: string;
+      readonly from: string;
+      readonly to: string;
+    }
+  | ({
+      readonly kind: "iptables";
+      readonly family: Family;
+      readonly variant: Variant;
+      /** Our chain's name, for what is to be remembered. */
+      readonly chain: string;
+    } & TableEdit)
+  | ({ readonly kind: "nftables" } & NftablesEdit);
+
+export type ChangeKind = Change["kind"];
+export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
+
+/** A change as people read it in `--plan` and in the log; one line, more for a firewall commit. */
+export function changeText(change: Change): string[] {
+  switch (change.kind) {
+    case "create-bridge":
+      return [
+        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac, fdbMaxLearned })}`,
+        ...change.settings.map(({ key, value }) => `sysctl + ${key} ${value}`),
+      ];
+    case "set-link":
+      return [`link ~ ${change.name} ${settingsText(change.set)}`];
+    case "set-adopted":
+      return [`link ~ ${change.name} ${change.up ? "up" : "down"} (not ours)`];
+    case "pin-mac":
+      return [`link ~ ${change.name} keeps mac ${change.mac} (not ours)`];
+    case "add-address":
+      return [`address + ${change.prefix} on ${change.link}`];
+    case "remove-address":
+      return [`address - ${change.prefix} on ${change.link}`];
+    case "attach-port": {
+      const settings = portText(change);
+      return [`port + ${change.link} on ${change.bridge}${settings}, then up`];
+    }
+    case "set-port":
+      return Object.entries(change.set).map(
+        ([name, value]) => `port ~ ${change.link} ${name} ${onOff(value)}`,
+      );
+    case "detach-port":
+      return [`port - ${change.link}`];
+    case "forget-neighbour":
+      return [`neighbour - ${change.ip} on ${change.link}`];
+    case "delete-links":
+      return change.links.map((link) => `link - ${link}`);
+    case "set-sysctl":
+      return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
+    case "iptables":
+      return change.lines.map((line) => `${commitName(change)} ${line}`);
+    case "nftables":
+      return commands(change).map((command) => `nftables ${command}`);
+    default:
+      return assertNever(change);
+  }
+}
+
+/** What a commit of rules is about: `iptables-nft filter`. */
+export const commitName = ({ family, variant, table }: ChangeOf<"iptables">): string =>
+  `${family === 4 ? "iptables" : "ip6tables"}-${variant} ${table}`;
+
+export const changesText = (changes: readonly Change[]): string[] => changes.flatMap(changeText);
+
+/** Settings in one order, whatever order they were given in. */
+export function settingsText(set: LinkSettings): string {
+  const words = [
+    set.mac === undefined ? [] : ["mac", set.mac],
+    set.mtu === undefined ? [] : ["mtu", `${set.mtu}`],
+    set.group === undefined ? [] : ["group", `${set.group}`],
+    set.alias === undefined ? [] : ["alias", set.alias],
+    set.fdbMaxLearned === undefined ? [] : ["fdb_max_learned", `${set.fdbMaxLearned}`],
+    set.vlanFiltering === undefined ? [] : ["vlan_filtering", set.vlanFiltering ? "on" : "off"],
+    set.up === undefined ? [] : [set.up ? "up" : "down"],
+  ];
+  return words.flat().join(" ");
+}
+
+export const onOff = (value: number | boolean): string =>
+  typeof value === "number" ? `${value}` : value ? "on" : "off";
+
+/** A port's settings that are not as ports are born. */
+export function portText({ isolated, learning, vlan }: PortSettings): string {
+  return [
+    isolated === true ? " isolated" : "",
+    learning === false ? " without learning" : "",
+    vlan === undefined ? "" : ` in vlan ${vlan}`,
+  ].join("");
+}

@@ -1,0 +1,161 @@
+import { assertNever } from "../../core/brand.ts";
+import type { IfName } from "../../core/names.ts";
+import {
+  type Change,
+  commitName,
+  type LinkSettings,
+  onOff,
+  type PortSettings,
+  settingsText,
+} from "./change.ts";
+import { mainTable } from "../firewall/nftables/base.ts";
+import { elementText } from "../firewall/nftables/edit.ts";
+import type { ObservedAddress, ObservedLink } from "./observed.ts";
+
+/** One thing that is not as planned, for people. */
+export interface Deviation {
+  /** What it is about: `link hyper0 mtu`, `iptables-nft nat`. */
+  readonly subject: string;
+  readonly found: string;
+  readonly wanted: string;
+}
+
+/** The host as it was when it was compared, as far as it takes to say what was found. */
+export interface Sight {
+  readonly links: readonly ObservedLink[];
+  readonly addresses: readonly ObservedAddress[];
+}
+
+/** What there is where nothing is. */
+export const absent = "absent";
+
+/** In one line. Pure. */
+export const deviationText = ({ subject, found, wanted }: Deviation): string =>
+  `${subject} is ${found}, should be ${wanted}`;
+
+/** What a change would put right: what there is, and what should be. Pure. */
+export function deviations(change: Change, sight: Sight): Deviation[] {
+  const link = (name: IfName): ObservedLink | undefined =>
+    sight.links.find((each) => each.name === name);
+  switch (change.kind) {
+    case "create-bridge": {
+      const { name, mac, mtu, alias } = change;
+      const wanted = `bridge ${settingsText({ mac, mtu, alias })}`;
+      // Its settings come with its birth: that they are missing says nothing of its own.
+      return [{ subject: `link ${name}`, found: absent, wanted }];
+    }
+    case "set-link":
+      return settingDeviations(change.name, change.set, link(change.name));
+    case "set-adopted":
+      return settingDeviations(change.name, { up: change.up }, link(change.name));
+    case "pin-mac":
+      return [
+        { subject: `link ${change.name} mac`, found: "follows its ports", wanted: change.mac },
+      ];
+    case "add-address": {
+      const { link: name, prefix } = change;
+      const index = link(name)?.index;
+      const held = sight.addresses.filter((each) => each.link === index).map((each) => each.prefix);
+      const found = index === undefined || held.length === 0 ? absent : held.join(", ");
+      return [{ subject: `address of ${name}`, found, wanted: prefix }];
+    }
+    case "remove-address":
+      return [{ subject: `address of ${change.link}`, found: change.prefix, wanted: absent }];
+    case "attach-port": {
+      const { master = 0 } = link(change.link) ?? {};
+      const found = sight.links.find((each) => each.index === master)?.name ?? "on no bridge";
+      return [{ subject: `port ${change.link}`, found, wanted: change.bridge }];
+    }
+    case "set-port":
+      return portDeviations(change.link, change.set, link(change.link));
+    case "detach-port":
+      return [{ subject: `port ${change.link}`, found: "a port", wanted: "none" }];
+    case "delete-links":
+      return change.links.map((name) => ({
+        subject: `link ${name}`,
+        found: "there",
+        wanted: absent,
+      }));
+    case "set-sysctl":
+      return [{ subject: `sysctl ${change.key}`, found: change.from, wanted: change.to }];
+    case "iptables": {
+      const subject = commitName(change);
+      return change.lines.map((line) => ruleDeviation(subject, line));
+    }
+    case "nftables": {
+      const { base, add, remove, table = mainTable.name } = change;
+      const subject = `nftables ${table}`;
+      const rules = {
+        subject,
+        found: "not as planned",
+        wanted: "sets, chains and rules of podnet",
+      };
+      return [
+        ...(base === "keep"
+          ? []
+          : [base === "delete" ? { subject, found: "there", wanted: absent } : rules]),
+        ...remove.map((each) => ({
+          subject: `${subject} ${each.set}`,
+          found: elementText(each),
+          wanted: absent,
+        })),
+        ...add.map((each) => ({
+          subject: `${subject} ${each.set}`,
+          found: absent,
+          wanted: elementText(each),
+        })),
+      ];
+    }
+    case "forget-neighbour":
+      // Goes along with a port; by itself nothing is amiss.
+      return [];
+    default:
+      return assertNever(change);
+  }
+}
+
+const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
+  up: "state",
+  vlanFiltering: "vlan_filtering",
+  fdbMaxLearned: "fdb_max_learned",
+};
+
+function portDeviations(
+  name: IfName,
+  set: PortSettings,
+  found: ObservedLink | undefined,
+): Deviation[] {
+  // Which VLANs a port is in is not among what links tell of themselves.
+  const others = found?.vlan === undefined ? "others" : `${found.vlan}`;
+  return Object.entries<number | boolean>(set as Record<string, number | boolean>).map(
+    ([setting, wanted]) => ({
+      subject: `port ${name} ${setting}`,
+      found: typeof wanted === "number" ? others : onOff(!wanted),
+      wanted: onOff(wanted),
+    }),
+  );
+}
+
+function settingDeviations(
+  name: IfName,
+  set: LinkSettings,
+  found: ObservedLink | undefined,
+): Deviation[] {
+  const say = (value: string | number | boolean | undefined): string => {
+    if (value === undefined) return absent;
+    return typeof value === "boolean" ? (value ? "up" : "down") : String(value);
+  };
+  return (Object.keys(set) as (keyof LinkSettings)[]).map((setting) => ({
+    subject: `link ${name} ${subjects[setting] ?? setting}`,
+    found: say(found?.[setting]),
+    wanted: say(set[setting]),
+  }));
+}
+
+/** A line of iptables-restore: what it deletes is there and should not be, what it adds the other way round. */
+function ruleDeviation(subject: string, line: string): Deviation {
+  const goes = /^-[DX] /.test(line);
+  return goes
+    ? { subject, found: line.replace(/^-D/, "-A").replace(/^-X/, "chain"), wanted: absent }
+    : { subject, found: absent, wanted: line };
+}

@@ -1,0 +1,79 @@
+import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+
+/** A link as far as podnet cares. */
+export interface ObservedLink {
+  readonly index: number;
+  readonly name: IfName;
+  /** `bridge`, `tun`, `veth`; undefined for hardware. */
+  readonly kind: string | undefined;
+  readonly alias: string | undefined;
+  readonly group: number;
+  readonly mtu: number;
+  readonly up: boolean;
+  readonly mac: Mac | undefined;
+  /** Index of the bridge it is a port of; 0 for none. */
+  readonly master: number;
+  /** Of a bridge; undefined of others. */
+  readonly vlanFiltering: boolean | undefined;
+  /** Of a bridge: how many addresses it learns at most, 0 for any number; undefined where the kernel knows no bound. */
+  readonly fdbMaxLearned?: number | undefined;
+  /** As a bridge port; undefined when it is none. */
+  readonly isolated: boolean | undefined;
+  /** Likewise. */
+  readonly hairpin?: boolean | undefined;
+  readonly learning?: boolean | undefined;
+  /** The VLAN it is an untagged member of, and of no other; undefined unless that was looked at and is so. */
+  readonly vlan?: number | undefined;
+}
+
+/** A link that somebody names, as far as a plan depends on it. */
+export interface NamedLink {
+  readonly name: IfName;
+  readonly kind: "bridge" | "tap" | "other";
+  /** It bears podnet's mark. */
+  readonly ours: boolean;
+  readonly mtu: number;
+  /** Of a tap: somebody has it open. */
+  readonly carrier: boolean;
+  /** Of a bridge. */
+  readonly vlanFiltering?: boolean | undefined;
+  /** Of a tap: it outlives its user. */
+  readonly persistent?: boolean | undefined;
+  /** Of a tap. */
+  readonly multiQueue?: boolean | undefined;
+}
+
+/** The host's end of a bridge. */
+export interface ObservedRouter {
+  readonly mac: Mac;
+  /** Absent without IPv6, and until the kernel knows that nobody else has it. */
+  readonly linkLocal?: Ip;
+}
+
+export interface ObservedAddress {
+  readonly link: number;
+  readonly prefix: IpPrefix;
+}
+
+/** What a network fragment is compared with, the firewall aside. */
+export interface ObservedNetwork {
+  /** The link of the bridge's name, whoever's it is. */
+  readonly bridge: ObservedLink | undefined;
+  /** Every address of the host. */
+  readonly addresses: readonly ObservedAddress[];
+  /** Names by index, for messages. */
+  readonly linkNames: ReadonlyMap<number, string>;
+  readonly ipForward: string;
+  /** Absent for a network without IPv6, and on a kernel without. */
+  readonly ipv6Forward?: string | undefined;
+  /** What `bridgeSettings` are now; undefined without bridge or IPv6. */
+  readonly settings: ReadonlyMap<string, string | undefined>;
+  /** Whether bridges of this kernel can filter VLANs; absent where there is none to tell by. */
+  readonly canFilterVlans?: boolean | undefined;
+  /** The bridge is another's, and we have made it keep its MAC. */
+  readonly pinned: boolean;
+}
+
+/** The links a pod fragment speaks of, by name; absent ones are not in it. */
+export type ObservedPod = ReadonlyMap<IfName, ObservedLink>;
